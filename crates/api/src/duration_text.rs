@@ -8,13 +8,13 @@ use tidegate_workflow::Retention;
 
 /// Longest duration that is accepted: 100 years. A longer one is a mistake, and a time so far ahead
 /// still fits the time fields of the store.
-pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+pub const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Units. A longer name comes before the names that it begins with.
 const UNITS: [&str; 7] = ["us", "µs", "ms", "s", "m", "h", "d"];
 
 /// Reads a duration of at most [`MAX_DURATION`], to the microsecond. A day has 24 hours.
-pub fn read(text: &str) -> Option<Duration> {
+pub fn parse(text: &str) -> Option<Duration> {
     // The parser also accepts clock times, signs, words and spaces. Other readers of the same text
     // do not.
     if !is_sum(text) {
@@ -24,7 +24,7 @@ pub fn read(text: &str) -> Option<Duration> {
     let span =
         Duration::try_from(span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?).ok()?;
     let is_lost = span < Duration::from_micros(1) && !span.is_zero();
-    (span <= LONGEST && !is_lost).then(|| Duration::from_micros(span.as_micros() as u64))
+    (span <= MAX_DURATION && !is_lost).then(|| Duration::from_micros(span.as_micros() as u64))
 }
 
 /// Whether a text consists of numbers, each with a unit.
@@ -57,7 +57,7 @@ pub fn retention(text: &str) -> Option<Retention> {
     if text == "forever" {
         Some(Retention::Forever)
     } else {
-        read(text).map(Retention::For)
+        parse(text).map(Retention::For)
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn spans_are_sums_of_numbers_with_units() {
         let check = |text: &str, micros: Option<u64>| {
-            assert_eq!(read(text), micros.map(Duration::from_micros), "{text}");
+            assert_eq!(parse(text), micros.map(Duration::from_micros), "{text}");
         };
         check("500ms", Some(500_000));
         check("0s", Some(0));

@@ -13,30 +13,30 @@ use tracing::{error, warn};
 use crate::http::problem::{Code, Problem};
 use crate::http::request::{AppState, RequestContext};
 use crate::http::request_id::RequestId;
-use crate::metrics::{Activity, Event};
+use crate::metrics::{ApiMetrics, CountedEvent};
 
 /// Shortest time between two lines with the same code: a store that does not answer fails all calls
 /// for the same reason.
-const LINE_INTERVAL: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time of the last line of each code, and the number of lines left out since. Without this limit
 /// one client could fill the log.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Mutex<HashMap<&'static str, (Timestamp, u64)>>);
+pub(crate) struct LogThrottle(Mutex<HashMap<&'static str, (Timestamp, u64)>>);
 
-impl Lines {
+impl LogThrottle {
     /// Returns the number of lines left out since the last one if `code` may have a line now.
-    fn turn(&self, code: &'static str, now: Timestamp) -> Option<u64> {
+    fn reserve_line(&self, code: &'static str, now: Timestamp) -> Option<u64> {
         // Each change is complete or absent.
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match lines.get_mut(code) {
             // A clock that was set back does not suppress lines.
-            Some((last, left_out)) if *last <= now && now.since(*last) < LINE_INTERVAL => {
+            Some((last, left_out)) if *last <= now && now.since(*last) < LOG_INTERVAL => {
                 *left_out += 1;
                 None
             }
-            known => {
-                let left_out = known.map_or(0, |(_, left_out)| *left_out);
+            previous => {
+                let left_out = previous.map_or(0, |(_, left_out)| *left_out);
                 lines.insert(code, (now, 0));
                 Some(left_out)
             }
@@ -45,14 +45,14 @@ impl Lines {
 }
 
 /// Counts and logs a request that was answered with this problem.
-pub(crate) fn request(api: &AppState, id: &RequestId, head: &Parts, problem: &Problem) {
-    count(&api.activity, [problem]);
+pub(crate) fn log_problem(api: &AppState, id: &RequestId, head: &Parts, problem: &Problem) {
+    count_store_errors(&api.metrics, [problem]);
     let status = problem.status();
     let code = problem.word();
     if !status.is_server_error() {
         return;
     }
-    let Some(suppressed) = api.failures.turn(code, api.now()) else {
+    let Some(suppressed) = api.error_log.reserve_line(code, api.now()) else {
         return;
     };
     let id = id.text();
@@ -70,28 +70,31 @@ pub(crate) fn request(api: &AppState, id: &RequestId, head: &Parts, problem: &Pr
 ///
 /// The line has the number of items that failed without a fault of the client, and the first of
 /// these problems. A line for each item would let one caller fill the log.
-pub(crate) fn items<'a>(ask: &RequestContext<'_>, problems: impl Iterator<Item = &'a Problem>) {
-    let failed: Vec<&Problem> = problems
+pub(crate) fn log_item_problems<'a>(
+    request: &RequestContext<'_>,
+    problems: impl Iterator<Item = &'a Problem>,
+) {
+    let server_errors: Vec<&Problem> = problems
         .filter(|problem| problem.status().is_server_error())
         .collect();
-    count(&ask.api.activity, failed.iter().copied());
+    count_store_errors(&request.api.metrics, server_errors.iter().copied());
     // A fault of the server must not hide behind a store that is unavailable.
-    let fault = failed
+    let fault = server_errors
         .iter()
         .find(|problem| problem.status() == StatusCode::INTERNAL_SERVER_ERROR);
-    let Some(first) = fault.or(failed.first()) else {
+    let Some(first) = fault.or(server_errors.first()) else {
         return;
     };
-    let items = failed.len();
+    let items = server_errors.len();
     let code = first.word();
     let detail = first.detail();
-    let Some(suppressed) = ask.api.failures.turn(code, ask.api.now()) else {
+    let Some(suppressed) = request.api.error_log.reserve_line(code, request.api.now()) else {
         return;
     };
     // No call with items has a name in its path: the template is the path.
-    let id = ask.id.text();
-    let method = &ask.matched.route.method;
-    let path = ask.matched.route.template;
+    let id = request.id.text();
+    let method = &request.matched.route.method;
+    let path = request.matched.route.template;
     if fault.is_some() {
         error!(request_id = id, %method, path, items, code, detail, suppressed, "items of a request failed");
     } else {
@@ -100,15 +103,15 @@ pub(crate) fn items<'a>(ask: &RequestContext<'_>, problems: impl Iterator<Item =
 }
 
 /// Counts a request as a store error, as overload, or as both, by its problems.
-fn count<'a>(activity: &Activity, problems: impl IntoIterator<Item = &'a Problem>) {
+fn count_store_errors<'a>(activity: &ApiMetrics, problems: impl IntoIterator<Item = &'a Problem>) {
     let mut store = false;
     let mut room = false;
     for problem in problems {
         store |= matches!(problem.code, Code::StoreUnavailable | Code::Internal);
         room |= problem.code == Code::Overloaded;
     }
-    activity.add(Event::StoreError, store.into());
-    activity.add(Event::Overloaded, room.into());
+    activity.add(CountedEvent::StoreError, store.into());
+    activity.add(CountedEvent::Overloaded, room.into());
 }
 
 #[cfg(test)]
@@ -116,11 +119,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_has_a_line_a_minute_and_the_next_one_says_how_many_were_left_out() {
-        let lines = Lines::default();
+    fn a_code_has_a_line_a_minute_with_the_number_left_out() {
+        let lines = LogThrottle::default();
         let check = |seconds: u64, code, expected| {
             assert_eq!(
-                lines.turn(code, Timestamp::from_micros(seconds * 1_000_000)),
+                lines.reserve_line(code, Timestamp::from_micros(seconds * 1_000_000)),
                 expected,
                 "{seconds} {code}"
             );

@@ -26,24 +26,26 @@ use crate::http::enum_text::StateWord;
 use crate::http::json::Id;
 use crate::http::problem::Problem;
 use crate::http::quota::{self, Caller, Quota, QuotaGuard};
-use crate::http::request::{Answer, LOOK, RequestContext, in_time};
+use crate::http::request::{
+    HandlerResult, RequestContext, WORKFLOW_POLL_INTERVAL, with_read_timeout,
+};
 use crate::metrics::OpenStream;
 use feeds::{FeedUpdate, ReaderPosition};
 pub(crate) use feeds::{FeedVersion, WorkflowFeed};
 pub(crate) use follower::Feeds;
 use frames::Frames;
 pub(crate) use frames::push_event;
-pub(crate) use sink::{EventSink, Piece};
+pub(crate) use sink::{BodyChunk, EventSink};
 use snapshot::ReaderState;
 
 /// Bytes of large frames that one reader gets in a second. Changes during the pause are sent as one
 /// update.
-const PACE: usize = 1024 * 1024;
+const LARGE_FRAME_BYTES_PER_SECOND: usize = 1024 * 1024;
 /// Interval of the comment that keeps an idle stream open. Proxies close connections without
 /// traffic after a minute.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Frames that are queued for a slow reader. While the queue is full, the store is not read either.
-const FRAMES: usize = 1;
+const MAX_QUEUED_FRAMES: usize = 1;
 
 /// A job of the workflow is doing something else.
 #[derive(Debug, Serialize)]
@@ -61,36 +63,50 @@ pub(crate) struct RemovedEvent {
     id: Id,
 }
 
-pub(crate) async fn events(ask: &RequestContext<'_>) -> Answer {
-    let id = ask.workflow()?;
-    let last = ask
+pub(crate) async fn events(request: &RequestContext<'_>) -> HandlerResult {
+    let id = request.workflow()?;
+    let last_version = request
         .headers
         .get("last-event-id")
-        .map(|last| last.to_str().unwrap_or_default().to_owned());
-    let (pieces, receiver) = mpsc::channel(FRAMES);
-    follow(ask, id, last, EventSink::new(pieces), places(ask, 1)?).await?;
+        .map(|last_version| last_version.to_str().unwrap_or_default().to_owned());
+    let (chunks, receiver) = mpsc::channel(MAX_QUEUED_FRAMES);
+    follow(
+        request,
+        id,
+        last_version,
+        EventSink::new(chunks),
+        reserve_streams(request, 1)?,
+    )
+    .await?;
     Ok(stream(receiver).into_response())
 }
 
 /// Quota of the streams that one reader has open.
-pub(crate) type Places = (QuotaGuard, OpenStream);
+pub(crate) type StreamSlots = (QuotaGuard, OpenStream);
 
 /// Reserves quota for this number of streams.
 ///
 /// # Errors
 /// All streams are in use, or the caller has too many.
-pub(crate) fn places(ask: &RequestContext<'_>, streams: usize) -> Result<Arc<Places>, Problem> {
-    let share = ask.api.rooms.streams.take(&ask.caller(), streams)?;
-    Ok(Arc::new((share, ask.api.activity.open_stream())))
+pub(crate) fn reserve_streams(
+    request: &RequestContext<'_>,
+    streams: usize,
+) -> Result<Arc<StreamSlots>, Problem> {
+    let guard = request
+        .api
+        .quotas
+        .streams
+        .try_reserve(&request.caller(), streams)?;
+    Ok(Arc::new((guard, request.api.metrics.open_stream())))
 }
 
 /// Response whose body is sent chunk by chunk.
-pub(crate) fn stream(pieces: mpsc::Receiver<Piece>) -> impl IntoResponse {
+pub(crate) fn stream(chunks: mpsc::Receiver<BodyChunk>) -> impl IntoResponse {
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
     ];
-    (headers, Body::from_stream(ReceiverStream::new(pieces)))
+    (headers, Body::from_stream(ReceiverStream::new(chunks)))
 }
 
 /// Follows a workflow for a reader that has all changes up to the version `last`. `None` if the
@@ -99,40 +115,40 @@ pub(crate) fn stream(pieces: mpsc::Receiver<Piece>) -> impl IntoResponse {
 /// # Errors
 /// There is no such workflow, or it cannot be read.
 pub(crate) async fn follow(
-    ask: &RequestContext<'_>,
+    request: &RequestContext<'_>,
     id: WorkflowId,
-    last: Option<String>,
-    outlet: EventSink,
-    places: Arc<Places>,
+    last_version: Option<String>,
+    sink: EventSink,
+    slots: Arc<StreamSlots>,
 ) -> Result<(), Problem> {
-    let reader = Reader {
-        caller: ask.caller(),
-        room: ask.api.rooms.answers.clone(),
+    let reader = ReaderQuota {
+        caller: request.caller(),
+        answer_quota: request.api.quotas.answers.clone(),
     };
-    let engine = ask.api.engine().clone();
+    let engine = request.api.engine().clone();
     // The subscription begins before the first read, so that no change falls between.
-    let view = ask.api.follow(id).0;
-    let known = view.readers();
-    let version = engine.glance(id).await?.version;
-    let missed = last.is_some_and(|last| last != version.to_string());
-    let since = if missed {
-        ReaderPosition::Ever
+    let feed = request.api.follow(id).0;
+    let versions = feed.subscribe_coalesced();
+    let version = engine.workflow_meta(id).await?.version;
+    let has_missed = last_version.is_some_and(|last_version| last_version != version.to_string());
+    let since = if has_missed {
+        ReaderPosition::FromStart
     } else {
-        ReaderPosition::Now
+        ReaderPosition::LatestOnly
     };
-    let news = in_time(view.news(&engine, id, version, &since)).await?;
-    let drain = ask.api.host.drain.clone();
-    let watch = Watch {
+    let update = with_read_timeout(feed.update(&engine, id, version, &since)).await?;
+    let drain = request.api.hooks.drain.clone();
+    let stream = WorkflowStream {
         engine,
         id,
-        view,
-        known,
-        reader,
-        _places: places,
-        outlet,
+        feed,
+        versions,
+        quota: reader,
+        _slots: slots,
+        sink,
         drain,
     };
-    ask.api.host.tasks.spawn(watch.run(news));
+    request.api.hooks.tasks.spawn(stream.run(update));
     Ok(())
 }
 
@@ -144,67 +160,67 @@ pub(crate) fn removed(id: WorkflowId) -> Bytes {
 }
 
 /// Caller of the stream, and the quota for its large frames.
-struct Reader {
+struct ReaderQuota {
     caller: Caller,
-    room: Arc<Quota>,
+    answer_quota: Arc<Quota>,
 }
 
 /// Follows one workflow for one reader. It ends with the reader, the workflow, or the server.
-struct Watch {
+struct WorkflowStream {
     engine: Engine,
     id: WorkflowId,
-    view: Arc<WorkflowFeed>,
-    known: watch::Receiver<FeedVersion>,
-    reader: Reader,
+    feed: Arc<WorkflowFeed>,
+    versions: watch::Receiver<FeedVersion>,
+    quota: ReaderQuota,
     /// Quota of this stream.
-    _places: Arc<Places>,
-    outlet: EventSink,
+    _slots: Arc<StreamSlots>,
+    sink: EventSink,
     drain: CancellationToken,
 }
 
-impl Watch {
-    async fn run(mut self, FeedUpdate { mut told, frames }: FeedUpdate) {
+impl WorkflowStream {
+    async fn run(mut self, FeedUpdate { mut state, frames }: FeedUpdate) {
         let mut frames = Some(frames);
         // After a failure the next read may succeed.
-        let mut pause = KEEP_ALIVE;
+        let mut max_pause = KEEP_ALIVE_INTERVAL;
         loop {
-            let rest = match frames.take() {
+            let min_pause = match frames.take() {
                 Some(frames) if !self.send(&frames).await => return,
-                Some(frames) => rest(frames.len()),
+                Some(frames) => pause_after(frames.len()),
                 None => Duration::ZERO,
             };
-            let Some(known) = self.wait(rest, pause).await else {
+            let Some(latest) = self.wait(min_pause, max_pause).await else {
                 return;
             };
-            pause = KEEP_ALIVE;
-            match self.changed(known, &told).await {
+            max_pause = KEEP_ALIVE_INTERVAL;
+            match self.update_since(latest, &state).await {
                 Ok(None) => frames = Some(Frames::still_here()),
-                Ok(Some(news)) => {
-                    frames = Some(news.frames);
-                    told = news.told;
+                Ok(Some(update)) => {
+                    frames = Some(update.frames);
+                    state = update.state;
                 }
                 Err(EngineError::NoWorkflow { .. }) => {
                     // The reader may have gone, too.
                     let _ = self.send(&Frames::removed(Id(self.id))).await;
                     return;
                 }
-                Err(_) => pause = LOOK,
+                Err(_) => max_pause = WORKFLOW_POLL_INTERVAL,
             }
         }
     }
 
     /// Returns the known version after a change, or when the time is over. `None` if the stream
     /// ends.
-    async fn wait(&mut self, rest: Duration, pause: Duration) -> Option<FeedVersion> {
+    async fn wait(&mut self, min_pause: Duration, max_pause: Duration) -> Option<FeedVersion> {
         let next = async {
-            sleep(rest).await;
+            sleep(min_pause).await;
             // If the time is over, or the sender has gone, the version that is known counts.
-            let _ = timeout(pause, self.known.changed()).await;
-            *self.known.borrow_and_update()
+            let _ = timeout(max_pause, self.versions.changed()).await;
+            *self.versions.borrow_and_update()
         };
         tokio::select! {
             known = next => Some(known),
-            () = self.outlet.closed() => None,
+            () = self.sink.closed() => None,
             () = self.drain.cancelled() => None,
         }
     }
@@ -213,13 +229,13 @@ impl Watch {
     /// the reader has gone or there is no quota for its unread frames.
     async fn send(&self, frames: &Frames) -> bool {
         tokio::select! {
-            () = self.turn(frames.len()) => {}
-            () = self.outlet.closed() => return false,
+            () = self.wait_for_pacer(frames.len()) => {}
+            () = self.sink.closed() => return false,
             () = self.drain.cancelled() => return false,
         }
         tokio::select! {
-            kept = frames.keep(&self.reader.room, &self.reader.caller) => match kept {
-                Ok(text) => self.outlet.hand_over(text).await,
+            kept = frames.text_for(&self.quota.answer_quota, &self.quota.caller) => match kept {
+                Ok(text) => self.sink.send(text).await,
                 Err(_) => false,
             },
             () = self.drain.cancelled() => false,
@@ -227,26 +243,26 @@ impl Watch {
     }
 
     /// Waits until the pacer lets this number of bytes through.
-    async fn turn(&self, bytes: usize) {
-        let turn = self.view.turn(bytes);
+    async fn wait_for_pacer(&self, bytes: usize) {
+        let send_at = self.feed.reserve_send(bytes);
         // A timer that is due would still take a millisecond.
-        if turn > Instant::now() {
-            sleep_until(turn).await;
+        if send_at > Instant::now() {
+            sleep_until(send_at).await;
         }
     }
 
     /// Returns the update of the workflow if its version is newer than the state of the reader.
-    async fn changed(
+    async fn update_since(
         &self,
-        known: FeedVersion,
-        told: &Arc<ReaderState>,
+        latest: FeedVersion,
+        state: &Arc<ReaderState>,
     ) -> Result<Option<FeedUpdate>, EngineError> {
-        match known {
-            FeedVersion::Version { version, .. } if version <= told.version => Ok(None),
+        match latest {
+            FeedVersion::Version { version, .. } if version <= state.version => Ok(None),
             FeedVersion::Version { version, .. } => {
-                let since = ReaderPosition::Told(Arc::clone(told));
-                self.view
-                    .news(&self.engine, self.id, version, &since)
+                let since = ReaderPosition::After(Arc::clone(state));
+                self.feed
+                    .update(&self.engine, self.id, version, &since)
                     .await
                     .map(Some)
             }
@@ -256,11 +272,11 @@ impl Watch {
 }
 
 /// Pause of a reader after frames of this number of bytes.
-fn rest(bytes: usize) -> Duration {
-    if bytes <= quota::SMALL {
+fn pause_after(bytes: usize) -> Duration {
+    if bytes <= quota::MAX_UNRESERVED_BYTES {
         Duration::ZERO
     } else {
-        Duration::from_secs_f64(bytes as f64 / PACE as f64)
+        Duration::from_secs_f64(bytes as f64 / LARGE_FRAME_BYTES_PER_SECOND as f64)
     }
 }
 
@@ -271,7 +287,10 @@ mod tests {
     #[test]
     fn who_gets_much_rests() {
         assert_eq!(
-            (rest(1_000), rest(8 * PACE)),
+            (
+                pause_after(1_000),
+                pause_after(8 * LARGE_FRAME_BYTES_PER_SECOND)
+            ),
             (Duration::ZERO, Duration::from_secs(8))
         );
     }

@@ -22,22 +22,23 @@ use crate::http::body::{self, NoBody};
 use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{Answer, RequestContext, in_time};
-use crate::workflows::act::{RetryBody, done};
-use crate::workflows::fair_lock::Turns;
-use crate::workflows::list::MOST_ITEMS;
+use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
+use crate::workflows::act::{RetryBody, apply_action};
+use crate::workflows::fair_lock::FairLock;
+use crate::workflows::list::MAX_PAGE_ITEMS;
 use outcome::check_output;
 use reasons::with_reasons;
-use view::{Job, MOST_TEXT, is_long, too_long};
+use view::{Job, MAX_ANSWER_BYTES, is_long, too_long};
 
 /// Bytes after which a page takes no further job. A page has at least one job, whatever its size.
-const MOST_PAGE: usize = 8 * 1024 * 1024;
+const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 /// Most holders that are listed for a limit that a job waits for.
-const MOST_HOLDERS: usize = 100;
+const MAX_HOLDERS: usize = 100;
 /// Most holders in a list of jobs, where many jobs may wait for one limit.
-const FEW_HOLDERS: usize = 3;
+const MAX_HOLDERS_IN_LIST: usize = 3;
 /// Lock for pages that need a large workflow as a whole.
-static TURNS: Turns = Turns::new("pages of jobs in some states of large workflows are gathered");
+static PAGE_LOCK: FairLock =
+    FairLock::new("pages of jobs in some states of large workflows are gathered");
 
 /// A page of jobs, in the order of the definition.
 #[derive(Debug, Serialize)]
@@ -54,20 +55,20 @@ pub(crate) struct JobPage<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = MarkSucceeded))]
-pub(crate) struct MarkBody<'a> {
+pub(crate) struct MarkSucceededBody<'a> {
     /// Any JSON of at most 1 MiB.
     #[serde(borrow)]
     #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
     output: Option<&'a RawValue>,
 }
 
-pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
-    let id = ask.workflow()?;
-    let mut query = Query::new(ask.query)?;
-    let state = query.take("state");
-    let words = states(state.as_deref())?;
-    let limit = query.limit(100, MOST_ITEMS)?;
-    let from = match query.take("cursor") {
+pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
+    let id = request.workflow()?;
+    let mut query = Query::new(request.query)?;
+    let state = query.remove("state");
+    let states = parse_states(state.as_deref())?;
+    let limit = query.limit(100, MAX_PAGE_ITEMS)?;
+    let from = match query.remove("cursor") {
         Some(text) => {
             let wrong = |_| {
                 Problem::new(
@@ -79,50 +80,54 @@ pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
         }
         None => 0_usize,
     };
-    query.end()?;
-    if words.is_empty() {
-        let (snapshot, wanted) = page(ask, id, from, limit).await?;
-        return written(ask, snapshot, wanted, limit).await;
+    query.finish()?;
+    if states.is_empty() {
+        let (snapshot, selected) = select_page(request, id, from, limit).await?;
+        return answer_page(request, snapshot, selected, limit).await;
     }
-    let large = ask.api.engine().is_large(id).await?;
-    let _turn = if large {
-        Some(TURNS.acquire(&ask.caller()).await?)
+    let is_large = request.api.engine().is_large(id).await?;
+    let _lock = if is_large {
+        Some(PAGE_LOCK.acquire(&request.caller()).await?)
     } else {
         None
     };
-    let (snapshot, wanted) = page_of(ask, id, &words, from, limit).await?;
-    written(ask, snapshot, wanted, limit).await
+    let (snapshot, selected) = select_page_in_states(request, id, &states, from, limit).await?;
+    answer_page(request, snapshot, selected, limit).await
 }
 
 /// Snapshot of a workflow and the jobs that a page starts with: one more than the page has, if
 /// there is one.
-type Found = (Snapshot, Vec<JobIndex>);
+type JobSelection = (Snapshot, Vec<JobIndex>);
 
 /// Answers with a page of these jobs.
-async fn written(
-    ask: &RequestContext<'_>,
+async fn answer_page(
+    request: &RequestContext<'_>,
     snapshot: Snapshot,
-    wanted: Vec<JobIndex>,
+    selected: Vec<JobIndex>,
     limit: usize,
-) -> Answer {
+) -> HandlerResult {
     let snapshot = with_reasons(
-        ask,
+        request,
         snapshot,
-        &wanted[..wanted.len().min(limit)],
-        FEW_HOLDERS,
+        &selected[..selected.len().min(limit)],
+        MAX_HOLDERS_IN_LIST,
     )
     .await?;
-    let long = is_long(&snapshot, wanted.iter().copied());
+    let is_long = is_long(&snapshot, selected.iter().copied());
     let write = move || {
-        let (items, number) = items(&snapshot, &wanted[..wanted.len().min(limit)], MOST_PAGE)?;
-        let next_cursor = wanted.get(number).map(JobIndex::to_string);
+        let (items, number) = write_items(
+            &snapshot,
+            &selected[..selected.len().min(limit)],
+            MAX_PAGE_BYTES,
+        )?;
+        let next_cursor = selected.get(number).map(JobIndex::to_string);
         Some(json::ok(&JobPage {
-            items: Verbatim::of(&items),
+            items: Verbatim::from_bytes(&items),
             next_cursor,
         }))
     };
-    let page = if long {
-        ask.api.engine().run_blocking(write).await
+    let page = if is_long {
+        request.api.engine().run_blocking(write).await
     } else {
         write()
     };
@@ -130,70 +135,74 @@ async fn written(
 }
 
 /// Writes jobs as a JSON list: all that fit, and at least one. Returns the list and their number.
-fn items(snapshot: &Snapshot, wanted: &[JobIndex], most: usize) -> Option<(Vec<u8>, usize)> {
+fn write_items(
+    snapshot: &Snapshot,
+    selected: &[JobIndex],
+    max_bytes: usize,
+) -> Option<(Vec<u8>, usize)> {
     let mut text = vec![b'['];
-    for (at, &index) in wanted.iter().enumerate() {
+    for (at, &index) in selected.iter().enumerate() {
         let begin = text.len();
         text.extend((at > 0).then_some(b','));
-        let most = if at == 0 { MOST_TEXT } else { most };
-        if !json::add_within(&mut text, most, &Job::of(snapshot, index, None)) {
+        let max_bytes = if at == 0 { MAX_ANSWER_BYTES } else { max_bytes };
+        if !json::append_within(&mut text, max_bytes, &Job::new(snapshot, index, None)) {
             text.truncate(begin);
             text.push(b']');
             return (at > 0).then_some((text, at));
         }
     }
     text.push(b']');
-    Some((text, wanted.len()))
+    Some((text, selected.len()))
 }
 
 /// Reads a page of all jobs, and one job more if there is one.
-async fn page(
-    ask: &RequestContext<'_>,
+async fn select_page(
+    request: &RequestContext<'_>,
     id: WorkflowId,
     from: usize,
     limit: usize,
-) -> Result<Found, Problem> {
+) -> Result<JobSelection, Problem> {
     let all = |number: usize| (from..number).map(|at| JobIndex(at as u32));
-    let some = ask
+    let some = request
         .api
         .engine()
-        .show_some(id, |graph| all(graph.jobs.len()).take(limit).collect());
-    let snapshot = in_time(some).await?;
-    let wanted = all(snapshot.graph().jobs.len()).take(limit + 1).collect();
-    Ok((snapshot, wanted))
+        .show_jobs(id, |graph| all(graph.jobs.len()).take(limit).collect());
+    let snapshot = with_read_timeout(some).await?;
+    let selected = all(snapshot.graph().jobs.len()).take(limit + 1).collect();
+    Ok((snapshot, selected))
 }
 
 /// Reads a page of the jobs in some states. That needs all jobs of the workflow, unless its counts
 /// show that there are none.
-async fn page_of(
-    ask: &RequestContext<'_>,
+async fn select_page_in_states(
+    request: &RequestContext<'_>,
     id: WorkflowId,
-    words: &[&str],
+    states: &[&str],
     from: usize,
     limit: usize,
-) -> Result<Found, Problem> {
-    let engine = ask.api.engine();
-    let counts = engine.glance(id).await?.counts;
-    if words.iter().all(|word| counts.of(word) == 0) {
+) -> Result<JobSelection, Problem> {
+    let engine = request.api.engine();
+    let counts = engine.workflow_meta(id).await?.counts;
+    if states.iter().all(|word| counts.count_by_word(word) == 0) {
         return Ok((
-            in_time(engine.show_some(id, |_| Vec::new())).await?,
+            with_read_timeout(engine.show_jobs(id, |_| Vec::new())).await?,
             Vec::new(),
         ));
     }
-    let snapshot = ask.api.show(id).await?;
+    let snapshot = request.api.show(id).await?;
     let jobs = snapshot.jobs().iter().enumerate().skip(from);
     let jobs = jobs
-        .filter(|(_, job)| words.contains(&job.state.word()))
+        .filter(|(_, job)| states.contains(&job.state.word()))
         .map(|(at, _)| JobIndex(at as u32));
-    let wanted = jobs.take(limit + 1).collect();
-    Ok((snapshot, wanted))
+    let selected = jobs.take(limit + 1).collect();
+    Ok((snapshot, selected))
 }
 
 /// Parses a list of states.
-fn states(list: Option<&str>) -> Result<Vec<&str>, Problem> {
-    let words: Vec<&str> = list.iter().flat_map(|list| list.split(',')).collect();
-    let Some(word) = words.iter().find(|word| !JobState::WORDS.contains(*word)) else {
-        return Ok(words);
+fn parse_states(list: Option<&str>) -> Result<Vec<&str>, Problem> {
+    let states: Vec<&str> = list.iter().flat_map(|list| list.split(',')).collect();
+    let Some(word) = states.iter().find(|word| !JobState::WORDS.contains(*word)) else {
+        return Ok(states);
     };
     let known = JobState::WORDS.join(", ");
     Err(Problem::field(
@@ -203,7 +212,7 @@ fn states(list: Option<&str>) -> Result<Vec<&str>, Problem> {
 }
 
 /// Returns the index of the job that the path names.
-fn find(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
+fn find_job(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
     let none = || {
         Problem::new(
             Code::JobNotFound,
@@ -213,52 +222,57 @@ fn find(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
     snapshot.graph().find(name).ok_or_else(none)
 }
 
-pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
-    let id = ask.workflow()?;
-    let name = ask.matched.name(1)?;
-    let snapshot = in_time(
-        ask.api
+pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
+    let id = request.workflow()?;
+    let name = request.matched.name(1)?;
+    let snapshot = with_read_timeout(
+        request
+            .api
             .engine()
-            .show_some(id, |graph| graph.find(&name).into_iter().collect()),
+            .show_jobs(id, |graph| graph.find(&name).into_iter().collect()),
     )
     .await?;
-    let index = find(&snapshot, &name)?;
-    let snapshot = with_reasons(ask, snapshot, &[index], MOST_HOLDERS).await?;
-    let result = ask
+    let index = find_job(&snapshot, &name)?;
+    let snapshot = with_reasons(request, snapshot, &[index], MAX_HOLDERS).await?;
+    let result = request
         .api
         .engine()
         .results(id, &[index])
         .await?
         .pop()
         .unwrap_or_default();
-    let long = is_long(&snapshot, [index]);
-    let write = move || json::text_within(MOST_TEXT, &Job::of(&snapshot, index, Some(&result)));
-    let text = if long {
-        ask.api.engine().run_blocking(write).await
+    let is_long = is_long(&snapshot, [index]);
+    let write =
+        move || json::text_within(MAX_ANSWER_BYTES, &Job::new(&snapshot, index, Some(&result)));
+    let text = if is_long {
+        request.api.engine().run_blocking(write).await
     } else {
         write()
     };
-    Ok(json::page(text.ok_or_else(too_long)?))
+    Ok(json::answer_text(text.ok_or_else(too_long)?))
 }
 
 /// Applies an action without a body to the job that the path names.
-pub(crate) async fn act(ask: &RequestContext<'_>, action: fn(String) -> Action) -> Answer {
-    let job = ask.matched.name(1)?;
-    body::read_optional::<NoBody>(ask.body)?;
-    done(ask, action(job), Condition::default()).await
+pub(crate) async fn act(
+    request: &RequestContext<'_>,
+    action: fn(String) -> Action,
+) -> HandlerResult {
+    let job = request.matched.name(1)?;
+    body::read_optional::<NoBody>(request.body)?;
+    apply_action(request, action(job), Condition::default()).await
 }
 
-pub(crate) async fn mark_succeeded(ask: &RequestContext<'_>) -> Answer {
-    let job = ask.matched.name(1)?;
-    let MarkBody { output } = body::read_optional(ask.body)?;
+pub(crate) async fn mark_succeeded(request: &RequestContext<'_>) -> HandlerResult {
+    let job = request.matched.name(1)?;
+    let MarkSucceededBody { output } = body::read_optional(request.body)?;
     check_output(output)?;
     let output = output.map(|output| Json::from_checked(output.get()));
     let action = Action::MarkSucceeded { job, output };
-    done(ask, action, Condition::default()).await
+    apply_action(request, action, Condition::default()).await
 }
 
-pub(crate) async fn retry(ask: &RequestContext<'_>) -> Answer {
-    let job = ask.matched.name(1)?;
-    let condition = body::read_optional::<RetryBody>(ask.body)?.resolve()?;
-    done(ask, Action::RetryJob(job), condition).await
+pub(crate) async fn retry(request: &RequestContext<'_>) -> HandlerResult {
+    let job = request.matched.name(1)?;
+    let condition = body::read_optional::<RetryBody>(request.body)?.resolve()?;
+    apply_action(request, Action::RetryJob(job), condition).await
 }

@@ -40,17 +40,19 @@ use tidegate_workflow::Engine;
 use http::query::Query;
 use http::quota;
 pub use http::request::{Access, Peer, ServerHooks};
-use http::request::{Answer, AppState, RequestContext};
+use http::request::{AppState, HandlerResult, RequestContext};
 use http::request_id::{self, RequestId};
-use http::route::{self, Needs};
+use http::route::{self, StoreRequirement};
 pub use http::tokens::{Role, Tokens};
 use http::{auth, body};
 pub use limits::RateLimits;
 pub use limits::configuration::loads::{
-    ConfigurationSource, InForce, LimitUse, Loads, Mistake, Refused,
+    ActiveLoad, ConfigurationSource, LimitUse, Loads, Mistake, RefusedLoad,
 };
-pub use metrics::{Activity, Census, Event, MOST_QUEUES, OVERFLOW, QueueSample};
-pub use overview::{History, STEP, Times, Totals};
+pub use metrics::{
+    ApiMetrics, CountedEvent, MAX_QUEUE_SAMPLES, OVERFLOW_QUEUE, QueueSample, WorkflowCounts,
+};
+pub use overview::{GatewayTotals, History, LatencyHistogram, STEP};
 pub use readiness::Availability;
 use routes::{ROUTES, dispatch};
 use store_gate::StoreState;
@@ -61,40 +63,40 @@ pub use workflows::definition::{DefinitionMistake, check_definition};
 /// for other threads.
 #[derive(Debug, Clone)]
 pub struct Api {
-    context: Arc<AppState>,
+    state: Arc<AppState>,
 }
 
 impl Api {
     /// Makes an API for the clients that `access` allows. Calls wait for [`Api::open`].
     #[must_use]
-    pub fn new(access: Access, activity: Arc<Activity>, host: ServerHooks) -> Self {
+    pub fn new(access: Access, activity: Arc<ApiMetrics>, host: ServerHooks) -> Self {
         Self {
-            context: Arc::new(AppState::new(access, activity, host)),
+            state: Arc::new(AppState::new(access, activity, host)),
         }
     }
 
     /// Returns a handle for requests on one of the engine's threads.
     #[must_use]
-    pub fn on(&self, thread: usize) -> Self {
+    pub fn for_thread(&self, thread: usize) -> Self {
         Self {
-            context: Arc::new(self.context.on(thread)),
+            state: Arc::new(self.state.for_thread(thread)),
         }
     }
 
     /// Serves calls with `engine` from now on.
     pub fn open(&self, engine: Engine) {
-        self.context.opening.open(engine);
+        self.state.store_gate.open(engine);
     }
 
     /// Refuses calls with this reason, until [`Api::open`] or [`Api::await_call`].
     pub fn refuse(&self, reason: impl Into<Arc<str>>) {
-        self.context.opening.set(StoreState::Failed(reason.into()));
+        self.state.store_gate.set(StoreState::Failed(reason.into()));
     }
 
     /// Returns when a call needs the engine. Calls wait for [`Api::open`] or [`Api::refuse`].
     pub async fn await_call(&self) {
-        self.context.opening.set(StoreState::NotRequested);
-        self.context.opening.wanted().await;
+        self.state.store_gate.set(StoreState::NotRequested);
+        self.state.store_gate.requested().await;
     }
 
     /// Returns the router of the whole API.
@@ -105,20 +107,20 @@ impl Api {
 
 /// Content security policy of every answer but the page: a browser that shows the answer runs and
 /// loads nothing. Pictures bring their own style.
-const POLICY: &str =
+const ANSWER_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox";
 
 async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
-    let api = &*api.context;
-    api.activity.add(Event::Request, 1);
+    let api = &*api.state;
+    api.metrics.add(CountedEvent::Request, 1);
     let (head, body) = request.into_parts();
-    let id = RequestId::of(&head.headers);
+    let id = RequestId::from_headers(&head.headers);
     // The future is boxed because it has 10 KB, and the layers around a handler move it several
     // times.
     let mut response = Box::pin(answer(api, &id, &head, body))
         .await
         .unwrap_or_else(|problem| {
-            error_log::request(api, &id, &head, &problem);
+            error_log::log_problem(api, &id, &head, &problem);
             problem.response(&id)
         });
     let headers = response.headers_mut();
@@ -129,15 +131,15 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     );
     headers
         .entry(header::CONTENT_SECURITY_POLICY)
-        .or_insert(const { HeaderValue::from_static(POLICY) });
+        .or_insert(const { HeaderValue::from_static(ANSWER_POLICY) });
     response
 }
 
-async fn answer(api: &AppState, id: &RequestId, head: &Parts, body: Body) -> Answer {
+async fn answer(api: &AppState, id: &RequestId, head: &Parts, body: Body) -> HandlerResult {
     let matched = route::find(ROUTES, &head.method, head.uri.path())?;
     let token = auth::check(&api.access, &head.headers, matched.route)?;
-    if matched.route.needs == Needs::Engine {
-        api.opening.opened(&api.host.drain).await?;
+    if matched.route.needs == StoreRequirement::Engine {
+        api.store_gate.wait_until_open(&api.hooks.drain).await?;
     }
     let body = match head.method {
         Method::GET | Method::HEAD => Bytes::new(),
@@ -146,7 +148,7 @@ async fn answer(api: &AppState, id: &RequestId, head: &Parts, body: Body) -> Ans
     let headers = &head.headers;
     let peer = head.extensions.get().copied();
     let token = token.as_deref();
-    let ask = RequestContext {
+    let request = RequestContext {
         api,
         matched,
         query: head.uri.query(),
@@ -156,9 +158,9 @@ async fn answer(api: &AppState, id: &RequestId, head: &Parts, body: Body) -> Ans
         body: &body,
         id,
     };
-    if !ask.matched.route.has_parameters {
-        Query::new(ask.query)?.end()?;
+    if !request.matched.route.has_parameters {
+        Query::new(request.query)?.finish()?;
     }
-    let answer = dispatch(&ask).await?;
-    quota::keep_answer(&api.rooms.answers, &ask, answer).await
+    let answer = dispatch(&request).await?;
+    quota::reserve_answer(&api.quotas.answers, &request, answer).await
 }

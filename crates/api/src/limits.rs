@@ -17,9 +17,9 @@ use crate::http::problem::{Code, Problem};
 use crate::http::time::Rfc3339;
 
 /// Time for which a call waits for the store of the limiter.
-const PATIENCE: Duration = Duration::from_secs(1);
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Largest body of these calls, in bytes. Its parsed form takes some thirty times as much memory.
-const MOST_BODY: usize = 64 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// Limiter of the server that embeds the API, and the store of its overrides. Clones share both.
 #[derive(Debug, Clone)]
@@ -59,14 +59,14 @@ impl RateLimits {
 }
 
 fn deadline() -> Instant {
-    Instant::now() + PATIENCE
+    Instant::now() + STORE_TIMEOUT
 }
 
 fn read<'de, T: Deserialize<'de>>(text: &'de [u8]) -> Result<T, Problem> {
-    if text.len() > MOST_BODY {
+    if text.len() > MAX_BODY_BYTES {
         return Err(Problem::new(
             Code::PayloadTooLarge,
-            format!("the body has more than {MOST_BODY} bytes"),
+            format!("the body has more than {MAX_BODY_BYTES} bytes"),
         ));
     }
     body::read(text)
@@ -80,7 +80,7 @@ fn without_store(error: &StoreError) -> Problem {
     )
 }
 
-pub(crate) fn moment(at: Timestamp) -> Rfc3339 {
+pub(crate) fn rfc3339(at: Timestamp) -> Rfc3339 {
     Rfc3339(tidegate_workflow::Timestamp::from_micros(at.0))
 }
 

@@ -13,19 +13,19 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::events::{self, EventSink, Places};
+use crate::events::{self, EventSink, StreamSlots};
 use crate::http::json::Id;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{Answer, AppState, RequestContext};
+use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::overview;
 
 /// Most targets of one stream. Each costs as much as a stream of its own.
-const MOST: usize = 16;
+const MAX_TARGETS: usize = 16;
 /// Interval of the overviews. A slow reader gets fewer of them.
-const OFTEN: Duration = Duration::from_secs(1);
+const OVERVIEW_INTERVAL: Duration = Duration::from_secs(1);
 /// Chunks that are queued for a slow reader.
-const PIECES: usize = 4;
+const MAX_QUEUED_CHUNKS: usize = 4;
 
 /// Topic of the events that follow.
 #[derive(Debug, Serialize)]
@@ -38,48 +38,48 @@ pub(crate) struct OfEvent {
 
 /// Target that a browser watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Watched {
+enum WatchTarget {
     Overview,
     /// Workflow, and the version that the reader has of it.
     Workflow(WorkflowId, Option<String>),
 }
 
-pub(crate) async fn live(ask: &RequestContext<'_>) -> Answer {
-    let watched = watched(ask.query)?;
-    let places = events::places(ask, watched.len())?;
-    let (pieces, receiver) = mpsc::channel(PIECES);
-    let outlet = EventSink::new(pieces);
-    let tasks = &ask.api.host.tasks;
-    for one in watched {
-        match one {
-            Watched::Overview => {
-                tasks.spawn(tell(ask.api.clone(), outlet.about(of(None))));
+pub(crate) async fn live(request: &RequestContext<'_>) -> HandlerResult {
+    let targets = parse_targets(request.query)?;
+    let slots = events::reserve_streams(request, targets.len())?;
+    let (chunks, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
+    let sink = EventSink::new(chunks);
+    let tasks = &request.api.hooks.tasks;
+    for target in targets {
+        match target {
+            WatchTarget::Overview => {
+                tasks.spawn(send_overviews(
+                    request.api.clone(),
+                    sink.for_topic(topic_event(None)),
+                ));
             }
-            Watched::Workflow(id, version) => {
-                let outlet = outlet.about(of(Some(id)));
-                match events::follow(ask, id, version, outlet.clone(), Arc::clone(&places)).await {
+            WatchTarget::Workflow(id, version) => {
+                let sink = sink.for_topic(topic_event(Some(id)));
+                match events::follow(request, id, version, sink.clone(), Arc::clone(&slots)).await {
                     // The reader still wants the events of the other targets.
                     Err(problem) if problem.code == Code::WorkflowNotFound => {
-                        tasks.spawn(async move { outlet.hand_over(events::removed(id)).await });
+                        tasks.spawn(async move { sink.send(events::removed(id)).await });
                     }
                     followed => followed?,
                 }
             }
         }
     }
-    tasks.spawn(keep_open(outlet, ask.api.host.drain.clone(), places));
+    tasks.spawn(keep_open(sink, request.api.hooks.drain.clone(), slots));
     Ok(events::stream(receiver).into_response())
 }
 
 /// Sends comments that keep the stream open, even if all its targets are gone.
-async fn keep_open(outlet: EventSink, drain: CancellationToken, _places: Arc<Places>) {
+async fn keep_open(outlet: EventSink, drain: CancellationToken, _slots: Arc<StreamSlots>) {
     let speak = async {
         loop {
-            sleep(events::KEEP_ALIVE).await;
-            if !outlet
-                .hand_over(Bytes::from_static(b": still here\n\n"))
-                .await
-            {
+            sleep(events::KEEP_ALIVE_INTERVAL).await;
+            if !outlet.send(Bytes::from_static(b": still here\n\n")).await {
                 return;
             }
         }
@@ -92,14 +92,14 @@ async fn keep_open(outlet: EventSink, drain: CancellationToken, _places: Arc<Pla
 }
 
 /// Parses the targets of the query.
-fn watched(query: Option<&str>) -> Result<Vec<Watched>, Problem> {
+fn parse_targets(query: Option<&str>) -> Result<Vec<WatchTarget>, Problem> {
     let mut query = Query::new(query)?;
-    let list = query.take("watch").unwrap_or_default();
-    query.end()?;
-    let mut all = Vec::new();
+    let list = query.remove("watch").unwrap_or_default();
+    query.finish()?;
+    let mut targets = Vec::new();
     for text in list.split(',').filter(|text| !text.is_empty()) {
-        let one = match text.split_once(':') {
-            None if text == "overview" => Watched::Overview,
+        let target = match text.split_once(':') {
+            None if text == "overview" => WatchTarget::Overview,
             Some(("workflow", about)) => {
                 let (id, version) = about
                     .split_once('@')
@@ -107,7 +107,7 @@ fn watched(query: Option<&str>) -> Result<Vec<Watched>, Problem> {
                 let id: WorkflowId = id
                     .parse()
                     .map_err(|error| Problem::field("watch", format!("{error}")))?;
-                Watched::Workflow(id, version.map(str::to_owned))
+                WatchTarget::Workflow(id, version.map(str::to_owned))
             }
             _ => {
                 return Err(Problem::field(
@@ -116,26 +116,26 @@ fn watched(query: Option<&str>) -> Result<Vec<Watched>, Problem> {
                 ));
             }
         };
-        if !all.contains(&one) {
-            all.push(one);
+        if !targets.contains(&target) {
+            targets.push(target);
         }
-        if all.len() > MOST {
+        if targets.len() > MAX_TARGETS {
             return Err(Problem::new(
                 Code::InvalidField,
-                format!("at most {MOST} things can be watched at once"),
+                format!("at most {MAX_TARGETS} things can be watched at once"),
             ));
         }
     }
-    if all.is_empty() {
+    if targets.is_empty() {
         return Err(Problem::field(
             "watch",
             "name what to watch: `overview`, `workflow:ID`, or several with commas",
         ));
     }
-    Ok(all)
+    Ok(targets)
 }
 
-fn of(workflow: Option<WorkflowId>) -> Bytes {
+fn topic_event(workflow: Option<WorkflowId>) -> Bytes {
     let mut text = Vec::new();
     events::push_event(
         &mut text,
@@ -148,10 +148,10 @@ fn of(workflow: Option<WorkflowId>) -> Bytes {
 }
 
 /// Sends overviews until the reader goes or the server drains.
-async fn tell(api: AppState, outlet: EventSink) {
-    let mut turns = interval(OFTEN);
+async fn send_overviews(api: AppState, outlet: EventSink) {
+    let mut turns = interval(OVERVIEW_INTERVAL);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let ended = api.host.drain.clone();
+    let ended = api.hooks.drain.clone();
     loop {
         tokio::select! {
             _ = turns.tick() => {}
@@ -159,9 +159,9 @@ async fn tell(api: AppState, outlet: EventSink) {
             () = ended.cancelled() => return,
         }
         let mut text = Vec::new();
-        events::push_event(&mut text, "overview", &overview::moment(&api));
+        events::push_event(&mut text, "overview", &overview::take_sample(&api));
         tokio::select! {
-            there = outlet.hand_over(text.into()) => if !there { return },
+            there = outlet.send(text.into()) => if !there { return },
             () = ended.cancelled() => return,
         }
     }
@@ -175,15 +175,15 @@ mod tests {
     fn what_is_watched_is_a_list() {
         let id = "01M85NP2YQ8XCYNT3A18F6YK00";
         let workflow = |version: Option<&str>| {
-            Watched::Workflow(id.parse().unwrap(), version.map(str::to_owned))
+            WatchTarget::Workflow(id.parse().unwrap(), version.map(str::to_owned))
         };
-        let found = |query: &str| watched(Some(query)).unwrap();
-        assert_eq!(found("watch=overview"), [Watched::Overview]);
+        let found = |query: &str| parse_targets(Some(query)).unwrap();
+        assert_eq!(found("watch=overview"), [WatchTarget::Overview]);
         assert_eq!(
             found(&format!(
                 "watch=workflow%3A{id}@7,overview,,overview,workflow:{id}"
             )),
-            [workflow(Some("7")), Watched::Overview, workflow(None)]
+            [workflow(Some("7")), WatchTarget::Overview, workflow(None)]
         );
         for query in [
             "",
@@ -192,10 +192,12 @@ mod tests {
             "watch=workflow:x",
             "watch=overview&more=1",
         ] {
-            watched(Some(query)).unwrap_err();
+            parse_targets(Some(query)).unwrap_err();
         }
-        let many: Vec<String> = (0..=MOST).map(|at| format!("workflow:{id}@{at}")).collect();
-        watched(Some(&format!("watch={}", many[1..].join(",")))).unwrap();
-        watched(Some(&format!("watch={}", many.join(",")))).unwrap_err();
+        let many: Vec<String> = (0..=MAX_TARGETS)
+            .map(|at| format!("workflow:{id}@{at}"))
+            .collect();
+        parse_targets(Some(&format!("watch={}", many[1..].join(",")))).unwrap();
+        parse_targets(Some(&format!("watch={}", many.join(",")))).unwrap_err();
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// Event with a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum CountedEvent {
     /// A workflow was created.
     Created,
     /// A job was handed to a worker.
@@ -36,7 +36,7 @@ pub enum Event {
 }
 
 /// Names of the counters, in the order of [`CountedEvent`].
-const NAMES: [&str; 12] = [
+const COUNTER_NAMES: [&str; 12] = [
     "tidegate.workflows.created",
     "tidegate.jobs.claimed",
     "tidegate.jobs.succeeded",
@@ -68,7 +68,7 @@ pub struct QueueSample {
 
 /// Counts of workflows and their jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Census {
+pub struct WorkflowCounts {
     /// Number of workflows by status.
     pub workflows: Vec<(&'static str, u64)>,
     /// Number of jobs by state, of workflows that have not ended.
@@ -78,33 +78,33 @@ pub struct Census {
 }
 
 /// Most queues with a sample of their own: those with the most ready jobs.
-pub const MOST_QUEUES: usize = 1_000;
+pub const MAX_QUEUE_SAMPLES: usize = 1_000;
 /// Most bytes of a queue's name in a sample.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 /// Name of the sum of all other queues.
-pub const OVERFLOW: &str = "_overflow";
+pub const OVERFLOW_QUEUE: &str = "_overflow";
 
 fn bounded(samples: Vec<QueueSample>) -> Vec<QueueSample> {
     // The sum of earlier samples is no queue.
     let (summed, mut samples): (Vec<_>, Vec<_>) = samples
         .into_iter()
-        .partition(|sample| sample.name == OVERFLOW);
+        .partition(|sample| sample.name == OVERFLOW_QUEUE);
     // Queues with long names come last, and then those with few ready jobs.
     samples.sort_by_key(|sample| {
         (
-            sample.name.len() > LONGEST_NAME,
+            sample.name.len() > MAX_NAME_BYTES,
             std::cmp::Reverse(sample.ready),
         )
     });
-    let short = samples
+    let kept = samples
         .iter()
-        .take(MOST_QUEUES)
-        .take_while(|sample| sample.name.len() <= LONGEST_NAME)
+        .take(MAX_QUEUE_SAMPLES)
+        .take_while(|sample| sample.name.len() <= MAX_NAME_BYTES)
         .count();
-    let mut others = samples.split_off(short);
+    let mut others = samples.split_off(kept);
     others.extend(summed);
     let mut sum = QueueSample {
-        name: OVERFLOW.to_owned(),
+        name: OVERFLOW_QUEUE.to_owned(),
         ready: 0,
         running: 0,
         age: 0,
@@ -123,32 +123,32 @@ fn bounded(samples: Vec<QueueSample>) -> Vec<QueueSample> {
 
 /// Counters and samples of the workflow API.
 #[derive(Debug, Default)]
-pub struct Activity {
-    counters: [AtomicU64; NAMES.len()],
+pub struct ApiMetrics {
+    counters: [AtomicU64; COUNTER_NAMES.len()],
     event_streams: AtomicU64,
     queues: Mutex<Vec<QueueSample>>,
-    census: Mutex<Census>,
+    workflow_counts: Mutex<WorkflowCounts>,
     /// Notified when a sample of the queues is needed.
-    wanted: Notify,
+    sample_requested: Notify,
     clock_skew: Mutex<Option<i64>>,
-    tally: Mutex<Option<Arc<AttemptCounts>>>,
+    attempt_counts: Mutex<Option<Arc<AttemptCounts>>>,
     risks: Mutex<Vec<String>>,
 }
 
-impl Activity {
+impl ApiMetrics {
     /// Adds `number` to the counter of an event.
-    pub fn add(&self, event: Event, number: u64) {
+    pub fn add(&self, event: CountedEvent, number: u64) {
         self.counters[event as usize].fetch_add(number, Relaxed);
     }
 
     /// Returns the counter of an event.
-    pub(crate) fn get(&self, event: Event) -> u64 {
+    pub(crate) fn get(&self, event: CountedEvent) -> u64 {
         self.counters[event as usize].load(Relaxed)
     }
 
     /// Returns the names and values of all counters.
-    pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        NAMES
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        COUNTER_NAMES
             .into_iter()
             .zip(self.counters.iter().map(|counter| counter.load(Relaxed)))
     }
@@ -180,27 +180,30 @@ impl Activity {
 
     /// Sets the reasons for which acknowledged work could be lost. Returns the new ones.
     pub fn put_risks(&self, risks: Vec<String>) -> Vec<String> {
-        let mut known = self.risks.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = risks
+        let mut current = self.risks.lock().unwrap_or_else(PoisonError::into_inner);
+        let new_risks = risks
             .iter()
-            .filter(|risk| !known.contains(risk))
+            .filter(|risk| !current.contains(risk))
             .cloned()
             .collect();
-        *known = risks;
-        news
+        *current = risks;
+        new_risks
     }
 
     /// Counts of the engine. `None` before there is an engine.
-    pub fn tally(&self) -> Option<Arc<AttemptCounts>> {
-        self.tally
+    pub fn attempt_counts(&self) -> Option<Arc<AttemptCounts>> {
+        self.attempt_counts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
     /// Sets the counts of the engine.
-    pub fn put_tally(&self, tally: Arc<AttemptCounts>) {
-        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally);
+    pub fn put_attempt_counts(&self, counts: Arc<AttemptCounts>) {
+        *self
+            .attempt_counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(counts);
     }
 
     /// Number of open event streams.
@@ -216,7 +219,7 @@ impl Activity {
 
     /// Returns the latest sample of the queues, a few seconds old, and requests a new one.
     pub fn queues(&self) -> Vec<QueueSample> {
-        self.look();
+        self.request_sample();
         self.queues
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -224,27 +227,30 @@ impl Activity {
     }
 
     /// Requests a new sample of queues and workflows.
-    pub(crate) fn look(&self) {
-        self.wanted.notify_one();
+    pub(crate) fn request_sample(&self) {
+        self.sample_requested.notify_one();
     }
 
     /// Returns the counts of workflows, a few seconds old.
-    pub fn census(&self) -> Census {
-        self.census
+    pub fn workflow_counts(&self) -> WorkflowCounts {
+        self.workflow_counts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
     /// Sets the counts of workflows.
-    pub fn put_census(&self, census: Census) {
-        *self.census.lock().unwrap_or_else(PoisonError::into_inner) = census;
+    pub fn put_workflow_counts(&self, counts: WorkflowCounts) {
+        *self
+            .workflow_counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
     /// Returns when a sample was requested since this returned last. Only one task at a time may
     /// wait.
-    pub async fn wanted(&self) {
-        self.wanted.notified().await;
+    pub async fn sample_requested(&self) {
+        self.sample_requested.notified().await;
     }
 
     /// Sets the samples of the queues. Clients name queues, so the number of samples is bounded.
@@ -255,7 +261,7 @@ impl Activity {
 }
 
 /// An open event stream.
-pub(crate) struct OpenStream(Arc<Activity>);
+pub(crate) struct OpenStream(Arc<ApiMetrics>);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
@@ -278,25 +284,28 @@ mod tests {
     }
 
     #[test]
-    fn queues_beyond_the_bound_are_summed() {
+    fn queues_above_the_maximum_are_summed() {
         let few = vec![sample("a", 1), sample("b", 2)];
         assert_eq!(bounded(few.clone()), few);
-        let long = "x".repeat(LONGEST_NAME + 1);
+        let long = "x".repeat(MAX_NAME_BYTES + 1);
         assert_eq!(
             bounded(vec![sample(&long, 3), sample("a", 1)]),
-            [sample("a", 1), sample(OVERFLOW, 3)]
+            [sample("a", 1), sample(OVERFLOW_QUEUE, 3)]
         );
-        let many = (0..MOST_QUEUES as u64 + 2)
+        let many = (0..MAX_QUEUE_SAMPLES as u64 + 2)
             .map(|ready| sample(&format!("q{ready}"), ready))
             .collect();
         let kept = bounded(many);
         let sum = QueueSample {
-            name: OVERFLOW.to_owned(),
+            name: OVERFLOW_QUEUE.to_owned(),
             ready: 1,
             running: 2,
             age: 1,
             waiting_workers: 2,
         };
-        assert_eq!((kept.len(), kept.last()), (MOST_QUEUES + 1, Some(&sum)));
+        assert_eq!(
+            (kept.len(), kept.last()),
+            (MAX_QUEUE_SAMPLES + 1, Some(&sum))
+        );
     }
 }

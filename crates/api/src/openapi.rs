@@ -13,11 +13,11 @@ mod schemas;
 use axum::http::header;
 use axum::response::IntoResponse as _;
 
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 
 const DOCUMENT: &str = include_str!("../../../docs/openapi.json");
 
-pub(crate) async fn page(_ask: &RequestContext<'_>) -> Answer {
+pub(crate) async fn page(_request: &RequestContext<'_>) -> HandlerResult {
     let kind = [(header::CONTENT_TYPE, "application/json")];
     Ok((kind, DOCUMENT).into_response())
 }

@@ -9,14 +9,14 @@ use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-pub use self::history::{History, STEP, Totals};
-pub use self::percentile::Times;
+pub use self::history::{GatewayTotals, History, STEP};
+pub use self::percentile::LatencyHistogram;
 
-use self::history::{NAMES, Point};
+use self::history::{HistoryPoint, NAMES};
 use crate::http::json;
-use crate::http::request::{Answer, AppState, RequestContext};
+use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
-use crate::limits::moment as moment_of;
+use crate::limits::rfc3339 as moment_of;
 
 /// The last hour at this server, and what there is now.
 #[derive(Debug, Serialize)]
@@ -31,13 +31,13 @@ pub(crate) struct Overview {
     /// `leases_lost`; and of calls that ask for decisions `decision_p50_ms` and `decision_p99_ms`, which are right within an eighth. Null where nothing is
     /// known. Decisions are hits of limits. More names may be added.
     series: BTreeMap<&'static str, Vec<Option<f64>>>,
-    now: Moment,
+    now: OverviewSample,
 }
 
 /// Sample of the last second or a little more.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = OverviewEvent))]
-pub(crate) struct Moment {
+pub(crate) struct OverviewSample {
     until: Rfc3339,
     /// A number for each name of the series.
     values: BTreeMap<&'static str, Option<f64>>,
@@ -50,10 +50,10 @@ pub(crate) struct Moment {
     home_partitions: u64,
 }
 
-pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
-    let api = ask.api;
-    let now = moment(api);
-    let (until, points) = api.host.history.points();
+pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
+    let api = request.api;
+    let now = take_sample(api);
+    let (until, points) = api.hooks.history.points();
     let column = |at: usize| points.iter().map(|point| point.shown(at)).collect();
     let series = NAMES
         .into_iter()
@@ -70,23 +70,23 @@ pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
 }
 
 /// Takes the current sample.
-pub(crate) fn moment(api: &AppState) -> Moment {
-    let host = &api.host;
-    let point = host.history.now(&api.activity, &*host.totals);
-    let values = |point: Point| {
+pub(crate) fn take_sample(api: &AppState) -> OverviewSample {
+    let hooks = &api.hooks;
+    let point = hooks.history.sample(&api.metrics, &*hooks.totals);
+    let values = |point: HistoryPoint| {
         NAMES
             .into_iter()
             .enumerate()
             .map(|(at, name)| (name, point.shown(at)))
             .collect()
     };
-    api.activity.look();
-    let census = api.activity.census();
-    Moment {
-        until: moment_of(host.limits.now()),
+    api.metrics.request_sample();
+    let counts = api.metrics.workflow_counts();
+    OverviewSample {
+        until: moment_of(hooks.limits.now()),
         values: values(point),
-        workflows: census.workflows.into_iter().collect(),
-        jobs: census.jobs.into_iter().collect(),
-        home_partitions: census.home_partitions,
+        workflows: counts.workflows.into_iter().collect(),
+        jobs: counts.jobs.into_iter().collect(),
+        home_partitions: counts.home_partitions,
     }
 }

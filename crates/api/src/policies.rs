@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 
 use crate::http::body::{self, NoBody};
 use crate::http::json;
-use crate::http::request::{Answer, RequestContext};
-use crate::workflows::limits::{Entry, LimitBody, LimitShown};
+use crate::http::request::{HandlerResult, RequestContext};
+use crate::workflows::limits::{EntryPair, LimitBody, LimitShown};
 
 /// Limits that each job of a queue or a handler gets in front of its own.
 #[derive(Debug, Deserialize)]
@@ -39,7 +39,7 @@ pub(crate) struct WeightsBody {
 struct WeightBody {
     /// Pairs of a key and a value.
     #[cfg_attr(test, schema(value_type = Vec<Vec<String>>, min_items = 1, max_items = 8))]
-    entries: Vec<Entry>,
+    entries: Vec<EntryPair>,
     /// How many of their jobs are handed out for each job of a key without a weight.
     #[cfg_attr(test, schema(minimum = 1, maximum = 1000))]
     weight: u32,
@@ -75,13 +75,17 @@ struct WeightShown {
 
 /// Shows the limits of the queue or the handler that the path names.
 pub(crate) async fn show_limits(
-    ask: &RequestContext<'_>,
-    subject: fn(String) -> PolicyTarget,
-) -> Answer {
-    let name = ask.matched.name(0)?;
-    let terms = ask.api.engine().terms();
-    let limits = terms.limits(&subject(name.clone()));
-    let limits = limits.iter().cloned().map(LimitShown::of).collect();
+    request: &RequestContext<'_>,
+    target: fn(String) -> PolicyTarget,
+) -> HandlerResult {
+    let name = request.matched.name(0)?;
+    let policies = request.api.engine().policies();
+    let limits = policies.limits(&target(name.clone()));
+    let limits = limits
+        .iter()
+        .cloned()
+        .map(LimitShown::from_definition)
+        .collect();
     Ok(json::ok(&LimitsShown {
         name: &name,
         limits,
@@ -89,32 +93,36 @@ pub(crate) async fn show_limits(
 }
 
 pub(crate) async fn set_limits(
-    ask: &RequestContext<'_>,
-    subject: fn(String) -> PolicyTarget,
-) -> Answer {
-    let name = ask.matched.name(0)?;
-    let LimitsBody { limits } = body::read(ask.body)?;
+    request: &RequestContext<'_>,
+    target: fn(String) -> PolicyTarget,
+) -> HandlerResult {
+    let name = request.matched.name(0)?;
+    let LimitsBody { limits } = body::read(request.body)?;
     let limits = LimitBody::resolve_all(limits, &"limits")?;
-    ask.api.engine().set_limits(&subject(name), &limits).await?;
-    show_limits(ask, subject).await
+    request
+        .api
+        .engine()
+        .set_limits(&target(name), &limits)
+        .await?;
+    show_limits(request, target).await
 }
 
 pub(crate) async fn remove_limits(
-    ask: &RequestContext<'_>,
-    subject: fn(String) -> PolicyTarget,
-) -> Answer {
-    body::read_optional::<NoBody>(ask.body)?;
-    let name = ask.matched.name(0)?;
-    ask.api.engine().set_limits(&subject(name), &[]).await?;
+    request: &RequestContext<'_>,
+    target: fn(String) -> PolicyTarget,
+) -> HandlerResult {
+    body::read_optional::<NoBody>(request.body)?;
+    let name = request.matched.name(0)?;
+    request.api.engine().set_limits(&target(name), &[]).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Shows the weights of the queue that the path names.
-pub(crate) async fn show_weights(ask: &RequestContext<'_>) -> Answer {
-    let name = ask.matched.name(0)?;
+pub(crate) async fn show_weights(request: &RequestContext<'_>) -> HandlerResult {
+    let name = request.matched.name(0)?;
     let weight = |Weight { entries, weight }| WeightShown { entries, weight };
-    let terms = ask.api.engine().terms();
-    let weights = terms.weights(&name);
+    let policies = request.api.engine().policies();
+    let weights = policies.weights(&name);
     let weights = weights.iter().cloned().map(weight).collect();
     Ok(json::ok(&WeightsShown {
         name: &name,
@@ -122,21 +130,21 @@ pub(crate) async fn show_weights(ask: &RequestContext<'_>) -> Answer {
     }))
 }
 
-pub(crate) async fn set_weights(ask: &RequestContext<'_>) -> Answer {
-    let name = ask.matched.name(0)?;
-    let WeightsBody { weights } = body::read(ask.body)?;
+pub(crate) async fn set_weights(request: &RequestContext<'_>) -> HandlerResult {
+    let name = request.matched.name(0)?;
+    let WeightsBody { weights } = body::read(request.body)?;
     let weight = |WeightBody { entries, weight }| Weight {
-        entries: Entry::pairs(entries),
+        entries: EntryPair::pairs(entries),
         weight,
     };
     let weights: Vec<Weight> = weights.into_iter().map(weight).collect();
-    ask.api.engine().set_weights(&name, &weights).await?;
-    show_weights(ask).await
+    request.api.engine().set_weights(&name, &weights).await?;
+    show_weights(request).await
 }
 
-pub(crate) async fn remove_weights(ask: &RequestContext<'_>) -> Answer {
-    body::read_optional::<NoBody>(ask.body)?;
-    let name = ask.matched.name(0)?;
-    ask.api.engine().set_weights(&name, &[]).await?;
+pub(crate) async fn remove_weights(request: &RequestContext<'_>) -> HandlerResult {
+    body::read_optional::<NoBody>(request.body)?;
+    let name = request.matched.name(0)?;
+    request.api.engine().set_weights(&name, &[]).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

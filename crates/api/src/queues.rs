@@ -1,7 +1,7 @@
 //! Queues: their ready jobs, and whether they are paused.
 
 use serde::Serialize;
-use tidegate_workflow::{MAX_NAME, Partial, Paused, QueueState};
+use tidegate_workflow::{MAX_NAME, PartialResult, Paused, QueueState};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -10,12 +10,12 @@ use crate::http::incomplete::Incomplete;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
 use crate::jobs::claims::check_name;
 
 /// Most queues of a page.
-const MOST_ITEMS: usize = 1_000;
+const MAX_PAGE_ITEMS: usize = 1_000;
 
 /// A page of queues, by name.
 #[derive(Debug, Serialize)]
@@ -55,7 +55,7 @@ pub(crate) struct QueuePaused<'a> {
 }
 
 impl<'a> Queue<'a> {
-    fn of(queue: &'a QueueState) -> Self {
+    fn from_state(queue: &'a QueueState) -> Self {
         Self {
             name: &queue.name,
             paused: queue.paused == Paused::Yes,
@@ -66,11 +66,11 @@ impl<'a> Queue<'a> {
     }
 }
 
-pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
-    let mut query = Query::new(ask.query)?;
-    let limit = query.limit(100, MOST_ITEMS)?;
-    let after = query.take("cursor");
-    query.end()?;
+pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
+    let mut query = Query::new(request.query)?;
+    let limit = query.limit(100, MAX_PAGE_ITEMS)?;
+    let after = query.remove("cursor");
+    query.finish()?;
     // A cursor is the name of the last queue. It stays valid when queues come and go, even that
     // one.
     if after
@@ -82,25 +82,29 @@ pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
             "the cursor must be the next_cursor of a page of queues",
         ));
     }
-    let Partial { found, missing } = ask.api.engine().queue_page(after.as_deref(), limit).await?;
+    let PartialResult { found, missing } = request
+        .api
+        .engine()
+        .queue_page(after.as_deref(), limit)
+        .await?;
     let next_cursor = found
         .queues
         .last()
         .filter(|_| found.more)
         .map(|last| last.name.as_str());
-    let items = found.queues.iter().map(Queue::of).collect();
+    let items = found.queues.iter().map(Queue::from_state).collect();
     Ok(json::ok(&QueuePage {
         items,
         next_cursor,
-        incomplete: Incomplete::of(&missing),
+        incomplete: Incomplete::from_missing(&missing),
     }))
 }
 
-pub(crate) async fn set(ask: &RequestContext<'_>, paused: Paused) -> Answer {
-    body::read_optional::<NoBody>(ask.body)?;
-    let name = ask.matched.name(0)?;
+pub(crate) async fn set(request: &RequestContext<'_>, paused: Paused) -> HandlerResult {
+    body::read_optional::<NoBody>(request.body)?;
+    let name = request.matched.name(0)?;
     check_name(&name, || "queue".to_owned())?;
-    let engine = ask.api.engine();
+    let engine = request.api.engine();
     // A queue may be paused before its first job comes.
     if paused == Paused::No && !engine.has_queue(&name).await? {
         return Err(Problem::new(

@@ -7,21 +7,21 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use serde::Serialize;
-use tidegate_workflow::{Engine, Member, Partition, StoreError, Trouble};
+use tidegate_workflow::{Engine, Member, Partition, StoreError, StoreFailure};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use crate::http::json;
-use crate::http::request::{Answer, AppState, RequestContext};
+use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
 use crate::store_gate::StoreState;
 
 /// Shortest time between two probes of the store, whatever the number of requests.
-const APART: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a probe waits for an answer of the store.
-const PATIENCE: Duration = Duration::from_millis(1_200);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 /// Result of the latest probe of the store.
 #[derive(Debug, Default)]
@@ -29,28 +29,36 @@ pub(crate) struct ProbeCache(Mutex<ProbeResult>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct ProbeResult {
-    at: Option<Instant>,
+    started_at: Option<Instant>,
     /// Whether no partition answered in time.
-    silent: bool,
+    is_silent: bool,
 }
 
 impl ProbeCache {
     /// Returns whether a probe is due, and marks it as started.
-    fn turn(&self, now: Instant) -> bool {
-        let mut looked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = looked.at.is_none_or(|at| now - at >= APART);
-        if turn {
-            looked.at = Some(now);
+    fn begin_if_due(&self, now: Instant) -> bool {
+        let mut result = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = result
+            .started_at
+            .is_none_or(|at| now - at >= PROBE_INTERVAL);
+        if is_due {
+            result.started_at = Some(now);
         }
-        turn
+        is_due
     }
 
-    fn note(&self, silent: bool) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).silent = silent;
+    fn record(&self, is_silent: bool) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_silent = is_silent;
     }
 
     fn is_silent(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).silent
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_silent
     }
 }
 
@@ -70,10 +78,10 @@ pub enum Availability {
 }
 
 impl Availability {
-    fn of(failing: usize, all: usize) -> Self {
-        match failing {
+    fn from_failures(failed: usize, total: usize) -> Self {
+        match failed {
             0 => Self::Up,
-            some if some < all => Self::Degraded,
+            some if some < total => Self::Degraded,
             _ => Self::Down,
         }
     }
@@ -140,7 +148,7 @@ struct Server {
     address: String,
     began_at: Rfc3339,
     /// When it last said that it lives; each does so every two seconds.
-    heard_at: Rfc3339,
+    last_heartbeat_at: Rfc3339,
     /// The partitions that are assigned to that server: it runs their timers, and takes their jobs
     /// first.
     home_partitions: Vec<u16>,
@@ -150,21 +158,24 @@ impl Server {
     fn all(engine: &Engine) -> Vec<Self> {
         let shown = |Member {
                          id,
-                         about,
-                         began,
-                         last_heartbeat: heard,
-                         partitions: homes,
+                         description: about,
+                         started_at: began,
+                         last_heartbeat,
+                         partitions,
                          ..
                      }| Self {
             id: id.to_string(),
-            answers: id == engine.server(),
+            answers: id == engine.server_id(),
             version: about.version,
             address: about.address,
             began_at: Rfc3339(began),
-            heard_at: Rfc3339(heard),
-            home_partitions: homes.into_iter().map(|partition| partition.0).collect(),
+            last_heartbeat_at: Rfc3339(last_heartbeat),
+            home_partitions: partitions
+                .into_iter()
+                .map(|partition| partition.0)
+                .collect(),
         };
-        engine.servers().into_iter().map(shown).collect()
+        engine.members().into_iter().map(shown).collect()
     }
 }
 
@@ -183,57 +194,57 @@ struct PartitionTrouble {
 }
 
 /// Current state of the store, as far as it is known.
-struct Store {
+struct StoreProbe {
     partitions: u16,
-    silent: bool,
-    troubles: BTreeMap<Partition, Trouble>,
+    is_silent: bool,
+    failures: BTreeMap<Partition, StoreFailure>,
 }
 
-impl Store {
+impl StoreProbe {
     /// Probes the store, unless another request has just done so.
-    async fn look(api: &AppState, engine: &Engine) -> Self {
-        if api.looks.turn(Instant::now()) {
-            api.looks.note(ask(engine).await);
+    async fn probe(api: &AppState, engine: &Engine) -> Self {
+        if api.probe_cache.begin_if_due(Instant::now()) {
+            api.probe_cache.record(probe_partitions(engine).await);
         }
         Self {
             partitions: engine.store().partitions(),
-            silent: api.looks.is_silent(),
-            troubles: engine.troubles(),
+            is_silent: api.probe_cache.is_silent(),
+            failures: engine.store_failures(),
         }
     }
 
-    fn works(&self, fails: impl Fn(&Trouble) -> bool) -> Availability {
-        if self.silent {
+    fn availability(&self, has_failed: impl Fn(&StoreFailure) -> bool) -> Availability {
+        if self.is_silent {
             Availability::Down
         } else {
             let failing = self
-                .troubles
+                .failures
                 .values()
-                .filter(|trouble| fails(trouble))
+                .filter(|trouble| has_failed(trouble))
                 .count();
-            Availability::of(failing, self.partitions.into())
+            Availability::from_failures(failing, self.partitions.into())
         }
     }
 
     fn reads(&self) -> Availability {
-        self.works(|trouble| trouble.reads.is_some())
+        self.availability(|trouble| trouble.reads.is_some())
     }
 
-    fn writes(&self) -> Availability {
-        self.works(|trouble| !writes(trouble))
+    fn can_write(&self) -> Availability {
+        self.availability(|trouble| !can_write(trouble))
     }
 
     /// Groups the partitions by their failure.
-    fn shown(&self) -> Vec<PartitionTrouble> {
+    fn grouped_failures(&self) -> Vec<PartitionTrouble> {
         let mut shown: Vec<PartitionTrouble> = Vec::new();
-        for (partition, trouble) in &self.troubles {
+        for (partition, trouble) in &self.failures {
             let reads = trouble.reads.is_none();
-            let writes = writes(trouble);
+            let writes = can_write(trouble);
             let reason = reason(trouble);
-            let same = |other: &&mut PartitionTrouble| {
+            let is_same = |other: &&mut PartitionTrouble| {
                 (other.reads, other.writes, &other.reason) == (reads, writes, &reason)
             };
-            match shown.iter_mut().find(same) {
+            match shown.iter_mut().find(is_same) {
                 Some(others) => others.partitions.push(partition.0),
                 None => shown.push(PartitionTrouble {
                     partitions: vec![partition.0],
@@ -248,11 +259,11 @@ impl Store {
 }
 
 /// Whether a workflow's data can be written. That needs rows that can be removed.
-fn writes(trouble: &Trouble) -> bool {
-    *trouble == Trouble::default()
+fn can_write(trouble: &StoreFailure) -> bool {
+    *trouble == StoreFailure::default()
 }
 
-fn reason(trouble: &Trouble) -> String {
+fn reason(trouble: &StoreFailure) -> String {
     let first = trouble
         .reads
         .as_ref()
@@ -263,37 +274,37 @@ fn reason(trouble: &Trouble) -> String {
 
 /// Probes the partitions without a known failure. The others are probed regularly anyway. Returns
 /// whether no partition has answered in time.
-async fn ask(engine: &Engine) -> bool {
-    let troubles = engine.troubles();
-    let mut asked = JoinSet::new();
+async fn probe_partitions(engine: &Engine) -> bool {
+    let troubles = engine.store_failures();
+    let mut probes = JoinSet::new();
     for partition in (0..engine.store().partitions())
         .map(Partition)
         .filter(|at| !troubles.contains_key(at))
     {
         let engine = engine.clone();
-        asked.spawn(async move { engine.probe(partition).await });
+        probes.spawn(async move { engine.probe(partition).await });
     }
-    let mut answered = asked.is_empty();
-    let each = async {
-        while asked.join_next().await.is_some() {
-            answered = true;
+    let mut has_answer = probes.is_empty();
+    let all_probes = async {
+        while probes.join_next().await.is_some() {
+            has_answer = true;
         }
     };
-    let _late = timeout(PATIENCE, each).await;
-    !answered
+    let _late = timeout(PROBE_TIMEOUT, all_probes).await;
+    !has_answer
 }
 
 /// Returns the cause for which no workflow is served, for probes without a token. The reason is in
 /// the log, in the answers to calls, and in the status.
-async fn cause(api: &AppState) -> Option<&'static str> {
-    if !(api.host.serving)() {
+async fn unready_cause(api: &AppState) -> Option<&'static str> {
+    if !(api.hooks.serving)() {
         return Some("not serving\n");
     }
-    match (api.opening.standing(), api.opening.engine()) {
+    match (api.store_gate.state(), api.store_gate.engine()) {
         (StoreState::Failed(_), _) => Some("the store of workflows cannot be opened\n"),
         (StoreState::Open, Some(engine)) => {
-            let store = Store::look(api, engine).await;
-            match (store.reads(), store.writes()) {
+            let probe = StoreProbe::probe(api, engine).await;
+            match (probe.reads(), probe.can_write()) {
                 (Availability::Down, _) => Some("the store does not answer\n"),
                 (_, Availability::Down) => Some("the store refuses writes\n"),
                 // With some partitions, this server is still of use. A part of the store that is
@@ -306,45 +317,45 @@ async fn cause(api: &AppState) -> Option<&'static str> {
     }
 }
 
-pub(crate) async fn version(ask: &RequestContext<'_>) -> Answer {
+pub(crate) async fn version(request: &RequestContext<'_>) -> HandlerResult {
     Ok(json::ok(&Version {
-        version: ask.api.host.version,
+        version: request.api.hooks.version,
         api: "v1",
     }))
 }
 
-pub(crate) async fn healthz(_ask: &RequestContext<'_>) -> Answer {
+pub(crate) async fn healthz(_request: &RequestContext<'_>) -> HandlerResult {
     Ok("ok\n".into_response())
 }
 
-pub(crate) async fn readyz(ask: &RequestContext<'_>) -> Answer {
-    Ok(match cause(ask.api).await {
+pub(crate) async fn readyz(request: &RequestContext<'_>) -> HandlerResult {
+    Ok(match unready_cause(request.api).await {
         None => "ready\n".into_response(),
         Some(cause) => (StatusCode::SERVICE_UNAVAILABLE, cause).into_response(),
     })
 }
 
-pub(crate) async fn status(ask: &RequestContext<'_>) -> Answer {
-    let api = ask.api;
-    let ready = cause(api).await.is_none();
-    let limits = if (api.host.serving)() {
-        (api.host.counting)()
+pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
+    let api = request.api;
+    let ready = unready_cause(api).await.is_none();
+    let limits = if (api.hooks.serving)() {
+        (api.hooks.counter_store_health)()
     } else {
         Availability::Down
     };
-    let (open, reason) = match api.opening.standing() {
+    let (open, reason) = match api.store_gate.state() {
         StoreState::Open => (true, None),
         StoreState::Failed(reason) => (false, Some(reason.to_string())),
         StoreState::NotRequested => (false, None),
     };
-    let (reads, writes, partitions, troubles) = match api.opening.engine() {
+    let (reads, writes, partitions, troubles) = match api.store_gate.engine() {
         Some(engine) => {
-            let store = Store::look(api, engine).await;
+            let probe = StoreProbe::probe(api, engine).await;
             (
-                store.reads(),
-                store.writes(),
-                store.partitions,
-                store.shown(),
+                probe.reads(),
+                probe.can_write(),
+                probe.partitions,
+                probe.grouped_failures(),
             )
         }
         None => {
@@ -356,9 +367,9 @@ pub(crate) async fn status(ask: &RequestContext<'_>) -> Answer {
             (works, works, 0, Vec::new())
         }
     };
-    let clock_skew_ms = api.activity.clock_skew().map(|micros| micros / 1_000);
-    let risks = api.activity.risks();
-    let servers = api.opening.engine().map(Server::all).unwrap_or_default();
+    let clock_skew_ms = api.metrics.clock_skew().map(|micros| micros / 1_000);
+    let risks = api.metrics.risks();
+    let servers = api.store_gate.engine().map(Server::all).unwrap_or_default();
     let workflows = WorkflowStatus {
         ready,
         open,
@@ -378,7 +389,7 @@ pub(crate) async fn status(ask: &RequestContext<'_>) -> Answer {
 mod tests {
     use super::*;
 
-    fn store(failing: &[(u16, &str, &str)]) -> Store {
+    fn store(failing: &[(u16, &str, &str)]) -> StoreProbe {
         let error = |reason: &str| {
             let reason = reason.to_owned();
             (!reason.is_empty()).then_some(StoreError::Unavailable { reason })
@@ -386,17 +397,17 @@ mod tests {
         let trouble = |&(at, reads, writes): &(u16, &str, &str)| {
             (
                 Partition(at),
-                Trouble {
+                StoreFailure {
                     reads: error(reads),
                     writes: error(writes),
                     removals: None,
                 },
             )
         };
-        Store {
+        StoreProbe {
             partitions: 4,
-            silent: false,
-            troubles: failing.iter().map(trouble).collect(),
+            is_silent: false,
+            failures: failing.iter().map(trouble).collect(),
         }
     }
 
@@ -405,7 +416,7 @@ mod tests {
         let check = |failing: &[(u16, &str, &str)], reads: Availability, writes: Availability| {
             let store = store(failing);
             assert_eq!(
-                (store.reads(), store.writes()),
+                (store.reads(), store.can_write()),
                 (reads, writes),
                 "{failing:?}"
             );
@@ -426,16 +437,17 @@ mod tests {
             Availability::Down,
             Availability::Down,
         );
-        let silent = Store {
-            silent: true,
+        let silent = StoreProbe {
+            is_silent: true,
             ..store(&[])
         };
         assert_eq!(silent.reads(), Availability::Down);
     }
 
     #[test]
-    fn partitions_with_the_same_trouble_are_told_together() {
-        let shown = store(&[(0, "", "full"), (1, "gone", "gone"), (3, "", "full")]).shown();
+    fn partitions_with_equal_failures_are_grouped() {
+        let shown =
+            store(&[(0, "", "full"), (1, "gone", "gone"), (3, "", "full")]).grouped_failures();
         let shown: Vec<_> = shown
             .iter()
             .map(|one| (one.partitions.as_slice(), one.reads, one.writes))

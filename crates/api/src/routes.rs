@@ -31,13 +31,13 @@ macro_rules! routes {
             method: Method::$method,
             template: $template,
             role: $role,
-            needs: Needs::$needs,
+            needs: StoreRequirement::$needs,
             has_parameters: !<[&str]>::is_empty(&[$(stringify!($parameter)),*]),
         }),*];
 
         /// Answers a request by the handler of its route.
-        pub(crate) async fn dispatch(ask: &RequestContext<'_>) -> Answer {
-            match OPERATIONS[ask.matched.at] {
+        pub(crate) async fn dispatch(ask: &RequestContext<'_>) -> HandlerResult {
+            match OPERATIONS[ask.matched.index] {
                 $(Operation::$operation => $($handler)::+(ask $(, $argument)?).await,)*
             }
         }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::http::problem::{Code, Problem};
 
 /// Time for which a call waits until the store is open. Opening a large file takes half a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,16 +28,16 @@ pub(crate) enum StoreState {
 pub(crate) struct StoreGate {
     /// Engine of the open store. It is set before the state becomes `Open`.
     engine: OnceLock<Engine>,
-    standing: watch::Sender<StoreState>,
-    wanted: Notify,
+    state: watch::Sender<StoreState>,
+    requested: Notify,
 }
 
 impl Default for StoreGate {
     fn default() -> Self {
         Self {
             engine: OnceLock::new(),
-            standing: watch::Sender::new(StoreState::NotRequested),
-            wanted: Notify::new(),
+            state: watch::Sender::new(StoreState::NotRequested),
+            requested: Notify::new(),
         }
     }
 }
@@ -49,12 +49,12 @@ impl StoreGate {
         self.set(StoreState::Open);
     }
 
-    pub(crate) fn set(&self, standing: StoreState) {
-        self.standing.send_replace(standing);
+    pub(crate) fn set(&self, state: StoreState) {
+        self.state.send_replace(state);
     }
 
-    pub(crate) fn standing(&self) -> StoreState {
-        self.standing.borrow().clone()
+    pub(crate) fn state(&self) -> StoreState {
+        self.state.borrow().clone()
     }
 
     /// Returns the engine if the store is open.
@@ -63,30 +63,30 @@ impl StoreGate {
     }
 
     /// Returns when a call needs a store that is not open yet.
-    pub(crate) async fn wanted(&self) {
-        self.wanted.notified().await;
+    pub(crate) async fn requested(&self) {
+        self.requested.notified().await;
     }
 
     /// Waits until the store is open.
     ///
     /// # Errors
     /// The store cannot be opened, is not open in time, or the server drains.
-    pub(crate) async fn opened(&self, drain: &CancellationToken) -> Result<(), Problem> {
+    pub(crate) async fn wait_until_open(&self, drain: &CancellationToken) -> Result<(), Problem> {
         if self.engine.get().is_some() {
             return Ok(());
         }
-        let mut standing = self.standing.subscribe();
-        self.wanted.notify_one();
+        let mut state = self.state.subscribe();
+        self.requested.notify_one();
         let settled = timeout(
-            PATIENCE,
-            standing.wait_for(|standing| *standing != StoreState::NotRequested),
+            OPEN_TIMEOUT,
+            state.wait_for(|state| *state != StoreState::NotRequested),
         );
         let settled = tokio::select! {
             settled = settled => settled,
             () = drain.cancelled() => return Err(Problem::new(Code::ShuttingDown, "the server is shutting down")),
         };
         match settled {
-            Ok(Ok(standing)) => refusal(&standing),
+            Ok(Ok(state)) => refusal(&state),
             _ => Err(Problem::without_store(
                 "the store of workflows is still being opened",
             )),
@@ -94,8 +94,8 @@ impl StoreGate {
     }
 }
 
-fn refusal(standing: &StoreState) -> Result<(), Problem> {
-    match standing {
+fn refusal(state: &StoreState) -> Result<(), Problem> {
+    match state {
         StoreState::Failed(reason) => Err(Problem::without_store(&**reason)),
         StoreState::Open | StoreState::NotRequested => Ok(()),
     }

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::http::body::{self, Span};
+use crate::http::body::{self, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
 
 /// How far to move the clock: one of the two.
@@ -18,7 +18,7 @@ use crate::http::time::Rfc3339;
 #[cfg_attr(test, derive(ToSchema), schema(as = Advance))]
 pub(crate) struct AdvanceBody {
     /// So far. Leases end, timeouts pass and workflows are removed as if that time had passed.
-    by: Option<Span>,
+    by: Option<TimeSpan>,
     /// To the first moment at which a job is ready that waits for a time, or a rate limit has room again for jobs that wait for it. Ends of
     /// leases, timeouts and removals are not waited for. Without such a moment, the clock stays.
     to_next: Option<bool>,
@@ -36,21 +36,21 @@ pub(crate) struct TestClock {
     next: Option<Rfc3339>,
 }
 
-pub(crate) async fn advance(ask: &RequestContext<'_>) -> Answer {
-    let host = &ask.api.host;
+pub(crate) async fn advance(request: &RequestContext<'_>) -> HandlerResult {
+    let host = &request.api.hooks;
     let Some(clock) = &host.test_clock else {
         let detail = "this server has no clock for tests: that needs TIDEGATE_TEST_CLOCK=true, and workflows in memory";
         return Err(Problem::new(Code::NotFound, detail));
     };
-    let AdvanceBody { by, to_next } = body::read(ask.body)?;
-    ask.api.opening.opened(&host.drain).await?;
-    let engine = ask.api.engine();
+    let AdvanceBody { by, to_next } = body::read(request.body)?;
+    request.api.store_gate.wait_until_open(&host.drain).await?;
+    let engine = request.api.engine();
     let by = match (by, to_next.unwrap_or_default()) {
         (Some(by), false) => by.0,
         (None, true) => engine
-            .next_wait()
+            .next_ready_time()
             .await?
-            .map_or(Duration::ZERO, |next| next.since(ask.api.now())),
+            .map_or(Duration::ZERO, |next| next.since(request.api.now())),
         _ => {
             return Err(Problem::field(
                 "by",
@@ -64,11 +64,11 @@ pub(crate) async fn advance(ask: &RequestContext<'_>) -> Answer {
             "the clock was moved by a thousand years, and is moved no further",
         ));
     }
-    engine.catch_up(ask.api.now()).await?;
-    let next = engine.next_wait().await?.map(Rfc3339);
+    engine.catch_up(request.api.now()).await?;
+    let next = engine.next_ready_time().await?.map(Rfc3339);
     let advanced_ms = u64::try_from(by.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
     Ok(json::ok(&TestClock {
-        now: Rfc3339(ask.api.now()),
+        now: Rfc3339(request.api.now()),
         advanced_ms,
         next,
     }))

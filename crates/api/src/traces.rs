@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, StatusCode};
 use tidegate_workflow::{Created, WorkflowId};
 
 pub use attempt::attempt_context;
-pub(crate) use call::Creating;
+pub(crate) use call::CreationSpan;
 pub use context::TraceContext;
 
 /// Hooks of the embedding server for traces.
@@ -29,13 +29,13 @@ pub struct Traces {
 }
 
 /// Returns the context of a new span from the context of its caller.
-type Begin = dyn Fn(Option<&TraceContext>) -> Option<TraceContext> + Send + Sync;
+type StartSpan = dyn Fn(Option<&TraceContext>) -> Option<TraceContext> + Send + Sync;
 
 /// Exporter of spans.
 #[derive(Clone)]
 pub struct Exporter {
     /// Starts the span of a call, whose caller has this context. `None` if the call is not sampled.
-    pub begin: Arc<Begin>,
+    pub begin: Arc<StartSpan>,
     /// Exports the span of a call that has ended.
     pub end: Arc<dyn Fn(CallSpan<'_>) + Send + Sync>,
 }
@@ -50,7 +50,7 @@ pub struct CallSpan<'a> {
     /// Span of the caller.
     pub parent: Option<u64>,
     /// Start of the call. It ends now.
-    pub begun: Instant,
+    pub started_at: Instant,
     /// Status of the answer. `None` if the caller did not wait for it.
     pub status: Option<StatusCode>,
     /// Workflows that the call created.
@@ -74,7 +74,7 @@ pub enum Creations<'a> {
     /// Workflows of a batch.
     Many {
         /// Number of workflows in the request.
-        asked: usize,
+        requested: usize,
         /// Number of workflows created now.
         created: usize,
     },

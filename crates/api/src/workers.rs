@@ -17,22 +17,22 @@ use crate::http::body::{self, NoBody};
 use crate::http::json::{self, Id};
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{Answer, AppState, RequestContext, in_time};
+use crate::http::request::{AppState, HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
 use crate::jobs::claims::check_name;
 use registry::Drain;
-pub(crate) use registry::{Process, WorkerRegistry};
+pub(crate) use registry::{WorkerProcess, WorkerRegistry};
 use shared_status::WorkerReport;
 
 /// Most workers of a page.
-const MOST_ITEMS: usize = 100;
+const MAX_PAGE_WORKERS: usize = 100;
 /// Most jobs that a page shows of each worker.
-const MOST_JOBS: usize = 10;
+const MAX_LISTED_JOBS: usize = 10;
 /// Most workers that drain at a time.
-const MOST_DRAINS: usize = 10_000;
+const MAX_DRAINING_WORKERS: usize = 10_000;
 
 /// Longest time for which a claim waits for the store's list of draining workers.
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+const DRAINS_READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A page of workers, by name.
 #[derive(Debug, Serialize)]
@@ -98,49 +98,54 @@ pub(crate) enum Draining {
 
 /// Records the claim of a worker that has run for `uptime`, and starts the task that reads the
 /// reports of other servers. Returns the process that claims.
-pub(crate) fn note_claim<'a>(
+pub(crate) fn record_claim<'a>(
     api: &AppState,
     claim: &'a Claim,
     uptime: Option<Duration>,
-) -> Process<'a> {
+) -> WorkerProcess<'a> {
     let now = api.now();
-    let process = Process {
+    let process = WorkerProcess {
         worker: &claim.worker,
         started: uptime.map(|uptime| now.before(uptime)),
     };
-    api.roll.note_claim(claim, process.started, now);
-    keep(api);
+    api.worker_registry
+        .record_claim(claim, process.started, now);
+    start_registry_task(api);
     process
 }
 
-fn keep(api: &AppState) {
-    if api.roll.needs_keeper() {
-        let keeper = shared_status::keep(
-            Arc::clone(&api.roll),
+fn start_registry_task(api: &AppState) {
+    if api.worker_registry.claim_task() {
+        let task = shared_status::run(
+            Arc::clone(&api.worker_registry),
             api.engine().clone(),
-            api.host.clone(),
+            api.hooks.clone(),
         );
-        api.host.tasks.spawn(keeper);
+        api.hooks.tasks.spawn(task);
     }
 }
 
 /// Waits until the draining workers are known, if this is the first claim since the start or after
 /// some idle minutes. If the store does not answer, the worker gets jobs.
 pub(crate) async fn await_drains(api: &AppState) {
-    if !*api.roll.looked.borrow() {
-        let mut looked = api.roll.looked.subscribe();
-        let _looked_in_vain = timeout(LONGEST_LOOK, looked.wait_for(|looked| *looked)).await;
+    if !*api.worker_registry.drains_read.borrow() {
+        let mut drains_read = api.worker_registry.drains_read.subscribe();
+        let _timed_out = timeout(
+            DRAINS_READ_TIMEOUT,
+            drains_read.wait_for(|drains_read| *drains_read),
+        )
+        .await;
     }
 }
 
-pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
-    let mut query = Query::new(ask.query)?;
-    let limit = query.limit(MOST_ITEMS, MOST_ITEMS)?;
-    let after = query.take("cursor");
-    query.end()?;
-    let api = ask.api;
-    let workers = shared_status::workers(&api.roll, api.engine(), api.now()).await?;
-    let drains = shared_status::drains(api.engine()).await?;
+pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
+    let mut query = Query::new(request.query)?;
+    let limit = query.limit(MAX_PAGE_WORKERS, MAX_PAGE_WORKERS)?;
+    let after = query.remove("cursor");
+    query.finish()?;
+    let api = request.api;
+    let workers = shared_status::workers(&api.worker_registry, api.engine(), api.now()).await?;
+    let drains = shared_status::read_drains(api.engine()).await?;
     // A cursor is the name of the last worker. It stays valid when workers come and go.
     let is_later = |name: &&String| after.as_ref().is_none_or(|after| *name > after);
     let mut names: Vec<&String> = workers
@@ -161,24 +166,30 @@ pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
 async fn item(
     api: &AppState,
     name: &str,
-    told: Option<&WorkerReport>,
+    report: Option<&WorkerReport>,
     drain: Option<&Drain>,
 ) -> Result<WorkerItem, Problem> {
     let mut jobs = Vec::new();
-    for (lease, since) in told.iter().flat_map(|told| told.leases()).take(MOST_JOBS) {
-        jobs.extend(job(api, lease, since).await?);
+    for (lease, since) in report
+        .iter()
+        .flat_map(|report| report.leases())
+        .take(MAX_LISTED_JOBS)
+    {
+        jobs.extend(running_job(api, lease, since).await?);
     }
     let moment = |micros| Rfc3339(Timestamp::from_micros(micros));
-    let started = told
-        .and_then(|told| told.started)
+    let started = report
+        .and_then(|report| report.started)
         .map(Timestamp::from_micros);
     let drain = drain.filter(|drain| drain.is_for(started));
     Ok(WorkerItem {
         name: name.to_owned(),
-        seen_at: told.map(|told| moment(told.seen)),
-        queues: told.map(|told| told.queues.clone()).unwrap_or_default(),
-        handlers: told.and_then(|told| told.handlers.clone()),
-        running: told.map_or(0, |told| told.running),
+        seen_at: report.map(|report| moment(report.seen)),
+        queues: report
+            .map(|report| report.queues.clone())
+            .unwrap_or_default(),
+        handlers: report.and_then(|report| report.handlers.clone()),
+        running: report.map_or(0, |report| report.running),
         jobs,
         draining_since: drain.map(|drain| moment(drain.since)),
         draining_by: drain.and_then(|drain| drain.by.clone()),
@@ -186,17 +197,20 @@ async fn item(
 }
 
 /// Reads the job of a lease. `None` if the lease is over.
-async fn job(
+async fn running_job(
     api: &AppState,
     lease: LeaseRef,
     since: Timestamp,
 ) -> Result<Option<WorkerJob>, Problem> {
-    let snapshot = match in_time(api.engine().show_some(lease.workflow, |_| vec![lease.job])).await
+    let snapshot = match with_read_timeout(
+        api.engine().show_jobs(lease.workflow, |_| vec![lease.job]),
+    )
+    .await
     {
         Err(problem) if problem.code == Code::WorkflowNotFound => return Ok(None),
         snapshot => snapshot?,
     };
-    let Some(about) = snapshot.graph().jobs.get(lease.job.index()) else {
+    let Some(definition) = snapshot.graph().jobs.get(lease.job.index()) else {
         return Ok(None);
     };
     let job = snapshot.job(lease.job);
@@ -205,34 +219,35 @@ async fn job(
     }
     Ok(Some(WorkerJob {
         workflow_id: Id(lease.workflow),
-        job: about.name.clone(),
-        handler: about.handler.clone(),
-        queue: about.queue.clone(),
+        job: definition.name.clone(),
+        handler: definition.handler.clone(),
+        queue: definition.queue.clone(),
         since: Rfc3339(since),
     }))
 }
 
-pub(crate) async fn set(ask: &RequestContext<'_>, draining: Draining) -> Answer {
-    body::read_optional::<NoBody>(ask.body)?;
-    let name = worker(ask)?;
-    let api = ask.api;
-    let engine = ask.api.engine();
-    let drains = shared_status::drains(engine).await?;
+pub(crate) async fn set(request: &RequestContext<'_>, draining: Draining) -> HandlerResult {
+    body::read_optional::<NoBody>(request.body)?;
+    let name = worker_name(request)?;
+    let api = request.api;
+    let engine = request.api.engine();
+    let drains = shared_status::read_drains(engine).await?;
     match draining {
-        Draining::Begin if drains.len() >= MOST_DRAINS && !drains.contains_key(&name) => {
-            let detail =
-                format!("{MOST_DRAINS} workers drain already: end that of those that are gone");
+        Draining::Begin if drains.len() >= MAX_DRAINING_WORKERS && !drains.contains_key(&name) => {
+            let detail = format!(
+                "{MAX_DRAINING_WORKERS} workers drain already: end that of those that are gone"
+            );
             return Err(Problem::new(Code::StateConflict, detail));
         }
         Draining::Begin => {
             let drain = Drain {
                 since: api.now().micros(),
-                by: ask.token.map(str::to_owned),
+                by: request.token.map(str::to_owned),
             };
-            let note = serde_json::to_string(&drain).expect("it has only texts and numbers");
+            let row = serde_json::to_string(&drain).expect("it has only texts and numbers");
             engine
                 .store()
-                .put_row(SharedTable::Draining, &name, Some(&note))
+                .put_row(SharedTable::Draining, &name, Some(&row))
                 .await?;
         }
         Draining::End => {
@@ -242,9 +257,10 @@ pub(crate) async fn set(ask: &RequestContext<'_>, draining: Draining) -> Answer 
                 .await?
         }
     }
-    keep(api);
-    api.roll.set_drains(shared_status::drains(engine).await?);
-    engine.call_out().await;
+    start_registry_task(api);
+    api.worker_registry
+        .set_drains(shared_status::read_drains(engine).await?);
+    engine.broadcast_change().await;
     Ok(json::ok(&WorkerDraining {
         name: &name,
         draining: draining == Draining::Begin,
@@ -252,8 +268,8 @@ pub(crate) async fn set(ask: &RequestContext<'_>, draining: Draining) -> Answer 
 }
 
 /// Returns the name of the worker that the path has.
-fn worker(ask: &RequestContext<'_>) -> Result<String, Problem> {
-    let name = ask.matched.name(0)?;
+fn worker_name(request: &RequestContext<'_>) -> Result<String, Problem> {
+    let name = request.matched.name(0)?;
     check_name(&name, || "worker".to_owned())?;
     Ok(name)
 }

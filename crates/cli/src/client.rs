@@ -1,6 +1,7 @@
 //! The client side of the command line: address, credentials, requests and the model of answers.
 
 pub(crate) mod address;
+pub(crate) mod api_client;
 mod connect;
 pub(crate) mod environment;
 pub(crate) mod events;
@@ -8,5 +9,4 @@ pub(crate) mod exit;
 pub(crate) mod model;
 pub(crate) mod options;
 pub(crate) mod pages;
-pub(crate) mod remote;
-pub(crate) mod which;
+pub(crate) mod workflow_ref;

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
-use tree::{Place, Tree};
+use tree::{SourcePosition, YamlTree};
 
 const EXPECTED: &str = "a definition, which is a map with `name` and `jobs`";
 
@@ -34,14 +34,14 @@ enum Language {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// None if the mistake concerns the definition as a whole.
-    pub place: Option<(usize, usize)>,
+    pub position: Option<(usize, usize)>,
     /// The reason, without the position.
     pub reason: String,
 }
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
+        match self.position {
             Some((line, column)) => write!(f, "{line}:{column}: {}", self.reason),
             None => write!(f, " {}", self.reason),
         }
@@ -55,10 +55,10 @@ impl Definition {
     /// # Errors
     /// The text is neither JSON nor YAML, is not a map, or repeats a field.
     pub fn parse(file: &Path, text: String) -> Result<Self, Mistake> {
-        let language = Language::of(file, &text);
+        let language = Language::from_file(file, &text);
         let fields = match language {
             Language::Json => fields(&text)?,
-            Language::Yaml => fields(&Tree::read(&text).map_err(of_yaml)?.json())?,
+            Language::Yaml => fields(&YamlTree::read(&text).map_err(from_yaml_mistake)?.json())?,
         };
         Ok(Self {
             text,
@@ -83,21 +83,21 @@ impl Definition {
     /// in the text.
     #[must_use]
     pub fn mistake(&self, path: &str, detail: &str) -> Mistake {
-        let place = match self.language {
-            Language::Json => json::place(&self.text, path),
-            Language::Yaml => Tree::read(&self.text)
+        let position = match self.language {
+            Language::Json => json::position_of_path(&self.text, path),
+            Language::Yaml => YamlTree::read(&self.text)
                 .ok()
-                .and_then(|root| root.place(path)),
+                .and_then(|root| root.position(path)),
         };
         // The server counts lines in the JSON that it got, and its text may begin with the path,
         // which is shown separately.
-        let reason = without_place(detail);
+        let reason = without_position(detail);
         let reason = reason
             .strip_prefix(path)
             .and_then(|rest| rest.strip_prefix(": "))
             .unwrap_or(reason);
         Mistake {
-            place: place.map(Place::pair),
+            position: position.map(SourcePosition::pair),
             reason: reason.to_owned(),
         }
     }
@@ -107,7 +107,7 @@ impl Definition {
 ///
 /// # Errors
 /// The file cannot be read, or is not UTF-8.
-pub fn text_of(file: &Path) -> io::Result<String> {
+pub fn read_text(file: &Path) -> io::Result<String> {
     if file != Path::new("-") {
         return std::fs::read_to_string(file);
     }
@@ -117,19 +117,20 @@ pub fn text_of(file: &Path) -> io::Result<String> {
 
 /// Names of the top-level fields of a YAML or JSON file, as far as it can be read.
 #[must_use]
-pub fn fields_of(file: &Path, text: &str) -> Vec<String> {
-    let names =
-        |pairs: Vec<json::Pair<'_>>| pairs.into_iter().map(|(raw, _)| json::name(raw)).collect();
-    match Language::of(file, text) {
+pub fn field_names(file: &Path, text: &str) -> Vec<String> {
+    let names = |pairs: Vec<json::JsonField<'_>>| {
+        pairs.into_iter().map(|(raw, _)| json::name(raw)).collect()
+    };
+    match Language::from_file(file, text) {
         Language::Json => json::pairs(text)
             .and_then(names)
-            .unwrap_or_else(|_| tidegate_yaml::outer_names(text.as_bytes())),
-        Language::Yaml => tidegate_yaml::outer_names(text.as_bytes()),
+            .unwrap_or_else(|_| tidegate_yaml::top_level_keys(text.as_bytes())),
+        Language::Yaml => tidegate_yaml::top_level_keys(text.as_bytes()),
     }
 }
 
 impl Language {
-    fn of(file: &Path, text: &str) -> Self {
+    fn from_file(file: &Path, text: &str) -> Self {
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("yaml" | "yml") => Self::Yaml,
             Some("json") => Self::Json,
@@ -142,13 +143,13 @@ impl Language {
 /// The fields of an object. A field that occurs twice is refused, since one would hide the other.
 fn fields(json: &str) -> Result<BTreeMap<String, Box<RawValue>>, Mistake> {
     let mut fields = BTreeMap::new();
-    for (raw, value) in json::pairs(json).map_err(|error| of_json(&error, json))? {
+    for (raw, value) in json::pairs(json).map_err(|error| from_json_error(&error, json))? {
         let mistake = |reason| Mistake {
-            place: Some(json::place_of(raw.get(), json).pair()),
+            position: Some(json::position_of(raw.get(), json).pair()),
             reason,
         };
         let name = json::name(raw)
-            .map_err(|error| mistake(without_place(&error.to_string()).to_owned()))?;
+            .map_err(|error| mistake(without_position(&error.to_string()).to_owned()))?;
         if fields.contains_key(&name) {
             return Err(mistake(format!("'{name}' is there twice")));
         }
@@ -157,20 +158,20 @@ fn fields(json: &str) -> Result<BTreeMap<String, Box<RawValue>>, Mistake> {
     Ok(fields)
 }
 
-fn of_yaml(tree::Mistake { place, reason }: tree::Mistake) -> Mistake {
+fn from_yaml_mistake(tree::YamlMistake { position, reason }: tree::YamlMistake) -> Mistake {
     Mistake {
-        place: Some(place.pair()),
+        position: Some(position.pair()),
         reason,
     }
 }
 
-fn of_json(error: &serde_json::Error, json: &str) -> Mistake {
+fn from_json_error(error: &serde_json::Error, json: &str) -> Mistake {
     let whole = error.to_string();
-    let reason = without_place(&whole);
+    let reason = without_position(&whole);
     // Only the top-level value has an expected type here.
     if reason.starts_with("invalid type") {
         return Mistake {
-            place: None,
+            position: None,
             reason: format!("expected {EXPECTED}"),
         };
     }
@@ -182,21 +183,21 @@ fn of_json(error: &serde_json::Error, json: &str) -> Mistake {
         .sum();
     let offset = before + error.column().saturating_sub(1);
     Mistake {
-        place: Some(Place::of(json, offset).pair()),
+        position: Some(SourcePosition::at_offset(json, offset).pair()),
         reason: reason.to_owned(),
     }
 }
 
 /// The message of a JSON parser without the position at its end.
-fn without_place(message: &str) -> &str {
+fn without_position(message: &str) -> &str {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_place = |place: &str| {
-        place
+    let is_place = |position: &str| {
+        position
             .split_once(" column ")
             .is_some_and(|(line, column)| number(line) && number(column))
     };
     match message.rsplit_once(" at line ") {
-        Some((reason, place)) if is_place(place) => reason,
+        Some((reason, position)) if is_place(position) => reason,
         _ => message,
     }
 }
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn outermost_names_are_found_without_reading_all() {
-        let names = |text: &str| fields_of(Path::new("a.yaml"), text);
+        let names = |text: &str| field_names(Path::new("a.yaml"), text);
         assert_eq!(
             names("domain: a\ndescriptors:\n- {key: k, jobs: 1}\nx: *y\n"),
             ["domain", "descriptors", "x"]

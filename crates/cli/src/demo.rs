@@ -11,20 +11,20 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::client::address::Target;
-use crate::client::exit::{Failure, complain};
-use crate::client::remote::{Ask, Remote};
+use crate::client::address::ServerAddress;
+use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::exit::{Failure, print_failure};
 
 /// Number of workers, each with one job at a time.
 const WORKERS: usize = 12;
 /// Wait after a call that failed.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The workers and callers of a demo.
 #[derive(Debug)]
 pub struct Demo {
-    api: Arc<Remote>,
-    gateway: Remote,
+    api: Arc<ApiClient>,
+    gateway: ApiClient,
 }
 
 impl Demo {
@@ -34,7 +34,7 @@ impl Demo {
     /// # Errors
     /// The client cannot be made.
     pub fn new(api: SocketAddr, http: SocketAddr) -> Result<Self, Failure> {
-        let remote = |address| Remote::new(target(address)?, None, None);
+        let remote = |address| ApiClient::new(target(address)?, None, None);
         Ok(Self {
             api: Arc::new(remote(api)?),
             gateway: remote(http)?,
@@ -48,27 +48,27 @@ impl Demo {
             let api = self.api.clone();
             parts.spawn(async move { worker::run(&api, &format!("demo-{}", worker + 1)).await });
         }
-        for repeated in graphs::repeated() {
+        for kind in graphs::workflow_kinds() {
             let api = self.api.clone();
-            parts.spawn(async move { create(&api, repeated).await });
+            parts.spawn(async move { create(&api, kind).await });
         }
         traffic::run(&self.gateway).await;
     }
 }
 
 /// Creates one kind of workflow at a fixed interval.
-async fn create(api: &Remote, repeated: graphs::Repeated) {
+async fn create(api: &ApiClient, kind: graphs::WorkflowKind) {
     // Short intervals begin first, so that the first workflow ends within seconds.
-    sleep(repeated.every / 10).await;
+    sleep(kind.interval / 10).await;
     for number in 1.. {
-        let ask = Ask::post("/v1/workflows", (repeated.graph)(number).to_string());
-        let wait = match api.text(&ask).await {
-            Ok(_) => repeated.every,
+        let api_request = ApiRequest::post("/v1/workflows", (kind.definition)(number).to_string());
+        let wait = match api.text(&api_request).await {
+            Ok(_) => kind.interval,
             Err(failure) => {
                 // The server refused a definition, which is a mistake in the demo: the message
                 // helps to find it.
-                complain(&failure);
-                PAUSE
+                print_failure(&failure);
+                RETRY_PAUSE
             }
         };
         sleep(wait).await;
@@ -76,17 +76,20 @@ async fn create(api: &Remote, repeated: graphs::Repeated) {
 }
 
 /// Returns the text of the answer, or `None` if the call failed or was refused.
-async fn post(remote: &Remote, path: &str, body: &Value) -> Option<String> {
-    remote.text(&Ask::post(path, body.to_string())).await.ok()
+async fn post(remote: &ApiClient, path: &str, body: &Value) -> Option<String> {
+    remote
+        .text(&ApiRequest::post(path, body.to_string()))
+        .await
+        .ok()
 }
 
 /// The base address for a client on this machine.
-fn target(mut address: SocketAddr) -> Result<Target, Failure> {
+fn target(mut address: SocketAddr) -> Result<ServerAddress, Failure> {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
             SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
         });
     }
-    Target::parse(&format!("http://{address}")).map_err(Failure::usage)
+    ServerAddress::parse(&format!("http://{address}")).map_err(Failure::usage)
 }

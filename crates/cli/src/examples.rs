@@ -156,10 +156,10 @@ const EXAMPLES: [(&str, &str); 48] = [
 /// The command, with an example in the help of each command below it.
 #[must_use]
 pub fn with_examples(command: Command) -> Command {
-    below(command, "")
+    add_examples(command, "")
 }
 
-fn below(mut command: Command, path: &str) -> Command {
+fn add_examples(mut command: Command, path: &str) -> Command {
     if let Some((_, example)) = EXAMPLES.iter().find(|(of, _)| *of == path) {
         command = command.after_help(format!("Example:\n  {example}"));
     }
@@ -173,6 +173,6 @@ fn below(mut command: Command, path: &str) -> Command {
         } else {
             format!("{path} {name}")
         };
-        command.mut_subcommand(name, |command| below(command, &path))
+        command.mut_subcommand(name, |command| add_examples(command, &path))
     })
 }

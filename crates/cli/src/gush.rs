@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::client::which::Which;
+use crate::client::workflow_ref::WorkflowRef;
 use crate::definition::source::Source;
-use crate::workflow::list::List;
-use crate::workflow::show::{Form, Graph, Show};
+use crate::workflow::list::WorkflowListArgs;
+use crate::workflow::show::{DrawingFormat, GraphArgs, ShowArgs};
 use crate::workflow::targets::Targets;
-use crate::workflow::{Create, Restart, Verb, Workflow};
+use crate::workflow::{Create, Restart, WorkflowCommand, WorkflowVerb};
 
 #[derive(Debug, Subcommand)]
 pub enum Gush {
@@ -24,26 +24,26 @@ pub enum Gush {
     Start(Start),
     /// Stops workflows, which may go on later: workflow pause
     #[command(hide = true)]
-    Stop(Named),
+    Stop(GushWorkflows),
     /// Shows a workflow: workflow show
     #[command(hide = true)]
-    Show(Shown),
+    Show(GushShowArgs),
     /// Removes workflows: workflow rm
     #[command(hide = true)]
-    Rm(Named),
+    Rm(GushWorkflows),
     /// Lists workflows: workflow list
     #[command(hide = true)]
-    List(List),
+    List(WorkflowListArgs),
     /// Draws a workflow into a file: workflow graph --form svg --file
     #[command(hide = true)]
     Viz(Viz),
 }
 
 #[derive(Debug, Args)]
-pub struct Named {
+pub struct GushWorkflows {
     /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
     #[arg(required = true, value_name = "ID", value_hint = ValueHint::Other)]
-    ids: Vec<Which>,
+    ids: Vec<WorkflowRef>,
 }
 
 #[derive(Debug, Args)]
@@ -51,18 +51,18 @@ pub struct Start {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    id: Which,
+    id: WorkflowRef,
     /// Names of jobs to run again; none starts the workflow
     #[arg(value_hint = ValueHint::Other)]
     jobs: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct Shown {
+pub struct GushShowArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    id: Which,
+    id: WorkflowRef,
     /// Leave out everything but the jobs
     #[arg(long, alias = "skip_overview")]
     skip_overview: bool,
@@ -79,38 +79,38 @@ pub struct Viz {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    id: Which,
+    id: WorkflowRef,
     /// File to write
     #[arg(long, short, default_value = "graph.svg", value_hint = ValueHint::FilePath)]
     filename: PathBuf,
 }
 
 impl Gush {
-    pub(crate) fn said_again(self) -> Workflow {
+    pub(crate) fn into_workflow_command(self) -> WorkflowCommand {
         let verb = match self {
-            Self::Create(source) => Verb::Create(Create::manual(source)),
-            Self::CreateAndStart(source) => Verb::Create(Create::started(source)),
-            Self::Start(start) => start.said_again(),
-            Self::Stop(Named { ids }) => Verb::Pause(Targets::named(ids)),
-            Self::Show(shown) => shown.said_again(),
-            Self::Rm(Named { ids }) => Verb::Rm(Targets::named(ids)),
-            Self::List(list) => Verb::List(list),
-            Self::Viz(Viz { id, filename }) => Verb::Graph(Graph {
+            Self::Create(source) => WorkflowVerb::Create(Create::manual(source)),
+            Self::CreateAndStart(source) => WorkflowVerb::Create(Create::started(source)),
+            Self::Start(start) => start.into_verb(),
+            Self::Stop(GushWorkflows { ids }) => WorkflowVerb::Pause(Targets::named(ids)),
+            Self::Show(shown) => shown.into_verb(),
+            Self::Rm(GushWorkflows { ids }) => WorkflowVerb::Rm(Targets::named(ids)),
+            Self::List(list) => WorkflowVerb::List(list),
+            Self::Viz(Viz { id, filename }) => WorkflowVerb::Graph(GraphArgs {
                 id,
-                form: Form::Svg,
+                form: DrawingFormat::Svg,
                 file: Some(filename),
             }),
         };
-        Workflow { verb }
+        WorkflowCommand { verb }
     }
 }
 
 impl Start {
-    fn said_again(self) -> Verb {
+    fn into_verb(self) -> WorkflowVerb {
         if self.jobs.is_empty() {
-            Verb::Start(Targets::named(vec![self.id]))
+            WorkflowVerb::Start(Targets::named(vec![self.id]))
         } else {
-            Verb::Restart(Restart {
+            WorkflowVerb::Restart(Restart {
                 id: self.id,
                 jobs: self.jobs,
                 cascade: false,
@@ -119,15 +119,15 @@ impl Start {
     }
 }
 
-impl Shown {
-    fn said_again(self) -> Verb {
+impl GushShowArgs {
+    fn into_verb(self) -> WorkflowVerb {
         let jobs = if self.skip_jobs {
             "none".to_owned()
         } else {
             self.jobs
         };
         let no_overview = self.skip_overview;
-        Verb::Show(Show {
+        WorkflowVerb::Show(ShowArgs {
             id: self.id,
             jobs: vec![jobs],
             no_graph: no_overview,

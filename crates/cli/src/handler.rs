@@ -2,28 +2,30 @@
 
 use clap::{Args, Subcommand};
 
+use crate::client::api_client::ApiClient;
 use crate::client::exit::{Exit, Failure};
-use crate::client::remote::Remote;
 use crate::output::Screen;
-use crate::policies::{Of, Terms};
+use crate::policies::{PolicyArgs, PolicyKind};
 
 /// Shows and sets what handlers give their jobs.
 #[derive(Debug, Args)]
-pub struct Handler {
+pub struct HandlerCommand {
     #[command(subcommand)]
-    verb: Verb,
+    verb: HandlerVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum HandlerVerb {
     /// Shows, sets or removes the limits that all new jobs of a handler get
-    Limits(Terms),
+    Limits(PolicyArgs),
 }
 
-impl Handler {
-    pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+impl HandlerCommand {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::Limits(terms) => terms.run(Of::HandlerLimits, remote, screen).await,
+            HandlerVerb::Limits(terms) => {
+                terms.run(PolicyKind::HandlerLimits, remote, screen).await
+            }
         }
     }
 }

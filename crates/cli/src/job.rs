@@ -8,49 +8,49 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::client::address::{Query, escaped};
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
 use crate::client::model::{self, STATES};
-use crate::client::pages::pages;
-use crate::client::remote::{Ask, Remote};
-use crate::client::which::Which;
+use crate::client::pages::read_pages;
+use crate::client::workflow_ref::WorkflowRef;
 use crate::limit::LimitOfJob;
 use crate::output::moment::{Moment, short};
 use crate::output::printable::{indented, printable};
-use crate::output::{Listed, Screen};
+use crate::output::{ListItem, Screen};
 use crate::workflow::{act, show};
 
 /// Shows and controls single jobs of a workflow.
 #[derive(Debug, Args)]
-pub struct Job {
+pub struct JobCommand {
     #[command(subcommand)]
-    verb: Verb,
+    verb: JobVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum JobVerb {
     /// Lists the jobs of a workflow
-    List(List),
+    List(JobListArgs),
     /// Shows a job: how far it is, params, output, and what went wrong in each attempt
-    Show(Named),
+    Show(JobRef),
     /// Shows what workers wrote to the log of a job: each line with its moment and attempt
-    Log(log::Log),
+    Log(log::JobLogArgs),
     /// Runs a failed or cancelled job again
-    Retry(Named),
+    Retry(JobRef),
     /// Skips a job; the rule of a job after it decides whether that runs: with none_failed or
     /// all_done it does, with all_success it is skipped, too
-    Skip(Named),
+    Skip(JobRef),
     /// Marks a job as succeeded, with an output if one is given
-    MarkSucceeded(Mark),
+    MarkSucceeded(MarkSucceededArgs),
     /// Cancels a job
-    Cancel(Named),
+    Cancel(JobRef),
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct JobListArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    id: Which,
+    id: WorkflowRef,
     /// Only those of these states, with commas between them
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATES))]
     state: Vec<String>,
@@ -60,27 +60,27 @@ struct List {
 }
 
 #[derive(Debug, Args)]
-struct Named {
+struct JobRef {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    id: Which,
+    id: WorkflowRef,
     /// Name of the job
     #[arg(value_hint = ValueHint::Other)]
     job: String,
 }
 
 #[derive(Debug, Args)]
-struct Mark {
+struct MarkSucceededArgs {
     #[command(flatten)]
-    named: Named,
+    named: JobRef,
     /// Its output as JSON; the jobs after it get it
     #[arg(long, value_name = "JSON", value_hint = ValueHint::Other)]
     result: Option<String>,
 }
 
-impl Named {
-    async fn path(&self, remote: &Remote) -> Result<String, Failure> {
+impl JobRef {
+    async fn path(&self, remote: &ApiClient) -> Result<String, Failure> {
         Ok(format!(
             "{}/jobs/{}",
             self.id.path(remote).await?,
@@ -92,42 +92,44 @@ impl Named {
         &self,
         verb: &str,
         body: String,
-        remote: &Remote,
+        remote: &ApiClient,
         screen: &Screen,
     ) -> Result<Exit, Failure> {
         act(
-            &Ask::post(format!("{}:{verb}", self.path(remote).await?), body),
+            &ApiRequest::post(format!("{}:{verb}", self.path(remote).await?), body),
             remote,
             screen,
         )
         .await
     }
 
-    async fn show(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-        let text = remote.text(&Ask::whole(self.path(remote).await?)).await?;
+    async fn show(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+        let text = remote
+            .text(&ApiRequest::get_full(self.path(remote).await?))
+            .await?;
         screen.object(&text, &self.job, || {
-            Ok(shown(&remote.parse(&text)?, screen))
+            Ok(job_text(&remote.parse(&text)?, screen))
         })?;
         Ok(Exit::Done)
     }
 }
 
-impl Job {
-    pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+impl JobCommand {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::List(list) => list.run(remote, screen).await,
-            Verb::Show(named) => named.show(remote, screen).await,
-            Verb::Log(log) => log.run(remote, screen).await,
-            Verb::Retry(named) => named.act("retry", String::new(), remote, screen).await,
-            Verb::Skip(named) => named.act("skip", String::new(), remote, screen).await,
-            Verb::MarkSucceeded(mark) => mark.run(remote, screen).await,
-            Verb::Cancel(named) => named.act("cancel", String::new(), remote, screen).await,
+            JobVerb::List(list) => list.run(remote, screen).await,
+            JobVerb::Show(named) => named.show(remote, screen).await,
+            JobVerb::Log(log) => log.run(remote, screen).await,
+            JobVerb::Retry(named) => named.act("retry", String::new(), remote, screen).await,
+            JobVerb::Skip(named) => named.act("skip", String::new(), remote, screen).await,
+            JobVerb::MarkSucceeded(mark) => mark.run(remote, screen).await,
+            JobVerb::Cancel(named) => named.act("cancel", String::new(), remote, screen).await,
         }
     }
 }
 
-impl Mark {
-    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+impl MarkSucceededArgs {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         let wrong = |error| Failure::usage(format!("--result is not JSON: {error}"));
         let output = self
             .result
@@ -146,17 +148,17 @@ impl Mark {
     }
 }
 
-impl List {
-    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+impl JobListArgs {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         let states = Some(self.state.join(",")).filter(|states| !states.is_empty());
         let query = Query::default().with("state", states);
         let path = format!("{}/jobs", self.id.path(remote).await?);
-        let pages = pages(&path, &query, self.limit, remote).await?;
+        let pages = read_pages(&path, &query, self.limit, remote).await?;
         pages.show::<model::Job>("limit", remote, screen)
     }
 }
 
-impl Listed for model::Job {
+impl ListItem for model::Job {
     const NOTHING: &str = "no jobs\n";
 
     fn name(&self) -> String {
@@ -170,7 +172,7 @@ impl Listed for model::Job {
 }
 
 /// Progress of a job in words, as its worker reported it last.
-fn said(progress: &model::Progress, job: &model::Job, now: Moment) -> String {
+fn progress_text(progress: &model::Progress, job: &model::Job, now: Moment) -> String {
     let model::Progress {
         percent,
         text,
@@ -193,7 +195,7 @@ fn said(progress: &model::Progress, job: &model::Job, now: Moment) -> String {
 /// Columns before the value in each line.
 const MARGIN: usize = 10;
 
-fn shown(job: &model::Job, screen: &Screen) -> String {
+fn job_text(job: &model::Job, screen: &Screen) -> String {
     let now = Moment::now();
     let moment = |moment: Option<Moment>| {
         moment.map(|moment| format!("{}  {}", moment.to_the_second(), moment.relative(now)))
@@ -214,7 +216,7 @@ fn shown(job: &model::Job, screen: &Screen) -> String {
         ("attempt", Some(show::attempt(job))),
         (
             "progress",
-            progress.map(|progress| said(progress, job, now)),
+            progress.map(|progress| progress_text(progress, job, now)),
         ),
         ("worker", job.worker.as_deref().map(printable)),
         ("after", Some(printable(&job.after.join(", ")))),

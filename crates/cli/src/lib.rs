@@ -25,31 +25,31 @@ mod workflow;
 use clap::Subcommand;
 
 pub use client::environment::{DEFAULT_SERVER, Environment};
-pub use client::exit::{Exit, Failure, complain};
+pub use client::exit::{Exit, Failure, print_failure};
 pub use client::options::{Options, without_options};
-pub use definition::{Definition, Mistake, fields_of, text_of};
+pub use definition::{Definition, Mistake, field_names, read_text};
 pub use demo::Demo;
 pub use examples::with_examples;
 pub use output::counted::counted;
 pub use output::moment::span_of;
 pub use output::printable::printable;
 pub use output::table::{Cell, Table};
-pub use output::{Screen, print, unwritten};
+pub use output::{Screen, print, write_failure};
 
 /// The commands that call a server.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Creates, follows and controls workflows
     #[command(visible_alias = "wf")]
-    Workflow(workflow::Workflow),
+    Workflow(workflow::WorkflowCommand),
     /// Shows and controls single jobs of a workflow
-    Job(job::Job),
+    Job(job::JobCommand),
     /// Shows queues, pauses and resumes them, and sets their limits and weights
-    Queue(queue::Queue),
+    Queue(queue::QueueCommand),
     /// Shows and sets the limits that handlers give their jobs
-    Handler(handler::Handler),
+    Handler(handler::HandlerCommand),
     /// Pauses, scales and checks rate limits, and shows which keys are asked for most
-    Limit(limit::Limit),
+    Limit(limit::LimitCommand),
     /// The verbs of Gush.
     #[command(flatten)]
     Gush(gush::Gush),
@@ -70,7 +70,7 @@ impl Command {
             Self::Queue(queue) => queue.run(remote, screen).await,
             Self::Handler(handler) => handler.run(remote, screen).await,
             Self::Limit(limit) => limit.run(remote, screen).await,
-            Self::Gush(gush) => gush.said_again().run(remote, screen).await,
+            Self::Gush(gush) => gush.into_workflow_command().run(remote, screen).await,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `tidegate limit`: rate limits of requests and jobs.
 
 mod check;
+mod job_limit;
 mod list;
-mod of_job;
 mod overrides;
 mod target;
 mod top;
@@ -11,31 +11,31 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
 
-pub(crate) use of_job::Limit as LimitOfJob;
+pub(crate) use job_limit::JobLimit as LimitOfJob;
 
+use crate::client::api_client::ApiClient;
 use crate::client::exit::{Exit, Failure};
-use crate::client::remote::Remote;
 use crate::output::Screen;
 use crate::output::moment::span_of;
-use target::Target;
+use target::LimitTarget;
 
 /// Shows limits and who waits under them, pauses and scales rate limits, and checks requests.
 #[derive(Debug, Args)]
-pub struct Limit {
+pub struct LimitCommand {
     #[command(subcommand)]
-    verb: Verb,
+    verb: LimitVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum LimitVerb {
     /// Lists the limits that jobs wait under: what is used of each, and how many wait
-    List(List),
+    List(LimitListArgs),
     /// Lists limits and keys that are paused, throttled or scaled
     Overrides,
     /// Pauses a limit or a key: its jobs wait
     Pause(Pause),
     /// Removes all that overrides a limit or a key
-    Resume(Target),
+    Resume(LimitTarget),
     /// Multiplies what a limit allows, for jobs and requests
     Scale(Scale),
     /// Says what a request would be answered, and charges nothing
@@ -45,7 +45,7 @@ enum Verb {
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct LimitListArgs {
     /// Only of this queue
     #[arg(long, value_name = "QUEUE", value_hint = ValueHint::Other)]
     queue: Option<String>,
@@ -57,23 +57,23 @@ struct List {
 #[derive(Debug, Args)]
 struct Pause {
     #[command(flatten)]
-    target: Target,
+    target: LimitTarget,
     /// Refuses requests, too
     #[arg(long)]
     gateway: bool,
     #[command(flatten)]
-    terms: Terms,
+    terms: OverrideOptions,
 }
 
 #[derive(Debug, Args)]
 struct Scale {
     #[command(flatten)]
-    target: Target,
+    target: LimitTarget,
     /// The factor, 0 to 1000
     #[arg(long, value_name = "FACTOR", value_hint = ValueHint::Other)]
     by: f64,
     #[command(flatten)]
-    terms: Terms,
+    terms: OverrideOptions,
 }
 
 #[derive(Debug, Args)]
@@ -91,7 +91,7 @@ struct Check {
 
 /// Duration of an override, and the reason for it.
 #[derive(Debug, Args)]
-struct Terms {
+struct OverrideOptions {
     /// Ends after this time; without it, when it is removed
     #[arg(long = "for", value_name = "TIME", value_parser = span_of, value_hint = ValueHint::Other)]
     lasts: Option<Duration>,
@@ -100,16 +100,16 @@ struct Terms {
     reason: Option<String>,
 }
 
-impl Limit {
-    pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+impl LimitCommand {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::List(wanted) => list::list(&wanted, remote, screen).await,
-            Verb::Overrides => overrides::list(remote, screen).await,
-            Verb::Pause(pause) => overrides::pause(&pause, remote, screen).await,
-            Verb::Resume(target) => overrides::resume(&target, remote, screen).await,
-            Verb::Scale(scale) => overrides::scale(&scale, remote, screen).await,
-            Verb::Check(check) => check::check(&check, remote, screen).await,
-            Verb::Top => top::show(remote, screen).await,
+            LimitVerb::List(wanted) => list::list(&wanted, remote, screen).await,
+            LimitVerb::Overrides => overrides::list(remote, screen).await,
+            LimitVerb::Pause(pause) => overrides::pause(&pause, remote, screen).await,
+            LimitVerb::Resume(target) => overrides::resume(&target, remote, screen).await,
+            LimitVerb::Scale(scale) => overrides::scale(&scale, remote, screen).await,
+            LimitVerb::Check(check) => check::check(&check, remote, screen).await,
+            LimitVerb::Top => top::show(remote, screen).await,
         }
     }
 }

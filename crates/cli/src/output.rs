@@ -35,9 +35,9 @@ pub(crate) enum Format {
 
 /// The width of an output that is not a terminal: above any line, and small enough that sums do not
 /// overflow.
-const ENDLESS: usize = u32::MAX as usize;
+const UNLIMITED_WIDTH: usize = u32::MAX as usize;
 /// Width of a terminal that does not report one, in columns.
-const USUAL: usize = 80;
+const DEFAULT_WIDTH: usize = 80;
 
 /// Properties of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,14 +53,14 @@ pub(crate) struct Terminal {
 pub struct Screen {
     pub(crate) format: Format,
     /// The format that the user requested.
-    pub(crate) asked: Option<Format>,
+    pub(crate) requested: Option<Format>,
     pub(crate) terminal: Terminal,
     /// Whether standard output is a terminal.
-    pub(crate) live: bool,
+    pub(crate) is_terminal: bool,
 }
 
 /// An item of a list.
-pub(crate) trait Listed: Sized {
+pub(crate) trait ListItem: Sized {
     /// Text for people if the list is empty.
     const NOTHING: &str;
 
@@ -73,26 +73,34 @@ pub(crate) trait Listed: Sized {
 
 impl Screen {
     /// Uses tables on a terminal and JSON otherwise, unless the user requested a format.
-    pub(crate) fn new(asked: Option<Format>, locale: Locale) -> Self {
+    pub(crate) fn new(requested: Option<Format>, locale: Locale) -> Self {
         let out = io::stdout();
-        let live = out.is_terminal();
-        let format = asked.unwrap_or(if live { Format::Table } else { Format::Json });
-        let colour = if live { locale.colour } else { Colour::None };
+        let is_terminal = out.is_terminal();
+        let format = requested.unwrap_or(if is_terminal {
+            Format::Table
+        } else {
+            Format::Json
+        });
+        let colour = if is_terminal {
+            locale.colour
+        } else {
+            Colour::None
+        };
         // Wide tables are not wrapped.
-        let width = if live && format != Format::Wide {
+        let width = if is_terminal && format != Format::Wide {
             columns(&out)
         } else {
-            ENDLESS
+            UNLIMITED_WIDTH
         };
         Self {
             format,
-            asked,
+            requested,
             terminal: Terminal {
                 width,
                 glyphs: locale.glyphs,
                 colour,
             },
-            live,
+            is_terminal,
         }
     }
 
@@ -122,7 +130,7 @@ impl Screen {
 
     /// Prints a list. `more` is a remark that there are other items. In tables it is the last line;
     /// otherwise it goes to standard error, since a program reads standard output.
-    pub(crate) fn list<T: Listed>(
+    pub(crate) fn list<T: ListItem>(
         &self,
         items: &[Box<RawValue>],
         more: Option<&str>,
@@ -159,7 +167,7 @@ impl Screen {
     fn json(&self, json: &str) -> Result<(), Failure> {
         serde_json::from_str::<&RawValue>(json)
             .map_err(|error| Failure::unavailable(format!("the answer is not JSON: {error}")))?;
-        if self.live {
+        if self.is_terminal {
             self.line(&escaped_json(json))
         } else {
             self.line(json)
@@ -228,10 +236,12 @@ fn colour(word: &str) -> Option<u8> {
 
 /// The current width of a terminal in columns.
 pub(crate) fn columns(out: &impl AsFd) -> usize {
-    let told = rustix::termios::tcgetwinsize(out)
+    let reported = rustix::termios::tcgetwinsize(out)
         .ok()
         .map(|size| usize::from(size.ws_col));
-    told.filter(|&columns| columns > 0).unwrap_or(USUAL)
+    reported
+        .filter(|&columns| columns > 0)
+        .unwrap_or(DEFAULT_WIDTH)
 }
 
 /// Writes to standard output. A reader that closed it ends the program without a message.
@@ -242,14 +252,16 @@ pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|error| unwritten(&error))
+        .map_err(|error| write_failure(&error))
 }
 
 /// The failure to write to standard output.
 #[must_use]
-pub fn unwritten(error: &io::Error) -> Failure {
+pub fn write_failure(error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "the reader of the output closed it"),
+        io::ErrorKind::BrokenPipe => {
+            Failure::new(Exit::OutputClosed, "the reader of the output closed it")
+        }
         _ => Failure::new(
             Exit::Output,
             format!("the output cannot be written: {error}"),

@@ -7,16 +7,16 @@ use clap::{Args, ValueHint};
 use serde::Deserialize;
 
 use crate::client::address::escaped;
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
-use crate::client::remote::{Ask, Remote};
-use crate::definition::{Definition, text_of};
+use crate::definition::{Definition, read_text};
 use crate::limit::LimitOfJob;
 use crate::output::Screen;
 use crate::output::printable::printable;
 
 /// Arguments of a command about policies.
 #[derive(Debug, Args)]
-pub(crate) struct Terms {
+pub(crate) struct PolicyArgs {
     /// Its name
     #[arg(value_name = "NAME", value_hint = ValueHint::Other)]
     name: String,
@@ -30,13 +30,13 @@ pub(crate) struct Terms {
 
 /// Kind of policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum PolicyKind {
     QueueLimits,
     QueueWeights,
     HandlerLimits,
 }
 
-impl Of {
+impl PolicyKind {
     /// Segments of the path before and after the name.
     const fn path(self) -> (&'static str, &'static str) {
         match self {
@@ -49,7 +49,7 @@ impl Of {
 
 /// The answer of the server, with one of the lists.
 #[derive(Debug, Deserialize)]
-struct Shown {
+struct PolicyAnswer {
     #[serde(default)]
     limits: Vec<LimitOfJob>,
     #[serde(default)]
@@ -62,20 +62,20 @@ struct Weight {
     weight: u64,
 }
 
-impl Terms {
+impl PolicyArgs {
     pub(crate) async fn run(
         &self,
-        of: Of,
-        remote: &Remote,
+        kind: PolicyKind,
+        remote: &ApiClient,
         screen: &Screen,
     ) -> Result<Exit, Failure> {
-        let (before, behind) = of.path();
+        let (before, behind) = kind.path();
         let path = format!("/v1/{before}/{}/{behind}", escaped(&self.name));
         if self.remove {
-            remote.text(&Ask::delete(path.clone())).await?;
+            remote.text(&ApiRequest::delete(path.clone())).await?;
         }
         let text = match &self.set {
-            None => remote.text(&Ask::get(path)).await?,
+            None => remote.text(&ApiRequest::get(path)).await?,
             Some(file) => set(file, path, remote).await?,
         };
         screen.object(&text, &self.name, || {
@@ -87,18 +87,18 @@ impl Terms {
 
 /// Sends a file, and returns the answer. A mistake that the server finds is shown with its position
 /// in the file.
-async fn set(file: &Path, path: String, remote: &Remote) -> Result<String, Failure> {
+async fn set(file: &Path, path: String, remote: &ApiClient) -> Result<String, Failure> {
     let name = if file == Path::new("-") {
         "standard input".to_owned()
     } else {
         file.display().to_string()
     };
-    let text =
-        text_of(file).map_err(|error| Failure::usage(format!("{name} cannot be read: {error}")))?;
+    let text = read_text(file)
+        .map_err(|error| Failure::usage(format!("{name} cannot be read: {error}")))?;
     let body = Definition::parse(file, text)
         .map_err(|mistake| Failure::usage(format!("{name}:{mistake}")))?;
     remote
-        .text(&Ask::put(path, body.json()))
+        .text(&ApiRequest::put(path, body.json()))
         .await
         .map_err(|failure| match &failure.path {
             Some(path) => Failure {
@@ -110,7 +110,7 @@ async fn set(file: &Path, path: String, remote: &Remote) -> Result<String, Failu
 }
 
 /// Text with a line for each limit or weight.
-fn lines(shown: &Shown, noun: &str) -> String {
+fn lines(shown: &PolicyAnswer, noun: &str) -> String {
     let limits = shown.limits.iter().map(LimitOfJob::to_string);
     let entries = |weight: &Weight| {
         weight

@@ -3,70 +3,74 @@
 use clap::{Args, Subcommand, ValueHint};
 
 use crate::client::address::{Query, escaped};
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
 use crate::client::model;
-use crate::client::pages::pages;
-use crate::client::remote::{Ask, Remote};
+use crate::client::pages::read_pages;
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
 use crate::output::table::{Cell, Table};
-use crate::output::{Listed, Screen};
-use crate::policies::{Of, Terms};
+use crate::output::{ListItem, Screen};
+use crate::policies::{PolicyArgs, PolicyKind};
 use crate::workflow::for_each;
 
 /// Shows queues, pauses and resumes them, and sets their limits and weights.
 #[derive(Debug, Args)]
-pub struct Queue {
+pub struct QueueCommand {
     #[command(subcommand)]
-    verb: Verb,
+    verb: QueueVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum QueueVerb {
     /// Lists queues and the number of ready jobs in each
-    List(List),
+    List(QueueListArgs),
     /// Pauses queues: their jobs are not given to workers; running jobs continue
-    Pause(Names),
+    Pause(QueueNames),
     /// Resumes paused queues
-    Resume(Names),
+    Resume(QueueNames),
     /// Shows, sets or removes the limits that all new jobs of a queue get
-    Limits(Terms),
+    Limits(PolicyArgs),
     /// Shows, sets or removes the weights of keys of a queue
-    Weights(Terms),
+    Weights(PolicyArgs),
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct QueueListArgs {
     /// At most this many, by name
     #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 1_000)]
     limit: usize,
 }
 
 #[derive(Debug, Args)]
-struct Names {
+struct QueueNames {
     /// Names of queues
     #[arg(required = true, value_name = "QUEUE", value_hint = ValueHint::Other)]
     names: Vec<String>,
 }
 
-impl Queue {
-    pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+impl QueueCommand {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::List(wanted) => list(&wanted, remote, screen).await,
-            Verb::Pause(names) => names.set("pause", remote, screen).await,
-            Verb::Resume(names) => names.set("resume", remote, screen).await,
-            Verb::Limits(terms) => terms.run(Of::QueueLimits, remote, screen).await,
-            Verb::Weights(terms) => terms.run(Of::QueueWeights, remote, screen).await,
+            QueueVerb::List(wanted) => list(&wanted, remote, screen).await,
+            QueueVerb::Pause(names) => names.set("pause", remote, screen).await,
+            QueueVerb::Resume(names) => names.set("resume", remote, screen).await,
+            QueueVerb::Limits(terms) => terms.run(PolicyKind::QueueLimits, remote, screen).await,
+            QueueVerb::Weights(terms) => terms.run(PolicyKind::QueueWeights, remote, screen).await,
         }
     }
 }
 
-async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let pages = pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
+async fn list(
+    wanted: &QueueListArgs,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let pages = read_pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
     pages.show::<model::Queue>("limit", remote, screen)
 }
 
-impl Listed for model::Queue {
+impl ListItem for model::Queue {
     const NOTHING: &str = "no queues: a queue exists from the first job that names it\n";
 
     fn name(&self) -> String {
@@ -91,7 +95,7 @@ fn table(queues: &[model::Queue]) -> Table {
         } else {
             Cell::from("open")
         };
-        table.row(vec![
+        table.add_row(vec![
             Cell::from(&queue.name),
             state,
             queue.ready.to_string().into(),
@@ -102,11 +106,11 @@ fn table(queues: &[model::Queue]) -> Table {
     table
 }
 
-impl Names {
-    async fn set(&self, verb: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+impl QueueNames {
+    async fn set(&self, verb: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         for_each(&self.names, async |name| {
             let text = remote
-                .text(&Ask::post(
+                .text(&ApiRequest::post(
                     format!("/v1/queues/{}:{verb}", escaped(name)),
                     "",
                 ))

@@ -11,29 +11,29 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 
-use crate::client::exit::{Exit, Failure, complain, warn};
-use crate::client::model::Acted;
-use crate::client::remote::{Ask, Remote};
-use crate::client::which::{self, Which};
+use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::exit::{Exit, Failure, print_failure, print_warning};
+use crate::client::model::ActionAnswer;
+use crate::client::workflow_ref::{self, WorkflowRef};
 use crate::definition::Definition;
-use crate::definition::source::{Begin, Source};
+use crate::definition::source::{Source, StartTime};
 use crate::output::Screen;
 use crate::output::moment::span_of;
 use crate::output::printable::printable;
 use follow::{Wait, Watch};
-use list::{Count, List};
-use show::{Graph, Show};
-use targets::{BulkAction, Keep, Targets};
+use list::{WorkflowCountArgs, WorkflowListArgs};
+use show::{GraphArgs, ShowArgs};
+use targets::{BulkAction, Retention, Targets};
 
 /// Creates, follows and controls workflows.
 #[derive(Debug, Args)]
-pub struct Workflow {
+pub struct WorkflowCommand {
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) verb: WorkflowVerb,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum WorkflowVerb {
     /// Creates a workflow from a definition, and prints its id
     Create(Create),
     /// Starts workflows that were created with --manual
@@ -41,9 +41,9 @@ pub(crate) enum Verb {
     /// Creates a workflow, starts it and waits for its end; the exit code is the outcome
     Run(Run),
     /// Lists workflows, the newest first
-    List(List),
+    List(WorkflowListArgs),
     /// Shows a workflow: its graph, its jobs, and why each of them is not running
-    Show(Show),
+    Show(ShowArgs),
     /// Waits until a workflow is over; the exit code is the outcome
     Wait(Wait),
     /// Follows a workflow until it is over; the exit code is the outcome
@@ -63,9 +63,9 @@ pub(crate) enum Verb {
     /// Sets how long workflows are kept
     Expire(Expire),
     /// Draws the graph of a workflow
-    Graph(Graph),
+    Graph(GraphArgs),
     /// Counts workflows by status
-    Count(Count),
+    Count(WorkflowCountArgs),
 }
 
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ pub(crate) struct Restart {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    pub(crate) id: Which,
+    pub(crate) id: WorkflowRef,
     /// Names of its jobs
     #[arg(required = true, value_name = "JOB", value_hint = ValueHint::Other)]
     pub(crate) jobs: Vec<String>,
@@ -114,50 +114,66 @@ pub(crate) struct Expire {
     forever: bool,
 }
 
-impl Workflow {
-    pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+impl WorkflowCommand {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::Create(create) => create.run(remote, screen).await,
-            Verb::Start(targets) => targets.each(BulkAction::Start, remote, screen).await,
-            Verb::Run(run) => run.run(remote, screen).await,
-            Verb::List(list) => list::list(&list, remote, screen).await,
-            Verb::Show(show) => show::show(&show, remote, screen).await,
-            Verb::Wait(wait) => follow::wait(&wait, remote, screen).await,
-            Verb::Watch(watch) => follow::watch(&watch, remote, screen).await,
-            Verb::Cancel(targets) => targets.each(BulkAction::Cancel, remote, screen).await,
-            Verb::Pause(targets) => targets.each(BulkAction::Pause, remote, screen).await,
-            Verb::Resume(targets) => targets.each(BulkAction::Resume, remote, screen).await,
-            Verb::Retry(targets) => targets.each(BulkAction::Retry, remote, screen).await,
-            Verb::Restart(restart) => restart.run(remote, screen).await,
-            Verb::Rm(targets) => targets.each(BulkAction::Remove, remote, screen).await,
-            Verb::Expire(expire) => expire.run(remote, screen).await,
-            Verb::Graph(graph) => show::graph(&graph, remote, screen).await,
-            Verb::Count(count) => list::count(&count, remote, screen).await,
+            WorkflowVerb::Create(create) => create.run(remote, screen).await,
+            WorkflowVerb::Start(targets) => {
+                targets.run_action(BulkAction::Start, remote, screen).await
+            }
+            WorkflowVerb::Run(run) => run.run(remote, screen).await,
+            WorkflowVerb::List(list) => list::list(&list, remote, screen).await,
+            WorkflowVerb::Show(show) => show::show(&show, remote, screen).await,
+            WorkflowVerb::Wait(wait) => follow::wait(&wait, remote, screen).await,
+            WorkflowVerb::Watch(watch) => follow::watch(&watch, remote, screen).await,
+            WorkflowVerb::Cancel(targets) => {
+                targets.run_action(BulkAction::Cancel, remote, screen).await
+            }
+            WorkflowVerb::Pause(targets) => {
+                targets.run_action(BulkAction::Pause, remote, screen).await
+            }
+            WorkflowVerb::Resume(targets) => {
+                targets.run_action(BulkAction::Resume, remote, screen).await
+            }
+            WorkflowVerb::Retry(targets) => {
+                targets.run_action(BulkAction::Retry, remote, screen).await
+            }
+            WorkflowVerb::Restart(restart) => restart.run(remote, screen).await,
+            WorkflowVerb::Rm(targets) => {
+                targets.run_action(BulkAction::Remove, remote, screen).await
+            }
+            WorkflowVerb::Expire(expire) => expire.run(remote, screen).await,
+            WorkflowVerb::Graph(graph) => show::graph(&graph, remote, screen).await,
+            WorkflowVerb::Count(count) => list::count(&count, remote, screen).await,
         }
     }
 }
 
 /// Requests an action, and prints the status of the workflow after it.
-pub(crate) async fn act(ask: &Ask, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    say(&remote.text(ask).await?, remote, screen)
+pub(crate) async fn act(
+    api_request: &ApiRequest,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    print_action(&remote.text(api_request).await?, remote, screen)
 }
 
-fn say(text: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let acted: Acted = remote.parse(text)?;
+fn print_action(text: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    let acted: ActionAnswer = remote.parse(text)?;
     screen.object(text, &acted.id, || {
-        Ok(format!("{}\n", said(&acted, screen)))
+        Ok(format!("{}\n", action_text(&acted, screen)))
     })?;
     print_warnings(&acted);
     Ok(Exit::Done)
 }
 
-fn print_warnings(created: &Acted) {
+fn print_warnings(created: &ActionAnswer) {
     for warning in &created.warnings {
-        warn(&format!("job '{}': {}", warning.job, warning.text));
+        print_warning(&format!("job '{}': {}", warning.job, warning.text));
     }
 }
 
-fn said(acted: &Acted, screen: &Screen) -> String {
+fn action_text(acted: &ActionAnswer, screen: &Screen) -> String {
     let status = screen.paint(&acted.status, &acted.status);
     let note = if acted.existing {
         "  (it exists: the key was used before)"
@@ -171,14 +187,14 @@ fn said(acted: &Acted, screen: &Screen) -> String {
 /// the server is unavailable.
 pub(crate) async fn for_each<T>(
     items: &[T],
-    mut one: impl AsyncFnMut(&T) -> Result<Exit, Failure>,
+    mut action: impl AsyncFnMut(&T) -> Result<Exit, Failure>,
 ) -> Result<Exit, Failure> {
     let mut outcome = Ok(Exit::Done);
     for item in items {
-        if let Err(failure) = one(item).await {
+        if let Err(failure) = action(item).await {
             let fatal = failure.exit == Exit::Unavailable;
             if let Err(earlier) = std::mem::replace(&mut outcome, Err(failure)) {
-                complain(&earlier);
+                print_failure(&earlier);
             }
             if fatal {
                 break;
@@ -205,14 +221,14 @@ impl Create {
         }
     }
 
-    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         let begin = match self {
-            Self { manual: true, .. } => Begin::Manual,
-            Self { start: true, .. } => Begin::Now,
-            _ => Begin::Unsaid,
+            Self { manual: true, .. } => StartTime::Manual,
+            Self { start: true, .. } => StartTime::Now,
+            _ => StartTime::AsDefined,
         };
         let definition = self.source.read(begin)?;
-        say(
+        print_action(
             &self.source.create(&definition, remote).await?,
             remote,
             screen,
@@ -221,10 +237,10 @@ impl Create {
 }
 
 impl Restart {
-    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         let body = json!({ "jobs": self.jobs, "cascade": self.cascade }).to_string();
         act(
-            &Ask::post(format!("{}:restart", self.id.path(remote).await?), body),
+            &ApiRequest::post(format!("{}:restart", self.id.path(remote).await?), body),
             remote,
             screen,
         )
@@ -233,18 +249,18 @@ impl Restart {
 }
 
 impl Expire {
-    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-        let keep = self.after.map_or(Keep::Forever, Keep::For);
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+        let keep = self.after.map_or(Retention::Forever, Retention::For);
         self.targets
-            .each(BulkAction::Expire(keep), remote, screen)
+            .run_action(BulkAction::Expire(keep), remote, screen)
             .await
     }
 }
 
 impl Run {
-    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         // Reading standard input blocks, so it comes before Ctrl-C is handled.
-        let definition = self.source.read(Begin::Now)?;
+        let definition = self.source.read(StartTime::Now)?;
         follow::run(
             self.started(&definition, remote, screen),
             &self.until,
@@ -258,21 +274,25 @@ impl Run {
     async fn started(
         &self,
         definition: &Definition,
-        remote: &Remote,
+        remote: &ApiClient,
         screen: &Screen,
     ) -> Result<String, Failure> {
         let text = self.source.create(definition, remote).await?;
-        let created: Acted = remote.parse(&text)?;
+        let created: ActionAnswer = remote.parse(&text)?;
         if screen.is_table() {
             let name = created.name.as_deref().unwrap_or_default();
-            screen.line(&format!("{}  {}", said(&created, screen), printable(name)))?;
+            screen.line(&format!(
+                "{}  {}",
+                action_text(&created, screen),
+                printable(name)
+            ))?;
         }
         print_warnings(&created);
         // A key that was used before may belong to a workflow that was never started.
         if created.status == "pending" {
             remote
-                .text(&Ask::post(
-                    format!("{}:start", which::path(&created.id)),
+                .text(&ApiRequest::post(
+                    format!("{}:start", workflow_ref::path(&created.id)),
                     "",
                 ))
                 .await?;

@@ -4,7 +4,7 @@ use crate::pending::CounterRead;
 
 /// Direction in which hits change a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ChangeDirection {
     /// Hits are added. A missing counter is created.
     Add,
     /// Hits are subtracted, down to zero.
@@ -17,7 +17,7 @@ pub struct Charge<'k> {
     /// Key of the counter, in the form of [`crate::MemcacheKey`].
     pub key: &'k [u8],
     /// Whether hits are added or subtracted.
-    pub change: Change,
+    pub change: ChangeDirection,
     /// Number of hits to add or subtract.
     pub hits: u64,
     /// Result of the read that preceded this change. It decides whether an `add` is sent first.
@@ -33,12 +33,12 @@ pub struct Expiry(pub(crate) u64);
 
 impl Expiry {
     /// Longest time in seconds that memcached reads as relative to now.
-    const RELATIVE: u64 = 30 * 86_400;
+    const MAX_RELATIVE_SECONDS: u64 = 30 * 86_400;
 
     /// Returns the expiry `seconds` after `now`, which is a Unix time in seconds.
     #[must_use]
     pub fn after(seconds: u64, now: u64) -> Self {
-        Self(if seconds <= Self::RELATIVE {
+        Self(if seconds <= Self::MAX_RELATIVE_SECONDS {
             seconds
         } else {
             now.saturating_add(seconds)
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_beyond_thirty_days_are_moments() {
+    fn times_over_thirty_days_are_moments() {
         for (seconds, expiry) in [
             (1, 1),
             (2_592_000, 2_592_000),

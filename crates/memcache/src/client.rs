@@ -12,31 +12,31 @@ use crate::config::Config;
 use crate::link::Link;
 use crate::node::{Node, ServerState};
 use crate::pending::CounterRead;
-use crate::servers::{Servers, place};
+use crate::servers::{Servers, server_index};
 use crate::stats::{Counters, Stats, count};
 
 /// Maximum number of keys in one `get`. A line of 64 keys has at most 16 KiB, which servers and
 /// proxies accept.
-const KEYS: usize = 64;
+const MAX_KEYS_PER_GET: usize = 64;
 
 /// Reads and changes counters on behalf of one core. Clones are the same client.
 ///
 /// Connections are opened when they are needed. They close when the last clone is dropped and no
 /// reply is pending.
 #[derive(Debug, Clone)]
-pub struct Client(Arc<Parts>);
+pub struct Client(Arc<ClientState>);
 
 #[derive(Debug)]
-struct Parts {
+struct ClientState {
     config: Config,
     servers: Servers,
-    ring: Mutex<Ring>,
+    server_nodes: Mutex<ServerNodes>,
     counters: Arc<Counters>,
 }
 
 /// The server list in use and the node of each server, in the order of the list.
 #[derive(Debug, Default)]
-struct Ring {
+struct ServerNodes {
     list: Arc<Vec<Address>>,
     nodes: Arc<[Arc<Node>]>,
 }
@@ -44,18 +44,18 @@ struct Ring {
 /// Keys that one `get` requests from one server.
 struct GetRequest {
     /// Positions of the keys in the call.
-    places: Vec<usize>,
-    told: Option<oneshot::Receiver<Vec<CounterRead>>>,
+    positions: Vec<usize>,
+    reply: Option<oneshot::Receiver<Vec<CounterRead>>>,
 }
 
 impl Client {
     /// Creates a client of these servers, whose list may change.
     #[must_use]
     pub fn new(config: Config, servers: Servers) -> Self {
-        Self(Arc::new(Parts {
+        Self(Arc::new(ClientState {
             config,
             servers,
-            ring: Mutex::default(),
+            server_nodes: Mutex::default(),
             counters: Arc::default(),
         }))
     }
@@ -68,15 +68,15 @@ impl Client {
     pub async fn read<K: AsRef<[u8]>>(&self, keys: &[K], deadline: Instant) -> Vec<CounterRead> {
         let counters = &self.0.counters;
         count(&counters.keys_requested, keys.len());
-        let questions = self.ask(keys);
+        let requests = self.request(keys);
         let deadline = deadline.min(Instant::now() + self.0.config.timeout).into();
         let mut found = vec![CounterRead::Unknown; keys.len()];
-        for GetRequest { places, told } in questions {
-            let Some(told) = told else { continue };
-            let Ok(Ok(values)) = timeout_at(deadline, told).await else {
+        for GetRequest { positions, reply } in requests {
+            let Some(reply) = reply else { continue };
+            let Ok(Ok(values)) = timeout_at(deadline, reply).await else {
                 continue;
             };
-            places
+            positions
                 .into_iter()
                 .zip(values)
                 .for_each(|(place, value)| found[place] = value);
@@ -96,7 +96,7 @@ impl Client {
     /// Queues a change of a counter and returns at once.
     pub fn change(&self, charge: Charge<'_>) {
         let nodes = self.nodes();
-        match nodes.get(place(charge.key, nodes.len().max(1))) {
+        match nodes.get(server_index(charge.key, nodes.len().max(1))) {
             Some(node) => node.change(charge),
             None => count(&self.0.counters.failed_changes, 1),
         }
@@ -105,7 +105,7 @@ impl Client {
     /// Waits until every queued change has succeeded or failed. May be called from any runtime.
     pub async fn flush(&self) {
         for node in &*self.current().1 {
-            node.settle().await;
+            node.flush().await;
         }
     }
 
@@ -116,7 +116,7 @@ impl Client {
     }
 
     /// Sends the `get` requests to all servers at once.
-    fn ask<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<GetRequest> {
+    fn request<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<GetRequest> {
         let nodes = self.nodes();
         if nodes.is_empty() {
             return Vec::new();
@@ -124,12 +124,12 @@ impl Client {
         let mut places: Vec<(usize, usize)> = keys
             .iter()
             .enumerate()
-            .map(|(index, key)| (place(key.as_ref(), nodes.len()), index))
+            .map(|(index, key)| (server_index(key.as_ref(), nodes.len()), index))
             .collect();
         // A stable sort keeps the keys of a server in the order of the call.
         places.sort_by_key(|(server, _)| *server);
-        let of_one_server = places.chunk_by(|(one, _), (other, _)| one == other);
-        let question = |places: &[(usize, usize)]| {
+        let by_server = places.chunk_by(|(one, _), (other, _)| one == other);
+        let send_get = |places: &[(usize, usize)]| {
             let mut line = Vec::new();
             for (_, index) in places {
                 if !line.is_empty() {
@@ -137,53 +137,61 @@ impl Client {
                 }
                 line.extend_from_slice(keys[*index].as_ref());
             }
-            let told = nodes[places[0].0].ask(line.into(), places.len());
+            let reply = nodes[places[0].0].request(line.into(), places.len());
             GetRequest {
-                places: places.iter().map(|(_, index)| *index).collect(),
-                told,
+                positions: places.iter().map(|(_, index)| *index).collect(),
+                reply,
             }
         };
-        of_one_server
-            .flat_map(|places| places.chunks(KEYS))
-            .map(question)
+        by_server
+            .flat_map(|places| places.chunks(MAX_KEYS_PER_GET))
+            .map(send_get)
             .collect()
     }
 
     /// Returns the nodes, after the current server list has been applied.
     fn nodes(&self) -> Arc<[Arc<Node>]> {
         let (list, nodes) = self.current();
-        if self.0.servers.is(&list) {
+        if self.0.servers.is_current(&list) {
             nodes
         } else {
-            self.renew()
+            self.apply_server_list()
         }
     }
 
     fn current(&self) -> (Arc<Vec<Address>>, Arc<[Arc<Node>]>) {
-        let ring = self.0.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self
+            .0
+            .server_nodes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         (ring.list.clone(), ring.nodes.clone())
     }
 
     /// Applies the current server list. Servers that stay keep their connections. Removed servers
     /// finish their queued commands.
-    fn renew(&self) -> Arc<[Arc<Node>]> {
-        let mut ring = self.0.ring.lock().unwrap_or_else(PoisonError::into_inner);
+    fn apply_server_list(&self) -> Arc<[Arc<Node>]> {
+        let mut ring = self
+            .0
+            .server_nodes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let list = self.0.servers.list();
         let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(list.len());
         for address in &*list {
-            let known = nodes
+            let existing = nodes
                 .iter()
                 .chain(&*ring.nodes)
                 .find(|node| node.address == *address)
                 .cloned();
-            nodes.push(known.unwrap_or_else(|| self.start(address)));
+            nodes.push(existing.unwrap_or_else(|| self.start(address)));
         }
-        let gone = ring
+        let removed = ring
             .nodes
             .iter()
             .filter(|node| !list.contains(&node.address));
-        gone.for_each(|node| node.set_standing(ServerState::Leaving));
-        *ring = Ring {
+        removed.for_each(|node| node.set_server_state(ServerState::Leaving));
+        *ring = ServerNodes {
             list,
             nodes: nodes.into(),
         };
@@ -215,11 +223,14 @@ impl Client {
     }
 }
 
-impl Drop for Parts {
+impl Drop for ClientState {
     fn drop(&mut self) {
-        let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let ring = self
+            .server_nodes
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         ring.nodes
             .iter()
-            .for_each(|node| node.set_standing(ServerState::Leaving));
+            .for_each(|node| node.set_server_state(ServerState::Leaving));
     }
 }

@@ -3,47 +3,47 @@
 use ring::digest::{SHA256, digest};
 
 /// Maximum length of a key in bytes that memcached accepts.
-const MAX_BYTES: usize = 250;
+const MAX_KEY_BYTES: usize = 250;
 /// Prefix of the digest that replaces a key that memcached rejects.
-const DIGEST: &[u8] = b"tidegate_sha256_";
+const DIGEST_PREFIX: &[u8] = b"tidegate_sha256_";
 
 /// A key that memcached accepts: at most 250 bytes, without spaces and control characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Name<'k>(Form<'k>);
+pub struct MemcacheKey<'k>(KeyForm<'k>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Form<'k> {
+enum KeyForm<'k> {
     Whole(&'k [u8]),
     Digest(Box<[u8]>),
 }
 
-impl<'k> Name<'k> {
+impl<'k> MemcacheKey<'k> {
     /// Returns the key itself, or its SHA-256 digest if memcached would reject the key. The digest
     /// is the same on all servers of Tidegate and has no known collision.
     #[must_use]
-    pub fn of(key: &'k [u8]) -> Self {
+    pub fn from_key(key: &'k [u8]) -> Self {
         let legal = !key.is_empty()
-            && key.len() <= MAX_BYTES
+            && key.len() <= MAX_KEY_BYTES
             && key.iter().all(|&byte| byte > b' ' && byte != 0x7f);
         if legal {
-            Self(Form::Whole(key))
+            Self(KeyForm::Whole(key))
         } else {
-            Self(Form::Digest(digested(key)))
+            Self(KeyForm::Digest(digest_key(key)))
         }
     }
 }
 
-impl AsRef<[u8]> for Name<'_> {
+impl AsRef<[u8]> for MemcacheKey<'_> {
     fn as_ref(&self) -> &[u8] {
         match &self.0 {
-            Form::Whole(key) => key,
-            Form::Digest(key) => key,
+            KeyForm::Whole(key) => key,
+            KeyForm::Digest(key) => key,
         }
     }
 }
 
 #[cold]
-fn digested(key: &[u8]) -> Box<[u8]> {
+fn digest_key(key: &[u8]) -> Box<[u8]> {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let digest = digest(&SHA256, key);
     let hex = digest
@@ -51,7 +51,7 @@ fn digested(key: &[u8]) -> Box<[u8]> {
         .iter()
         .flat_map(|byte| [byte >> 4, byte & 15])
         .map(|half| HEX[usize::from(half)]);
-    DIGEST.iter().copied().chain(hex).collect()
+    DIGEST_PREFIX.iter().copied().chain(hex).collect()
 }
 
 #[cfg(test)]
@@ -59,10 +59,10 @@ mod tests {
     use super::*;
 
     fn check(key: &str, kept: bool) {
-        let name = Name::of(key.as_bytes());
+        let name = MemcacheKey::from_key(key.as_bytes());
         assert_eq!(name.as_ref() == key.as_bytes(), kept, "{key:?}");
         assert!(
-            name.as_ref().len() <= MAX_BYTES && name.as_ref().iter().all(|byte| *byte > b' '),
+            name.as_ref().len() <= MAX_KEY_BYTES && name.as_ref().iter().all(|byte| *byte > b' '),
             "{key:?}"
         );
     }
@@ -84,7 +84,7 @@ mod tests {
             check(key, false);
         }
         assert_eq!(
-            Name::of(b"a b").as_ref(),
+            MemcacheKey::from_key(b"a b").as_ref(),
             b"tidegate_sha256_c8687a08aa5d6ed2044328fa6a697ab8e96dc34291e8c2034ae8c38e6fcc6d65"
         );
     }

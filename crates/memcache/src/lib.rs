@@ -28,10 +28,10 @@ mod stats;
 pub mod test_util;
 mod wire;
 
-pub use charge::{Change, Charge, Expiry};
+pub use charge::{ChangeDirection, Charge, Expiry};
 pub use client::Client;
 pub use config::Config;
-pub use key::Name;
+pub use key::MemcacheKey;
 pub use pending::CounterRead;
 pub use servers::Servers;
 pub use stats::Stats;

@@ -16,15 +16,15 @@ use crate::stats::count;
 use crate::wire::{self, Reply};
 
 /// Delay before the first attempt to reconnect. It doubles after each failure, up to the maximum.
-const SHORTEST_WAIT: Duration = Duration::from_millis(50);
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// Maximum delay between two attempts: a server that works again is noticed after at most 3 s.
-const LONGEST_WAIT: Duration = Duration::from_secs(3);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(3);
 /// A connection that lasted this long resets the delay to its minimum.
-const STEADY: Duration = Duration::from_secs(10);
+const BACKOFF_RESET_AFTER: Duration = Duration::from_secs(10);
 /// Bytes of one read: it drains the replies to a typical write.
 const READ_BYTES: usize = 16 * 1024;
 /// Key of the `get` that tests whether a server answers after a failure.
-const PROBE: &[u8] = b"tidegate_probe";
+const PROBE_KEY: &[u8] = b"tidegate_probe";
 
 /// The successive connections to one server.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Link {
 }
 
 /// Reason for the end of a connection.
-enum End {
+enum ConnectionEnd {
     /// No reply was pending: the server closes idle connections.
     Idle,
     /// The server was removed from the list, and no reply is pending.
@@ -47,7 +47,7 @@ impl Link {
     /// Serves the callers of the node until it leaves.
     pub(crate) async fn run(self) {
         let mut failures = 0;
-        while self.wanted().await {
+        while self.connection_needed().await {
             let opened = match timeout(self.timeout, self.open(failures > 0)).await {
                 Ok(opened) => opened.map_err(|error| error.to_string()),
                 Err(_) => Err(format!(
@@ -60,14 +60,14 @@ impl Link {
                 Ok(socket) => self.serve(socket, &mut failures).await,
                 Err(reason) => {
                     count(&self.node.counters.connect_failures, 1);
-                    End::Failed(reason)
+                    ConnectionEnd::Failed(reason)
                 }
             };
             match end {
-                End::Left => return,
-                End::Idle => {}
-                End::Failed(reason) => {
-                    if since.elapsed() >= STEADY {
+                ConnectionEnd::Left => return,
+                ConnectionEnd::Idle => {}
+                ConnectionEnd::Failed(reason) => {
+                    if since.elapsed() >= BACKOFF_RESET_AFTER {
                         failures = 0;
                     }
                     self.fail(&reason, failures).await;
@@ -79,9 +79,9 @@ impl Link {
 
     /// Waits until a connection is needed. Returns false if the node has left and needs none any
     /// more.
-    async fn wanted(&self) -> bool {
+    async fn connection_needed(&self) -> bool {
         loop {
-            match (self.node.standing(), self.node.progress()) {
+            match (self.node.server_state(), self.node.last_progress()) {
                 (ServerState::Down, _) | (_, Some(_)) => return true,
                 (ServerState::Leaving, None) => return false,
                 (ServerState::Usable, None) => self.node.wake.notified().await,
@@ -95,12 +95,12 @@ impl Link {
         if probe {
             let mut output = BytesMut::new();
             let mut input = BytesMut::new();
-            wire::get(&mut output, PROBE);
+            wire::get(&mut output, PROBE_KEY);
             socket.write_all(&output).await?;
             socket.flush().await?;
             loop {
                 if socket.read_buf(&mut input).await? == 0 {
-                    return Err(closed());
+                    return Err(closed_by_server());
                 }
                 match wire::decode(&input).map_err(|garbage| io::Error::other(garbage.0))? {
                     Some((Reply::End, used)) if used == input.len() => break,
@@ -114,22 +114,22 @@ impl Link {
         Ok(socket)
     }
 
-    async fn serve(&self, socket: Socket, failures: &mut u32) -> End {
+    async fn serve(&self, socket: Socket, failures: &mut u32) -> ConnectionEnd {
         let node = &self.node;
         if *failures > 0 {
             info!(server = %node.address, "memcached answers again");
         }
         count(&node.counters.opened, 1);
-        node.set_standing(ServerState::Usable);
+        node.set_server_state(ServerState::Usable);
         let ended = self.exchange(socket).await;
         count(&node.counters.closed, 1);
-        match (ended, node.progress()) {
-            (Ok(()), _) => End::Left,
+        match (ended, node.last_progress()) {
+            (Ok(()), _) => ConnectionEnd::Left,
             (Err(_), None) => {
                 *failures = 0;
-                End::Idle
+                ConnectionEnd::Idle
             }
-            (Err(error), Some(_)) => End::Failed(error.to_string()),
+            (Err(error), Some(_)) => ConnectionEnd::Failed(error.to_string()),
         }
     }
 
@@ -139,27 +139,27 @@ impl Link {
         let mut input = BytesMut::with_capacity(READ_BYTES);
         let mut output = BytesMut::new();
         let mut unflushed = false;
-        let overdue = sleep(self.timeout);
-        tokio::pin!(overdue);
+        let reply_timeout = sleep(self.timeout);
+        tokio::pin!(reply_timeout);
         loop {
             if output.is_empty() {
                 self.node.take_output(&mut output);
             }
-            let progress = self.node.progress();
-            if progress.is_none() && self.node.standing() == ServerState::Leaving {
+            let progress = self.node.last_progress();
+            if progress.is_none() && self.node.server_state() == ServerState::Leaving {
                 return Ok(());
             }
             input.reserve(READ_BYTES);
             tokio::select! {
                 read = reader.read_buf(&mut input) => {
                     if read? == 0 {
-                        return Err(closed());
+                        return Err(closed_by_server());
                     }
-                    self.node.answer(&mut input).map_err(|garbage| io::Error::other(garbage.0))?;
+                    self.node.on_input(&mut input).map_err(|garbage| io::Error::other(garbage.0))?;
                 }
                 pushed = push(&mut writer, &mut output), if unflushed || !output.is_empty() => unflushed = pushed?,
                 () = self.node.wake.notified(), if output.is_empty() => {}
-                () = overdue.as_mut(), if progress.is_some() => {
+                () = reply_timeout.as_mut(), if progress.is_some() => {
                     let due = progress.unwrap_or_else(Instant::now) + self.timeout;
                     if due <= Instant::now() {
                         return Err(io::Error::new(
@@ -167,7 +167,7 @@ impl Link {
                             format!("no answer within {} ms", self.timeout.as_millis()),
                         ));
                     }
-                    overdue.as_mut().reset(due.into());
+                    reply_timeout.as_mut().reset(due.into());
                 }
             }
         }
@@ -176,7 +176,7 @@ impl Link {
     /// Fails all pending commands and waits before the next attempt. Callers are refused during the
     /// wait.
     async fn fail(&self, reason: &str, failures: u32) {
-        self.node.set_standing(ServerState::Down);
+        self.node.set_server_state(ServerState::Down);
         self.node.fail_all();
         if failures == 0 {
             warn!(
@@ -185,7 +185,8 @@ impl Link {
                 "memcached does not work: its counters read as zero until it does, so calls that only they would refuse pass"
             );
         }
-        let wait = (SHORTEST_WAIT * 2_u32.saturating_pow(failures.min(10))).min(LONGEST_WAIT);
+        let wait =
+            (MIN_RECONNECT_DELAY * 2_u32.saturating_pow(failures.min(10))).min(MAX_RECONNECT_DELAY);
         // The delay is up to half shorter at random, so that cores and servers that lost this
         // server do not reconnect at the same moment.
         let until = tokio::time::Instant::now() + wait.mul_f64(1.0 - 0.5 * fastrand::f64());
@@ -193,7 +194,7 @@ impl Link {
             tokio::select! {
                 () = sleep_until(until) => return,
                 () = self.node.wake.notified() => {
-                    if self.node.standing() == ServerState::Leaving {
+                    if self.node.server_state() == ServerState::Leaving {
                         return;
                     }
                 }
@@ -205,7 +206,7 @@ impl Link {
 impl Drop for Link {
     /// Fails all pending commands, also if the task panics or is cancelled.
     fn drop(&mut self) {
-        self.node.set_standing(ServerState::Down);
+        self.node.set_server_state(ServerState::Down);
         self.node.fail_all();
     }
 }
@@ -220,7 +221,7 @@ async fn push(writer: &mut WriteHalf<Socket>, output: &mut BytesMut) -> io::Resu
     Ok(true)
 }
 
-fn closed() -> io::Error {
+fn closed_by_server() -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
         "the server closed the connection",

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use crate::stats::{Counters, count};
-use crate::wire::{self, Garbage, Reply};
+use crate::wire::{self, InvalidReply, Reply};
 
 /// Result of reading a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) struct Values {
     /// Number of keys that were answered.
     answered: usize,
     /// Receives the results. `None` after they were sent.
-    tell: Option<oneshot::Sender<Vec<CounterRead>>>,
+    sender: Option<oneshot::Sender<Vec<CounterRead>>>,
 }
 
 /// A position in the list of keys.
@@ -63,7 +63,7 @@ pub(crate) struct RetryCharge {
 
 /// Effect of a reply on its command.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum ReplyStep {
     /// More replies to the command follow.
     More,
     /// More replies follow, after this many bytes that must be skipped.
@@ -77,14 +77,14 @@ impl PendingReply {
     pub(crate) fn values(
         keys: Box<[u8]>,
         number: usize,
-        tell: oneshot::Sender<Vec<CounterRead>>,
+        sender: oneshot::Sender<Vec<CounterRead>>,
     ) -> Self {
         Self::Values(Values {
             keys,
             found: vec![CounterRead::Missing; number],
             next: Cursor::default(),
             answered: 0,
-            tell: Some(tell),
+            sender: Some(sender),
         })
     }
 
@@ -94,7 +94,7 @@ impl PendingReply {
             Self::Values(values) => {
                 values.keys.len() + values.found.capacity() * size_of::<CounterRead>()
             }
-            Self::Changed(Some(again)) => again.key.len(),
+            Self::Changed(Some(retry)) => retry.key.len(),
             Self::Added | Self::Changed(None) => 0,
         };
         size_of::<Self>() + more
@@ -104,22 +104,26 @@ impl PendingReply {
     ///
     /// # Errors
     /// The reply does not belong to this command. The rest of the stream is invalid, too.
-    pub(crate) fn take(&mut self, reply: Reply<'_>, counters: &Counters) -> Result<Step, Garbage> {
+    pub(crate) fn on_reply(
+        &mut self,
+        reply: Reply<'_>,
+        counters: &Counters,
+    ) -> Result<ReplyStep, InvalidReply> {
         let counter = match (self, reply) {
-            (Self::Values(values), reply) => return values.take(reply, counters),
+            (Self::Values(values), reply) => return values.on_reply(reply, counters),
             (Self::Added, Reply::Stored) => &counters.adds,
             (Self::Added, Reply::NotStored) => &counters.unneeded_adds,
             (Self::Added, Reply::Refused) => &counters.failed_adds,
             (Self::Changed(_), Reply::Number) => &counters.changes,
             (Self::Changed(_), Reply::Refused) => &counters.failed_changes,
-            (Self::Changed(again), Reply::NotFound) => {
+            (Self::Changed(retry), Reply::NotFound) => {
                 count(&counters.missed_changes, 1);
-                return Ok(again.take().map_or(Step::Done, Step::RetryCharge));
+                return Ok(retry.take().map_or(ReplyStep::Done, ReplyStep::RetryCharge));
             }
             (_, reply) => return Err(unexpected(&reply)),
         };
         count(counter, 1);
-        Ok(Step::Done)
+        Ok(ReplyStep::Done)
     }
 
     /// Counts the command as failed: it gets no reply.
@@ -134,53 +138,57 @@ impl PendingReply {
 }
 
 impl Values {
-    fn take(&mut self, reply: Reply<'_>, counters: &Counters) -> Result<Step, Garbage> {
+    fn on_reply(
+        &mut self,
+        reply: Reply<'_>,
+        counters: &Counters,
+    ) -> Result<ReplyStep, InvalidReply> {
         match reply {
             Reply::Value { key, value } => {
-                self.note(
+                self.record(
                     key,
                     wire::count(value).map_or(CounterRead::Foreign, CounterRead::Count),
                 )?;
-                Ok(Step::More)
+                Ok(ReplyStep::More)
             }
-            Reply::Long { key, rest } => {
-                self.note(key, CounterRead::Foreign)?;
-                Ok(Step::Skip(rest))
+            Reply::OversizedValue { key, rest } => {
+                self.record(key, CounterRead::Foreign)?;
+                Ok(ReplyStep::Skip(rest))
             }
             Reply::End => {
-                self.told(counters);
-                Ok(Step::Done)
+                self.send(counters);
+                Ok(ReplyStep::Done)
             }
             // No result is sent, so all keys are unknown to the caller.
-            Reply::Refused => Ok(Step::Done),
+            Reply::Refused => Ok(ReplyStep::Done),
             other => Err(unexpected(&other)),
         }
     }
 
     /// Records the value of a key. A server answers in the order of the request; a proxy in front
     /// of several servers answers in any order.
-    fn note(&mut self, key: &[u8], found: CounterRead) -> Result<(), Garbage> {
+    fn record(&mut self, key: &[u8], found: CounterRead) -> Result<(), InvalidReply> {
         self.answered += 1;
         if self.answered > self.found.len() {
-            return Err(Garbage(
+            return Err(InvalidReply(
                 "the server answered with more values than keys were asked for".to_owned(),
             ));
         }
-        if let Some(place) = self.pass_to(key) {
+        if let Some(place) = self.advance_to(key) {
             self.found[place] = found;
             return Ok(());
         }
-        let mut known = false;
-        for (asked, place) in self.keys.split(|&byte| byte == b' ').zip(&mut self.found) {
-            if asked == key {
+        let mut is_requested = false;
+        for (requested, place) in self.keys.split(|&byte| byte == b' ').zip(&mut self.found) {
+            if requested == key {
                 *place = found;
-                known = true;
+                is_requested = true;
             }
         }
-        if known {
+        if is_requested {
             Ok(())
         } else {
-            Err(Garbage(
+            Err(InvalidReply(
                 "the server answered with a key that was not asked for".to_owned(),
             ))
         }
@@ -188,7 +196,7 @@ impl Values {
 
     /// Returns the position of a key at or after the cursor, and moves the cursor past it. The
     /// skipped keys were not found, or are answered later.
-    fn pass_to(&mut self, key: &[u8]) -> Option<usize> {
+    fn advance_to(&mut self, key: &[u8]) -> Option<usize> {
         let Cursor { mut at, mut index } = self.next;
         while let Some(rest) = self.keys.get(at..).filter(|rest| !rest.is_empty()) {
             let length = rest
@@ -205,7 +213,7 @@ impl Values {
         None
     }
 
-    fn told(&mut self, counters: &Counters) {
+    fn send(&mut self, counters: &Counters) {
         let found = std::mem::take(&mut self.found);
         count(
             &counters.keys_found,
@@ -221,15 +229,15 @@ impl Values {
                 .filter(|found| **found == CounterRead::Foreign)
                 .count(),
         );
-        if let Some(tell) = self.tell.take() {
+        if let Some(sender) = self.sender.take() {
             // The caller may have stopped waiting.
-            let _ = tell.send(found);
+            let _ = sender.send(found);
         }
     }
 }
 
-fn unexpected(reply: &Reply<'_>) -> Garbage {
-    Garbage(format!(
+fn unexpected(reply: &Reply<'_>) -> InvalidReply {
+    InvalidReply(format!(
         "the server sent a reply that was not due: {reply:?}"
     ))
 }
@@ -239,10 +247,10 @@ mod tests {
     use super::*;
 
     fn values(keys: &str) -> (PendingReply, oneshot::Receiver<Vec<CounterRead>>) {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         (
-            PendingReply::values(keys.as_bytes().into(), keys.split(' ').count(), tell),
-            told,
+            PendingReply::values(keys.as_bytes().into(), keys.split(' ').count(), sender),
+            receiver,
         )
     }
 
@@ -254,16 +262,16 @@ mod tests {
     }
 
     fn check(keys: &str, replies: &[Reply<'_>], expected: &[CounterRead]) {
-        let (mut owed, mut told) = values(keys);
+        let (mut owed, mut receiver) = values(keys);
         let counters = Counters::default();
         for reply in replies {
-            owed.take(*reply, &counters).unwrap();
+            owed.on_reply(*reply, &counters).unwrap();
         }
-        assert_eq!(told.try_recv().unwrap(), expected, "{keys}");
+        assert_eq!(receiver.try_recv().unwrap(), expected, "{keys}");
     }
 
     #[test]
-    fn values_are_matched_to_the_keys_that_were_asked_for() {
+    fn values_are_matched_to_the_requested_keys() {
         use CounterRead::{Count, Foreign, Missing};
         check("a b c", &[Reply::End], &[Missing, Missing, Missing]);
         check(
@@ -284,7 +292,7 @@ mod tests {
         check(
             "a b",
             &[
-                Reply::Long {
+                Reply::OversizedValue {
                     key: b"a",
                     rest: 99,
                 },
@@ -329,7 +337,7 @@ mod tests {
             "a aa",
             &[
                 value("aa", "2"),
-                Reply::Long {
+                Reply::OversizedValue {
                     key: b"a",
                     rest: 99,
                 },
@@ -354,12 +362,12 @@ mod tests {
             let (mut owed, _told) = values("a b");
             let refused = replies
                 .iter()
-                .any(|reply| owed.take(*reply, &counters).is_err());
+                .any(|reply| owed.on_reply(*reply, &counters).is_err());
             assert!(refused, "{replies:?}");
         }
         for reply in [Reply::End, value("a", "1"), Reply::NotFound] {
             assert!(
-                PendingReply::Added.take(reply, &counters).is_err(),
+                PendingReply::Added.on_reply(reply, &counters).is_err(),
                 "{reply:?}"
             );
         }
@@ -374,16 +382,16 @@ mod tests {
             expiry: 60,
         };
         let step = PendingReply::Changed(Some(again))
-            .take(Reply::NotFound, &counters)
+            .on_reply(Reply::NotFound, &counters)
             .unwrap();
         assert!(matches!(
             step,
-            Step::RetryCharge(RetryCharge { hits: 2, .. })
+            ReplyStep::RetryCharge(RetryCharge { hits: 2, .. })
         ));
         let step = PendingReply::Changed(None)
-            .take(Reply::NotFound, &counters)
+            .on_reply(Reply::NotFound, &counters)
             .unwrap();
-        assert!(matches!(step, Step::Done));
+        assert!(matches!(step, ReplyStep::Done));
         assert_eq!(counters.read().missed_changes, 2);
     }
 }

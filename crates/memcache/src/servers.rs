@@ -33,14 +33,14 @@ impl Servers {
     }
 
     /// Returns whether `list` is the current list.
-    pub(crate) fn is(&self, list: &Arc<Vec<Address>>) -> bool {
+    pub(crate) fn is_current(&self, list: &Arc<Vec<Address>>) -> bool {
         Arc::ptr_eq(&self.0.load(), list)
     }
 }
 
 /// Returns the index of the server that has a key, by the rule of Go's memcache client: the CRC-32
 /// of the key modulo the number of servers.
-pub(crate) fn place(key: &[u8], servers: usize) -> usize {
+pub(crate) fn server_index(key: &[u8], servers: usize) -> usize {
     if servers == 1 {
         0
     } else {
@@ -87,13 +87,13 @@ mod tests {
             assert_eq!(crc32(key.as_bytes()), crc, "{key}");
             for servers in 2..=5 {
                 assert_eq!(
-                    place(key.as_bytes(), servers),
+                    server_index(key.as_bytes(), servers),
                     crc as usize % servers,
                     "{key}"
                 );
             }
         }
-        assert_eq!(place(b"123456789", 1), 0);
+        assert_eq!(server_index(b"123456789", 1), 0);
     }
 
     const GO: [(&str, u32); 4] = [

@@ -66,6 +66,6 @@ counters! {
     waiting_bytes,
 }
 
-pub(crate) fn count(counter: &AtomicU64, more: usize) {
-    counter.fetch_add(more as u64, Relaxed);
+pub(crate) fn count(counter: &AtomicU64, amount: usize) {
+    counter.fetch_add(amount as u64, Relaxed);
 }

@@ -4,12 +4,12 @@ use bytes::{BufMut, BytesMut};
 
 /// Maximum length of a reply line in bytes: a key of 250 bytes with its numbers. Texts of errors
 /// are shorter.
-const MAX_LINE: usize = 1024;
+const MAX_LINE_BYTES: usize = 1024;
 /// Maximum length in bytes of a value that may be a counter: 20 digits, and the padding of
 /// memcached when a counter gets shorter.
-const MAX_COUNT: usize = 32;
+const MAX_COUNT_BYTES: usize = 32;
 /// Maximum length in bytes of a value that is skipped: the default item size of memcached.
-const MAX_VALUE: usize = 1024 * 1024;
+const MAX_VALUE_BYTES: usize = 1024 * 1024;
 
 /// One reply of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Reply<'b> {
         value: &'b [u8],
     },
     /// A key whose value is too long for a counter. The `rest` bytes that follow must be skipped.
-    Long {
+    OversizedValue {
         key: &'b [u8],
         rest: usize,
     },
@@ -37,16 +37,20 @@ pub(crate) enum Reply<'b> {
 
 /// Bytes that are not a valid or expected reply, described for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Garbage(pub(crate) String);
+pub(crate) struct InvalidReply(pub(crate) String);
 
 /// Decodes the reply at the start of `input`. Returns it and its length. `Ok(None)` if more bytes
 /// are needed.
-pub(crate) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
-    let Some(end) = input.iter().take(MAX_LINE).position(|&byte| byte == b'\n') else {
-        return if input.len() < MAX_LINE {
+pub(crate) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, InvalidReply> {
+    let Some(end) = input
+        .iter()
+        .take(MAX_LINE_BYTES)
+        .position(|&byte| byte == b'\n')
+    else {
+        return if input.len() < MAX_LINE_BYTES {
             Ok(None)
         } else {
-            Err(garbage("a line without an end", input))
+            Err(invalid_reply("a line without an end", input))
         };
     };
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
@@ -60,7 +64,7 @@ pub(crate) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage
             Reply::Refused
         }
         _ if count(line).is_some() => Reply::Number,
-        _ => return Err(garbage("an unexpected line", line)),
+        _ => return Err(invalid_reply("an unexpected line", line)),
     };
     Ok(Some((reply, end + 1)))
 }
@@ -70,20 +74,20 @@ fn value<'b>(
     line: &'b [u8],
     after: &'b [u8],
     used: usize,
-) -> Result<Option<(Reply<'b>, usize)>, Garbage> {
+) -> Result<Option<(Reply<'b>, usize)>, InvalidReply> {
     let mut words = line.split(|&byte| byte == b' ').skip(1);
     let key = words.next();
     let length = words.nth(1);
     let (Some(key), Some(length)) = (key, length.and_then(count)) else {
-        return Err(garbage("an unexpected line", line));
+        return Err(invalid_reply("an unexpected line", line));
     };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    if length > MAX_VALUE {
-        return Err(garbage("a value that is too long", line));
+    if length > MAX_VALUE_BYTES {
+        return Err(invalid_reply("a value that is too long", line));
     }
-    if length > MAX_COUNT {
+    if length > MAX_COUNT_BYTES {
         return Ok(Some((
-            Reply::Long {
+            Reply::OversizedValue {
                 key,
                 rest: length + 2,
             },
@@ -94,7 +98,7 @@ fn value<'b>(
         return Ok(None);
     };
     let Some(value) = value.strip_suffix(b"\r\n") else {
-        return Err(garbage("a value of another length", line));
+        return Err(invalid_reply("a value of another length", line));
     };
     Ok(Some((Reply::Value { key, value }, used + length + 2)))
 }
@@ -109,12 +113,12 @@ pub(crate) fn count(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-fn garbage(what: &str, bytes: &[u8]) -> Garbage {
+fn invalid_reply(what: &str, bytes: &[u8]) -> InvalidReply {
     // 80 bytes hold the usual texts of errors.
     let shown: String = String::from_utf8_lossy(&bytes[..bytes.len().min(80)])
         .escape_debug()
         .collect();
-    Garbage(format!("the server sent {what}: '{shown}'"))
+    InvalidReply(format!("the server sent {what}: '{shown}'"))
 }
 
 /// Writes `get` of these keys.
@@ -199,7 +203,7 @@ mod tests {
         check(
             "VALUE a 0 40\r\nxx",
             Some((
-                Reply::Long {
+                Reply::OversizedValue {
                     key: b"a",
                     rest: 42,
                 },
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_is_no_reply_is_refused() {
-        let endless = "x".repeat(MAX_LINE);
+        let endless = "x".repeat(MAX_LINE_BYTES);
         for input in [
             "ERROR\r\n",
             "ERROR Too many open connections\r\n",
@@ -273,7 +277,7 @@ mod tests {
         fn any_bytes_are_a_reply_or_too_few_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
             if let Ok(Some((_, used))) = decode(&bytes) {
                 prop_assert!(0 < used && used <= bytes.len());
-            } else if bytes.len() >= MAX_LINE + MAX_COUNT + 2 {
+            } else if bytes.len() >= MAX_LINE_BYTES + MAX_COUNT_BYTES + 2 {
                 prop_assert!(decode(&bytes).is_err());
             }
         }

@@ -90,11 +90,11 @@ impl Batch {
 
     /// Returns the indices of the commands of a run of units.
     pub(crate) fn commands_of(&self, units: Range<u32>) -> Range<usize> {
-        let before = |unit: u32| match unit.checked_sub(1) {
+        let end_before = |unit: u32| match unit.checked_sub(1) {
             Some(previous) => self.units[previous as usize].commands_end as usize,
             None => 0,
         };
-        before(units.start)..before(units.end)
+        end_before(units.start)..end_before(units.end)
     }
 
     /// Returns the load of the whole batch.
@@ -116,11 +116,11 @@ impl Batch {
 
     /// Returns the range of the encoded bytes of a run of commands.
     pub(crate) fn bytes_of(&self, commands: Range<usize>) -> Range<usize> {
-        let before = |command: usize| match command.checked_sub(1) {
+        let end_before = |command: usize| match command.checked_sub(1) {
             Some(previous) => self.commands[previous].end as usize,
             None => 0,
         };
-        before(commands.start)..before(commands.end)
+        end_before(commands.start)..end_before(commands.end)
     }
 
     /// Returns the slot that decides which node runs a unit. `None` if any node can.
@@ -128,7 +128,7 @@ impl Batch {
         match self.units[unit as usize].placement {
             Placement::Slot(slot) => Some(slot),
             Placement::Key(start, end) => {
-                Some(Slot::of(&self.encoded[start as usize..end as usize]))
+                Some(Slot::for_key(&self.encoded[start as usize..end as usize]))
             }
             Placement::Anywhere => None,
         }

@@ -25,25 +25,25 @@ pub(crate) struct Call {
     pub(crate) batch: Batch,
     pub(crate) groups: SmallVec<[UnitSet; 1]>,
     pub(crate) deadline: Instant,
-    progress: Mutex<Progress>,
+    progress: Mutex<CallProgress>,
 }
 
 #[derive(Debug)]
-struct Progress {
-    stages: SmallVec<[Stage; 1]>,
+struct CallProgress {
+    stages: SmallVec<[GroupStage; 1]>,
     done: usize,
     /// Number of finished groups at which the caller is woken.
     wake_at: usize,
     waker: Option<Waker>,
     /// Whether the caller left: nothing more is written, and replies are dropped.
     abandoned: bool,
-    timer: Timer,
+    timer: TimerOwner,
 }
 
 /// Owner of the timer that ends a call at its deadline. A timer for each call would cost a tenth of
 /// the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Timer {
+enum TimerOwner {
     /// The connections that hold the groups of the call: each has one timer, for the earliest
     /// deadline of all its groups.
     Connections,
@@ -58,28 +58,28 @@ enum Timer {
 pub(crate) struct DeadlinePassed;
 
 #[derive(Debug)]
-enum Stage {
+enum GroupStage {
     Queued,
     Sent,
     Done(Vec<Outcome>),
     /// The connection or queue was dropped without finishing the group.
-    Dropped(Written),
+    Dropped(WriteStatus),
 }
 
 /// Reason why a group has no outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
     /// The group was not done when the caller left.
-    NotDone(Written),
+    NotDone(WriteStatus),
     /// The connection or queue that held the group was dropped.
-    Dropped(Written),
+    Dropped(WriteStatus),
 }
 
 /// Whether a group without outcomes may have been written to the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Written {
-    Never,
-    Perhaps,
+pub(crate) enum WriteStatus {
+    NotWritten,
+    MaybeWritten,
 }
 
 impl Call {
@@ -88,9 +88,9 @@ impl Call {
         groups: SmallVec<[UnitSet; 1]>,
         deadline: Instant,
     ) -> Arc<Self> {
-        let stages = groups.iter().map(|_| Stage::Queued).collect();
-        let timer = Timer::Connections;
-        let progress = Progress {
+        let stages = groups.iter().map(|_| GroupStage::Queued).collect();
+        let timer = TimerOwner::Connections;
+        let progress = CallProgress {
             stages,
             done: 0,
             wake_at: 0,
@@ -106,7 +106,7 @@ impl Call {
         })
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, CallProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,14 +115,14 @@ impl Call {
     /// # Cancellation
     /// Dropping the future changes nothing; the caller must then [`Call::abandon`] or
     /// [`Call::leave`].
-    pub(crate) async fn until(&self, done: usize) -> Result<(), DeadlinePassed> {
+    pub(crate) async fn wait_until_done(&self, done: usize) -> Result<(), DeadlinePassed> {
         let mut timer: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|cx| {
             let mut progress = self.progress();
             if progress.done >= done {
                 return Poll::Ready(Ok(()));
             }
-            if progress.timer == Timer::Expired {
+            if progress.timer == TimerOwner::Expired {
                 return Poll::Ready(Err(DeadlinePassed));
             }
             progress.wake_at = done;
@@ -130,7 +130,7 @@ impl Call {
                 Some(waker) => waker.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
             }
-            if progress.timer == Timer::Connections {
+            if progress.timer == TimerOwner::Connections {
                 return Poll::Pending;
             }
             drop(progress);
@@ -144,11 +144,11 @@ impl Call {
     /// Returns whether the caller must set a timer.
     #[cfg(test)]
     pub(crate) fn needs_own_timer(&self) -> bool {
-        self.progress().timer == Timer::Caller
+        self.progress().timer == TimerOwner::Caller
     }
 
     /// Returns the number of finished groups.
-    pub(crate) fn done(&self) -> usize {
+    pub(crate) fn done_count(&self) -> usize {
         self.progress().done
     }
 
@@ -157,16 +157,16 @@ impl Call {
         let progress = self.progress();
         groups
             .iter()
-            .all(|&group| matches!(progress.stages[group], Stage::Done(_)))
+            .all(|&group| matches!(progress.stages[group], GroupStage::Done(_)))
     }
 
     /// Returns whether a command of a finished group failed for good.
-    pub(crate) fn failed(&self) -> bool {
+    pub(crate) fn has_permanent_failure(&self) -> bool {
         let failed = |outcome: &Outcome| !outcome.ran() && !outcome.may_be_sent_again();
         self.progress()
             .stages
             .iter()
-            .any(|stage| matches!(stage, Stage::Done(outcomes) if outcomes.iter().any(failed)))
+            .any(|stage| matches!(stage, GroupStage::Done(outcomes) if outcomes.iter().any(failed)))
     }
 
     /// Marks the caller as gone: commands that are not written yet never are. Returns the commands
@@ -176,9 +176,9 @@ impl Call {
         progress.abandoned = true;
         let stages = std::mem::take(&mut progress.stages);
         drop(progress);
-        let left = |(stage, units): (&Stage, &UnitSet)| match stage {
-            Stage::Done(outcomes) => self.batch.left_behind(units.indices(), outcomes),
-            Stage::Queued | Stage::Sent | Stage::Dropped(_) => None,
+        let left = |(stage, units): (&GroupStage, &UnitSet)| match stage {
+            GroupStage::Done(outcomes) => self.batch.left_behind(units.indices(), outcomes),
+            GroupStage::Queued | GroupStage::Sent | GroupStage::Dropped(_) => None,
         };
         stages.iter().zip(&self.groups).filter_map(left).collect()
     }
@@ -195,11 +195,13 @@ impl Call {
         if let ([stage], [units]) = (&mut stages[..], &self.groups[..])
             && units.load.commands == self.batch.len()
         {
-            return stage.take(units, |why| unanswered(0, why));
+            return stage.take_outcomes(units, |why| unanswered(0, why));
         }
         let mut all = self.without_owner();
         for (group, (stage, units)) in stages.iter_mut().zip(&self.groups).enumerate() {
-            let mut outcomes = stage.take(units, |why| unanswered(group, why)).into_iter();
+            let mut outcomes = stage
+                .take_outcomes(units, |why| unanswered(group, why))
+                .into_iter();
             for range in &units.ranges {
                 for place in &mut all[self.batch.commands_of(range.clone())] {
                     *place = outcomes
@@ -225,7 +227,7 @@ impl Call {
     }
 }
 
-impl Progress {
+impl CallProgress {
     /// Wakes the caller and keeps the waker, because the call is not done.
     fn wake(&self) {
         if let Some(waker) = &self.waker {
@@ -234,16 +236,16 @@ impl Progress {
     }
 }
 
-impl Stage {
-    fn take(
+impl GroupStage {
+    fn take_outcomes(
         &mut self,
         units: &UnitSet,
         unanswered: impl Fn(Unanswered) -> Outcome,
     ) -> Vec<Outcome> {
         let outcome = match self {
             Self::Done(outcomes) => return std::mem::take(outcomes),
-            Self::Queued => unanswered(Unanswered::NotDone(Written::Never)),
-            Self::Sent => unanswered(Unanswered::NotDone(Written::Perhaps)),
+            Self::Queued => unanswered(Unanswered::NotDone(WriteStatus::NotWritten)),
+            Self::Sent => unanswered(Unanswered::NotDone(WriteStatus::MaybeWritten)),
             Self::Dropped(written) => unanswered(Unanswered::Dropped(*written)),
         };
         vec![outcome; units.load.commands]

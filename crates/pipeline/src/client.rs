@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::batch::Batch;
-use crate::client::attempt::{Backend, Sender};
+use crate::client::attempt::{Backend, BatchSender};
 use crate::client::command_counts::CommandCounts;
 use crate::client::left_behind::{resend_or_leave, send_left_behind};
 use crate::client::retry_queue::RetryQueue;
@@ -30,7 +30,7 @@ use crate::stats::Stats;
 /// closes them when it is dropped.
 #[derive(Debug, Clone)]
 pub struct Client {
-    sender: Arc<Sender>,
+    sender: Arc<BatchSender>,
 }
 
 impl Client {
@@ -58,12 +58,12 @@ impl Client {
                 Backend::Cluster(Cluster::start(Discovery::Sentinel(sentinels), &context))
             }
         };
-        let waiting = RetryQueue::new(&context.config);
-        let sender = Arc::new(Sender {
+        let retry_queue = RetryQueue::new(&context.config);
+        let sender = Arc::new(BatchSender {
             backend,
             context,
-            tally: CommandCounts::default(),
-            waiting,
+            command_counts: CommandCounts::default(),
+            retry_queue,
         });
         let context = &sender.context;
         context.spawn(
@@ -107,7 +107,7 @@ impl Client {
         if let Some(reason) = batch.refused.clone() {
             tokio::task::coop::consume_budget().await;
             let outcomes = vec![Outcome::NotSent(reason); batch.len()];
-            self.sender.tally.told(&outcomes);
+            self.sender.command_counts.record_outcomes(&outcomes);
             return outcomes;
         }
         if batch.is_empty() {
@@ -116,12 +116,12 @@ impl Client {
         let sender = &*self.sender;
         let (attempt, mut outcomes) = sender.attempt(batch, &[], deadline).await;
         if outcomes.iter().all(Outcome::ran) {
-            sender.tally.all_ran(outcomes.len());
+            sender.command_counts.record_all_ran(outcomes.len());
         } else {
             // The future is boxed because it is rare and would enlarge the future of every call.
             outcomes = Box::pin(resend_or_leave(sender, &attempt, outcomes, deadline)).await;
             sender.explain(&mut outcomes);
-            sender.tally.told(&outcomes);
+            sender.command_counts.record_outcomes(&outcomes);
             // A refusal returns without waiting. A caller that retries at once would starve other
             // tasks of its thread, among them the task that reconnects.
             tokio::task::coop::consume_budget().await;
@@ -129,7 +129,7 @@ impl Client {
         outcomes
     }
 
-    pub(crate) fn sender(&self) -> &Arc<Sender> {
+    pub(crate) fn sender(&self) -> &Arc<BatchSender> {
         &self.sender
     }
 
@@ -142,8 +142,8 @@ impl Client {
         };
         [
             servers,
-            self.sender.tally.stats(),
-            self.sender.waiting.stats(),
+            self.sender.command_counts.stats(),
+            self.sender.retry_queue.stats(),
         ]
         .into_iter()
         .sum()

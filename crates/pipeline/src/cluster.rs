@@ -41,9 +41,9 @@ pub(crate) struct Cluster {
     context: Arc<ClientContext>,
     topology: ArcSwap<Topology>,
     /// Topology shared with the other clients of these servers.
-    knowledge: Arc<SharedTopology>,
+    shared: Arc<SharedTopology>,
     nodes: Mutex<Nodes>,
-    renewal: TopologyWaiters,
+    waiters: TopologyWaiters,
     refreshes: AtomicU64,
 }
 
@@ -62,20 +62,20 @@ impl Cluster {
             discovery,
             context: Arc::clone(context),
             topology: ArcSwap::from_pointee(Topology::empty()),
-            knowledge: SharedTopology::of(&context.config),
+            shared: SharedTopology::for_config(&context.config),
             nodes: Mutex::new(Nodes::default()),
-            renewal: TopologyWaiters::default(),
+            waiters: TopologyWaiters::default(),
             refreshes: AtomicU64::new(0),
         });
         let refresher = Refresher::new(&cluster);
         context.spawn(context.stop.clone(), refresher.keep_fresh());
         if let Discovery::Sentinel(sentinels) = &cluster.discovery {
             let sentinels = Arc::clone(sentinels);
-            let context_too = Arc::clone(context);
-            let knowledge = Arc::clone(&cluster.knowledge);
+            let task_context = Arc::clone(context);
+            let shared = Arc::clone(&cluster.shared);
             context.spawn(context.stop.clone(), async move {
-                let _turn = knowledge.listening.lock().await;
-                sentinels.listen(&context_too).await;
+                let _lock = shared.listen_lock.lock().await;
+                sentinels.listen(&task_context).await;
             });
         }
         cluster
@@ -92,8 +92,8 @@ impl Cluster {
     }
 
     /// Waits for a snapshot that is newer than the one of `epoch`.
-    pub(crate) async fn renewed(&self, epoch: u64) {
-        self.renewal
+    pub(crate) async fn wait_for_newer(&self, epoch: u64) {
+        self.waiters
             .wait(|| self.topology.load().epoch != epoch)
             .await;
     }
@@ -101,7 +101,7 @@ impl Cluster {
     /// Returns the reason why there is no newer snapshot: the answers of the last servers that were
     /// queried.
     pub(crate) fn failure(&self) -> Option<Arc<str>> {
-        self.knowledge.failure()
+        self.shared.failure()
     }
 
     /// Returns the node that a server names by its own address. `None` if that address cannot be
@@ -126,12 +126,12 @@ impl Cluster {
 
     /// Corrects the owner of one slot after a redirect of a caller that used the snapshot of
     /// `epoch`, and shares it with the other clients of these servers.
-    pub(crate) fn moved(&self, slot: Slot, owner: &Arc<Node>, epoch: u64) {
+    pub(crate) fn on_moved(&self, slot: Slot, owner: &Arc<Node>, epoch: u64) {
         self.want_refresh();
         let topology = self.topology.load();
         // A redirect seen with an older snapshot may be older than the current snapshot.
         if topology.epoch == epoch && self.correct(&topology, slot, owner) {
-            self.knowledge.moved(topology.version, slot, &owner.address);
+            self.shared.on_moved(topology.version, slot, &owner.address);
         }
     }
 
@@ -194,7 +194,7 @@ impl Cluster {
             );
         }
         self.topology.store(topology);
-        self.renewal.announce();
+        self.waiters.wake();
         let mut nodes = self.nodes();
         // A redirect may have added a node to the snapshot since.
         let in_use: Vec<Address> = self
@@ -204,14 +204,14 @@ impl Cluster {
             .iter()
             .map(|node| node.address.clone())
             .collect();
-        let gone: Vec<Arc<Node>> = nodes
+        let removed: Vec<Arc<Node>> = nodes
             .serving
             .extract_if(|address, _| !in_use.contains(address))
             .map(|(_, node)| node)
             .collect();
-        nodes.leaving.extend(gone.iter().cloned());
+        nodes.leaving.extend(removed.iter().cloned());
         drop(nodes);
-        for node in gone {
+        for node in removed {
             node.leave();
             let cluster = Arc::clone(self);
             self.context.spawn(self.context.stop.clone(), async move {

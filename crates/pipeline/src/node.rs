@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::batch::Batch;
 use crate::batch::load::Load;
-use crate::call::group::Group;
+use crate::call::group::CallGroup;
 use crate::call::lock::{Mutex, MutexGuard};
 use crate::config::Config;
 use crate::config::address::Address;
 use crate::link::context::ClientContext;
 use crate::link::owner::{LinkId, LinkOwner, LinkReport};
-use crate::link::state::{CloseReason, Effect, Event};
+use crate::link::state::{CloseReason, LinkEffect, LinkEvent};
 use crate::node::pool::{Demand, Pool};
 use crate::outcome::NotSent;
 use crate::stats::{Counters, Stats, count};
@@ -35,11 +35,11 @@ pub(crate) struct Node {
     pub(crate) counters: Counters,
     /// Child token of the client's: a node can be closed while the client continues.
     stop: CancellationToken,
-    state: Mutex<State>,
+    state: Mutex<NodeState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct NodeState {
     pool: Pool,
     connect: ConnectState,
     /// Number of failed attempts since a connection last lived long enough.
@@ -68,7 +68,7 @@ impl Node {
             context: Arc::clone(context),
             counters: Counters::default(),
             stop: context.stop.child_token(),
-            state: Mutex::new(State {
+            state: Mutex::new(NodeState {
                 pool: Pool::new(&context.config),
                 connect: ConnectState::Idle,
                 failures: 0,
@@ -76,7 +76,7 @@ impl Node {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -95,7 +95,7 @@ impl Node {
     ///
     /// An empty queue accepts a call larger than its bounds: otherwise the call could never be
     /// sent.
-    pub(crate) fn submit(self: &Arc<Self>, groups: impl Iterator<Item = Group>, total: Load) {
+    pub(crate) fn submit(self: &Arc<Self>, groups: impl Iterator<Item = CallGroup>, total: Load) {
         let mut state = self.state();
         state.pool.drop_abandoned(total, self.queue_bound());
         let waiting = state.pool.waiting();
@@ -117,7 +117,7 @@ impl Node {
             groups.for_each(|group| group.refuse(reason.clone()));
             return;
         }
-        if state.pool.place(groups, total) == Demand::Another {
+        if state.pool.assign(groups, total) == Demand::Another {
             self.start_connecting(&mut state);
         }
     }
@@ -149,9 +149,9 @@ impl Node {
     pub(crate) fn stats(&self) -> Stats {
         let state = self.state();
         let waiting = state.pool.waiting().commands;
-        let oldest_owed = state.pool.oldest_owed();
+        let oldest_pending = state.pool.oldest_pending();
         drop(state);
-        self.counters.snapshot(waiting, oldest_owed)
+        self.counters.snapshot(waiting, oldest_pending)
     }
 
     /// Refuses queued and later groups, and ends the connections.
@@ -166,7 +166,7 @@ impl Node {
         self.refuse_all(NotSent::NodeLeft {
             node: Arc::clone(&self.name),
         });
-        self.state().pool.apply_to_all(Event::Replaced);
+        self.state().pool.apply_to_all(LinkEvent::Replaced);
     }
 
     /// Ends the connections of a node that has left.
@@ -205,9 +205,13 @@ impl LinkOwner for Arc<Node> {
         &self.counters
     }
 
-    fn take(&self, turn: &LinkReport<'_>, groups: &mut Vec<Group>) -> Result<(), CloseReason> {
+    fn take_groups(
+        &self,
+        report: &LinkReport<'_>,
+        groups: &mut Vec<CallGroup>,
+    ) -> Result<(), CloseReason> {
         let mut state = self.state();
-        if state.pool.take(turn, groups)? == Demand::Another {
+        if state.pool.take_groups(report, groups)? == Demand::Another {
             self.start_connecting(&mut state);
         }
         Ok(())
@@ -215,9 +219,9 @@ impl LinkOwner for Arc<Node> {
 
     /// A new connection is tried if no other link serves. Its success tells a stuck connection from
     /// a stuck server.
-    fn report(&self, link: LinkId, event: Event) {
+    fn report(&self, link: LinkId, event: LinkEvent) {
         let mut state = self.state();
-        if state.pool.apply(link, event) == Effect::ReturnQueue && !state.pool.is_serving() {
+        if state.pool.apply(link, event) == LinkEffect::ReturnQueue && !state.pool.is_serving() {
             self.start_connecting(&mut state);
         }
     }
@@ -230,7 +234,7 @@ impl LinkOwner for Arc<Node> {
             .retire_idle(link, Node::config(self).min_connections)
     }
 
-    fn left_behind(&self, batch: Batch) {
+    fn add_left_behind(&self, batch: Batch) {
         self.context.left_behind.add(batch);
     }
 
@@ -240,7 +244,7 @@ impl LinkOwner for Arc<Node> {
 
     /// There will be no other connection, so callers are refused. The program ends, so this is no
     /// loss.
-    fn stopped(&self, link: LinkId, reason: &Arc<str>) {
+    fn on_runtime_end(&self, link: LinkId, reason: &Arc<str>) {
         self.close();
         Node::detach(self, link, reason);
     }

@@ -199,10 +199,10 @@ pub enum CommandError {
 impl Outcome {
     /// Classifies the answer to a command.
     #[inline]
-    pub(crate) fn of(answer: Result<Reply, ServerError>) -> Self {
+    pub(crate) fn from_answer(answer: Result<Reply, ServerError>) -> Self {
         match answer {
             Ok(reply) => Self::Reply(reply),
-            Err(error) => Self::of_error(error),
+            Err(error) => Self::from_error(error),
         }
     }
 
@@ -210,7 +210,7 @@ impl Outcome {
     /// would not change.
     ///
     /// Only the code, the first word, counts: the rest may quote a user's data.
-    fn of_error(error: ServerError) -> Self {
+    fn from_error(error: ServerError) -> Self {
         match rejection(&error.message) {
             Some(kind) => Self::Rejected(Rejected {
                 kind,
@@ -334,7 +334,7 @@ mod tests {
 
     fn check(message: &str, expected: Outcome) {
         assert_eq!(
-            Outcome::of(Err(ServerError {
+            Outcome::from_answer(Err(ServerError {
                 message: message.into()
             })),
             expected,

@@ -37,7 +37,7 @@ pub struct Stats {
     /// Queries of servers for the topology.
     pub refreshes: u64,
     /// Age of the oldest pending reply.
-    pub oldest_owed: Duration,
+    pub oldest_pending: Duration,
     /// Commands refused because the queue of their node was full, or because too many waited for a
     /// retry.
     pub overloads: u64,
@@ -50,44 +50,44 @@ pub struct Stats {
     /// Redirects of units to the node that their slot is moving to.
     pub ask: u64,
     /// Commands that ended with a reply.
-    pub told_reply: u64,
+    pub ended_with_reply: u64,
     /// Commands that ended with an error of the server that a retry would not change.
-    pub told_server_error: u64,
+    pub ended_with_server_error: u64,
     /// Commands that ended as not sent.
-    pub told_not_sent: u64,
+    pub ended_not_sent: u64,
     /// Commands that ended because the server did not run them.
-    pub told_rejected: u64,
+    pub ended_rejected: u64,
     /// Commands that ended as unknown: they may have run.
-    pub told_unknown: u64,
+    pub ended_unknown: u64,
 }
 
 impl Sum for Stats {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |sum, more| Self {
-            connections: sum.connections + more.connections,
-            opened: sum.opened + more.opened,
-            closed: sum.closed + more.closed,
-            connect_failures: sum.connect_failures + more.connect_failures,
-            commands: sum.commands + more.commands,
-            replies: sum.replies + more.replies,
-            lost: sum.lost + more.lost,
-            writes: sum.writes + more.writes,
-            reads: sum.reads + more.reads,
-            bytes_out: sum.bytes_out + more.bytes_out,
-            empty_wakes: sum.empty_wakes + more.empty_wakes,
-            waiting: sum.waiting + more.waiting,
-            refreshes: sum.refreshes + more.refreshes,
-            oldest_owed: sum.oldest_owed.max(more.oldest_owed),
-            overloads: sum.overloads + more.overloads,
-            retrying: sum.retrying + more.retrying,
-            retries: sum.retries + more.retries,
-            moved: sum.moved + more.moved,
-            ask: sum.ask + more.ask,
-            told_reply: sum.told_reply + more.told_reply,
-            told_server_error: sum.told_server_error + more.told_server_error,
-            told_not_sent: sum.told_not_sent + more.told_not_sent,
-            told_rejected: sum.told_rejected + more.told_rejected,
-            told_unknown: sum.told_unknown + more.told_unknown,
+        all.fold(Self::default(), |sum, other| Self {
+            connections: sum.connections + other.connections,
+            opened: sum.opened + other.opened,
+            closed: sum.closed + other.closed,
+            connect_failures: sum.connect_failures + other.connect_failures,
+            commands: sum.commands + other.commands,
+            replies: sum.replies + other.replies,
+            lost: sum.lost + other.lost,
+            writes: sum.writes + other.writes,
+            reads: sum.reads + other.reads,
+            bytes_out: sum.bytes_out + other.bytes_out,
+            empty_wakes: sum.empty_wakes + other.empty_wakes,
+            waiting: sum.waiting + other.waiting,
+            refreshes: sum.refreshes + other.refreshes,
+            oldest_pending: sum.oldest_pending.max(other.oldest_pending),
+            overloads: sum.overloads + other.overloads,
+            retrying: sum.retrying + other.retrying,
+            retries: sum.retries + other.retries,
+            moved: sum.moved + other.moved,
+            ask: sum.ask + other.ask,
+            ended_with_reply: sum.ended_with_reply + other.ended_with_reply,
+            ended_with_server_error: sum.ended_with_server_error + other.ended_with_server_error,
+            ended_not_sent: sum.ended_not_sent + other.ended_not_sent,
+            ended_rejected: sum.ended_rejected + other.ended_rejected,
+            ended_unknown: sum.ended_unknown + other.ended_unknown,
         })
     }
 }
@@ -108,12 +108,12 @@ pub(crate) struct Counters {
     pub(crate) overloads: AtomicU64,
 }
 
-pub(crate) fn count(counter: &AtomicU64, more: usize) {
-    counter.fetch_add(more as u64, Relaxed);
+pub(crate) fn count(counter: &AtomicU64, amount: usize) {
+    counter.fetch_add(amount as u64, Relaxed);
 }
 
 impl Counters {
-    pub(crate) fn snapshot(&self, waiting: usize, oldest_owed: Duration) -> Stats {
+    pub(crate) fn snapshot(&self, waiting: usize, oldest_pending: Duration) -> Stats {
         let closed = self.closed.load(Relaxed);
         let opened = self.opened.load(Relaxed).max(closed);
         Stats {
@@ -129,7 +129,7 @@ impl Counters {
             bytes_out: self.bytes_out.load(Relaxed),
             empty_wakes: self.empty_wakes.load(Relaxed),
             waiting: waiting as u64,
-            oldest_owed,
+            oldest_pending,
             overloads: self.overloads.load(Relaxed),
             // The cluster and the client count the rest.
             ..Stats::default()

@@ -98,9 +98,9 @@ impl Subscriber {
         let sender = Arc::clone(client.sender());
         let context = Arc::clone(&sender.context);
         let stop = context.stop.child_token();
-        let roster =
+        let registry =
             ChannelRegistry::new(sender, options, wanted, Arc::clone(&mailbox), stop.clone());
-        context.spawn(stop.clone(), roster.run());
+        context.spawn(stop.clone(), registry.run());
         Self {
             mailbox,
             channels,

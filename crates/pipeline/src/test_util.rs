@@ -170,7 +170,7 @@ impl RedisServer {
     /// Panics if the server does not answer.
     #[must_use]
     pub fn raw(&self, command: &str) -> String {
-        ask(self.port, command).expect("the server answers")
+        run_commands(self.port, command).expect("the server answers")
     }
 
     /// Records every command the server runs from here on.
@@ -337,7 +337,7 @@ fn wait_for(port: u16, mut alive: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + START_TIMEOUT;
     while Instant::now() < deadline && alive() {
         // Any answer is enough: a server with a password refuses PING, and is up.
-        if ask(port, "PING").is_ok() {
+        if run_commands(port, "PING").is_ok() {
             return true;
         }
         std::thread::park_timeout(Duration::from_millis(5));
@@ -349,7 +349,7 @@ fn wait_for(port: u16, mut alive: impl FnMut() -> bool) -> bool {
 const NO_QUIT: &str = "-ERR unknown command 'QUIT'";
 
 /// Sends inline commands and returns their raw replies in sequence.
-fn ask(port: u16, commands: &str) -> io::Result<String> {
+fn run_commands(port: u16, commands: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(START_TIMEOUT))?;
     stream.write_all(format!("{commands}\r\nQUIT\r\n").as_bytes())?;

@@ -25,11 +25,11 @@ use crate::request::Entry;
 use crate::tree::{Level, Limit, Rate};
 use domains::Domains;
 use error::{Path, Report};
-use scalar::{Content, Pair, Value, Yaml11};
+use scalar::{Content, Pair, ScalarValue, Yaml11};
 
 /// Maximum number of errors that are reported for resources. After a correction, the next load
 /// reports the rest.
-const MAX_OF_RESOURCES: usize = 100;
+const MAX_RESOURCE_ERRORS: usize = 100;
 
 /// Maximum nesting of lists and maps in a file. A descriptor needs two levels, so 100 levels of
 /// descriptors are allowed.
@@ -78,7 +78,7 @@ impl Configuration {
             errors.extend(load_file(source, same_domain, &mut domains));
         }
         if errors.is_empty() {
-            Ok(Self::numbered(domains))
+            Ok(Self::with_slots(domains))
         } else {
             Err(errors)
         }
@@ -90,7 +90,7 @@ impl Configuration {
     /// # Errors
     /// Errors as in [`Self::load`], without lines. At most 100 of them; resources after these are
     /// not checked.
-    pub fn of_resources(
+    pub fn from_resources(
         mut resources: Vec<Resource>,
         same_domain: SameDomain,
     ) -> Result<Self, Vec<ConfigError>> {
@@ -102,20 +102,20 @@ impl Configuration {
             let mut report = Report::new(&name);
             build::file(resource.into(), same_domain, &mut domains, &mut report);
             errors.extend(report.into_errors());
-            if errors.len() >= MAX_OF_RESOURCES {
-                errors.truncate(MAX_OF_RESOURCES);
+            if errors.len() >= MAX_RESOURCE_ERRORS {
+                errors.truncate(MAX_RESOURCE_ERRORS);
                 break;
             }
         }
         if errors.is_empty() {
-            Ok(Self::numbered(domains))
+            Ok(Self::with_slots(domains))
         } else {
             Err(errors)
         }
     }
 
     /// Creates a configuration whose slots are the indices of the stats keys in their order.
-    fn numbered(domains: Domains) -> Self {
+    fn with_slots(domains: Domains) -> Self {
         let add = |(descriptors, limits), level: &Level| {
             (descriptors + level.descriptors(), limits + level.limits())
         };
@@ -193,8 +193,8 @@ impl Configuration {
 
     /// Returns the domains with their names from index `start` on, in the order of the files that
     /// name them first.
-    pub fn domains(&self, place: usize) -> impl ExactSizeIterator<Item = (&str, &Domain)> {
-        self.domains.from(place)
+    pub fn domains(&self, start: usize) -> impl ExactSizeIterator<Item = (&str, &Domain)> {
+        self.domains.from(start)
     }
 
     /// Returns the domain of this name.
@@ -211,7 +211,7 @@ impl Configuration {
     fn limits(&self) -> Vec<&Limit> {
         let mut limits = Vec::new();
         for level in self.domains.levels() {
-            level.each_limit(&mut limits);
+            level.collect_limits(&mut limits);
         }
         limits.sort_by_key(|limit| &limit.stats_key);
         limits
@@ -226,7 +226,7 @@ fn load_file(source: &Source, same_domain: SameDomain, domains: &mut Domains) ->
         Ok(None) => load_pairs(&[], same_domain, domains, &mut report),
         Ok(Some(root)) => match &*root.content {
             Content::Map(pairs) => load_pairs(pairs, same_domain, domains, &mut report),
-            Content::Scalar(scalar) if scalar.value == Value::Null => {
+            Content::Scalar(scalar) if scalar.value == ScalarValue::Null => {
                 load_pairs(&[], same_domain, domains, &mut report);
             }
             _ => decode::refuse_top(&root, &mut report),

@@ -73,12 +73,12 @@ pub use config::{
     Source,
 };
 pub use limiter::{
-    AcquireRequest, Acquired, Exhausted, Limiter, LocalCacheStats, Options, OverLimitKeys, Permits,
-    Reason, Remaining, TakeFacts, Units, Usage,
+    AcquireFacts, AcquireRequest, Acquired, Exhausted, ExhaustedReason, Limiter, LocalCacheStats,
+    Options, OverLimitKeys, Permits, Remaining, Units, Usage,
 };
 pub use overrides::{
-    Effect, EffectKind, Factor, LimitOverride, OverrideError, OverrideStore, OverrideTarget,
-    Overrides, Reach, RedisOverrides,
+    EffectKind, Factor, LimitOverride, OverrideEffect, OverrideError, OverrideStore,
+    OverrideTarget, Overrides, Reach, RedisOverrides,
 };
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
 pub use response::{Code, CurrentLimit, Error, Facts, LimitDelta, LimitHeaders, Response, Status};

@@ -4,8 +4,8 @@ mod acquire;
 mod answer;
 mod applied_limits;
 mod cores;
-mod counting;
 mod decision;
+mod hit_counts;
 mod local_cache;
 mod metadata;
 mod options;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use acquire::{
-    AcquireRequest, Acquired, Exhausted, Permits, Reason, Remaining, TakeFacts, Units,
+    AcquireFacts, AcquireRequest, Acquired, Exhausted, ExhaustedReason, Permits, Remaining, Units,
 };
 pub use local_cache::LocalCacheStats;
 pub use options::{Options, OverLimitKeys};
@@ -34,7 +34,7 @@ use crate::window::Seconds;
 use applied_limits::{AppliedLimit, AppliedLimits};
 pub(crate) use cores::ActiveConfig;
 use cores::{Core, Cores};
-use counting::Counts;
+use hit_counts::Counts;
 use local_cache::LocalCache;
 
 /// Decides requests. Clones share one limiter; [`Self::with_store`] creates the limiter of another
@@ -42,13 +42,13 @@ use local_cache::LocalCache;
 #[derive(Debug, Clone)]
 pub struct Limiter {
     core: Arc<Core>,
-    state: Arc<State>,
+    state: Arc<LimiterState>,
     store: Store,
 }
 
 /// State that the limiters of all cores share. Checks only read it.
 #[derive(Debug)]
-struct State {
+struct LimiterState {
     cores: Cores,
     options: Options,
     local_cache: Option<LocalCache>,
@@ -59,7 +59,7 @@ impl Limiter {
     #[must_use]
     pub fn new(store: Store, options: Options) -> Self {
         let local_cache = LocalCache::new(options.local_cache_bytes);
-        let state = Arc::new(State {
+        let state = Arc::new(LimiterState {
             cores: Cores::default(),
             options,
             local_cache,
@@ -128,13 +128,13 @@ impl Limiter {
         deadline: Instant,
     ) -> Result<Arc<Overrides>, StoreError> {
         loop {
-            let known = self.overrides();
-            let kept = store.read(&known, now, deadline).await?;
+            let current = self.overrides();
+            let stored = store.read(&current, now, deadline).await?;
             // A concurrent refresh may have read newer overrides.
-            if Arc::ptr_eq(&known, &kept)
-                || self.state.cores.replace_overrides(&known, kept.clone())
+            if Arc::ptr_eq(&current, &stored)
+                || self.state.cores.replace_overrides(&current, stored.clone())
             {
-                return Ok(kept);
+                return Ok(stored);
             }
         }
     }
@@ -165,20 +165,20 @@ impl Limiter {
         if request.descriptors.is_empty() {
             return Err(Error::NoDescriptors);
         }
-        let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
+        let active = self.core.active().ok_or(Error::NoConfiguration)?;
         let ActiveConfig {
             configuration,
             overrides,
-        } = &**facts.in_force.insert(in_force);
+        } = &**facts.active_config.insert(active);
         let moment = now;
         let now = Seconds::from(now);
         let mut applied =
             AppliedLimits::find(configuration, &self.state.options.key_prefix, request, now)?;
         if let Some(overrides) = overrides {
-            overridden::alter_request(&mut applied, overrides, request, moment);
+            overridden::apply_to_request(&mut applied, overrides, request, moment);
         }
         facts.domain_not_found = applied.domain_not_found;
-        facts.tallies = applied.counted_mut().map(decision::undecided).collect();
+        facts.tallies = applied.counted_mut().map(decision::new_delta).collect();
         let counts = self.count(&applied, now, deadline).await?;
         let statuses = self.decide(&applied, &counts, now, &mut facts.tallies);
         let response = self.answer(request, &applied, statuses);
@@ -191,7 +191,7 @@ impl Limiter {
         };
         self.core
             .sketch
-            .note(request, code, &response.statuses, moment);
+            .record(request, code, &response.statuses, moment);
         Ok(Response { code, ..response })
     }
 
@@ -279,7 +279,12 @@ mod tests {
             &mut Facts::default(),
         ));
         is_send(limiter.peek(&Request::default(), Timestamp(0), Instant::now()));
-        is_send(limiter.acquire(&[], Timestamp(0), Instant::now(), &mut TakeFacts::default()));
+        is_send(limiter.acquire(
+            &[],
+            Timestamp(0),
+            Instant::now(),
+            &mut AcquireFacts::default(),
+        ));
         is_send(limiter.refund(vec![Permits::default()], Timestamp(0), Instant::now()));
         is_send(limiter.clone());
     }

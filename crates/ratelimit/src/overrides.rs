@@ -25,7 +25,7 @@ pub struct LimitOverride {
     /// The limit or key that the override applies to.
     pub target: OverrideTarget,
     /// The effect of the override.
-    pub effect: Effect,
+    pub effect: OverrideEffect,
     /// End of the override. `None` if it holds until it is removed.
     pub until: Option<Timestamp>,
     /// Author of the decision.
@@ -55,7 +55,7 @@ pub enum OverrideTarget {
 
 /// The effect of an override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
+pub enum OverrideEffect {
     /// An operator lets no hits pass. Modes of the limit do not matter, except that global shadow
     /// mode lets requests pass.
     Paused(Reach),
@@ -137,7 +137,7 @@ impl LimitOverride {
     }
 }
 
-impl Effect {
+impl OverrideEffect {
     /// Returns the effect without its parameters.
     #[must_use]
     pub fn kind(self) -> EffectKind {
@@ -185,13 +185,13 @@ impl Overrides {
     #[must_use]
     pub fn new(overrides: impl IntoIterator<Item = LimitOverride>) -> Self {
         let mut all: Vec<LimitOverride> = overrides.into_iter().collect();
-        all.sort_by(|a, b| a.name().cmp(&b.name()));
+        all.sort_by(|a, b| a.identity().cmp(&b.identity()));
         all.reverse();
-        all.dedup_by(|a, b| a.name() == b.name());
+        all.dedup_by(|a, b| a.identity() == b.identity());
         all.reverse();
         let mut overrides = Self::default();
-        for (place, each) in all.iter().enumerate() {
-            let places = match &each.target {
+        for (index, limit_override) in all.iter().enumerate() {
+            let indices = match &limit_override.target {
                 OverrideTarget::Rule { stats_key } => {
                     overrides.rules.entry_ref(&**stats_key).or_default()
                 }
@@ -202,7 +202,7 @@ impl Overrides {
                     .entry_ref(&**entries)
                     .or_default(),
             };
-            places.push(place);
+            indices.push(index);
         }
         Self { all, ..overrides }
     }
@@ -232,28 +232,28 @@ impl Overrides {
     }
 
     /// Returns the overrides of a configured limit.
-    pub(crate) fn of_rule(&self, stats_key: &str) -> impl Iterator<Item = &LimitOverride> {
+    pub(crate) fn for_rule(&self, stats_key: &str) -> impl Iterator<Item = &LimitOverride> {
         self.rules
             .get(stats_key)
             .into_iter()
             .flatten()
-            .map(|place| &self.all[*place])
+            .map(|index| &self.all[*index])
     }
 
     /// Returns the overrides of a key.
-    pub(crate) fn of_key(
+    pub(crate) fn for_key(
         &self,
         domain: &str,
         entries: &[Entry],
     ) -> impl Iterator<Item = &LimitOverride> {
-        let places = self.keys.get(domain).and_then(|keys| keys.get(entries));
-        places.into_iter().flatten().map(|place| &self.all[*place])
+        let indices = self.keys.get(domain).and_then(|keys| keys.get(entries));
+        indices.into_iter().flatten().map(|index| &self.all[*index])
     }
 }
 
 impl LimitOverride {
     /// Returns the target and kind, which are unique among the overrides.
-    fn name(&self) -> (&OverrideTarget, EffectKind) {
+    fn identity(&self) -> (&OverrideTarget, EffectKind) {
         (&self.target, self.effect.kind())
     }
 }
@@ -300,9 +300,9 @@ mod tests {
             at: Timestamp(0),
             reason: String::new(),
         };
-        let jobs = Effect::Paused(Reach::Jobs);
-        let all = Effect::Paused(Reach::JobsAndRequests);
-        let half = Effect::Scaled(Factor::new(0.5).unwrap());
+        let jobs = OverrideEffect::Paused(Reach::Jobs);
+        let all = OverrideEffect::Paused(Reach::JobsAndRequests);
+        let half = OverrideEffect::Scaled(Factor::new(0.5).unwrap());
         let overrides = Overrides::new([
             of("b", jobs, "1"),
             of("a", half, "2"),
@@ -313,8 +313,8 @@ mod tests {
             overrides.map(|each| each.by.clone()).collect::<String>()
         };
         assert_eq!(by(&mut overrides.iter()), "324");
-        assert_eq!(by(&mut overrides.of_rule("a")), "32");
-        assert_eq!(by(&mut overrides.of_rule("b")), "4");
-        assert_eq!(by(&mut overrides.of_rule("c")), "");
+        assert_eq!(by(&mut overrides.for_rule("a")), "32");
+        assert_eq!(by(&mut overrides.for_rule("b")), "4");
+        assert_eq!(by(&mut overrides.for_rule("c")), "");
     }
 }

@@ -63,11 +63,11 @@ pub struct Facts {
     pub global_shadow_mode: bool,
     /// The configuration that the slots of the deltas belong to. It lives until the facts are
     /// counted.
-    pub(crate) in_force: Option<CoreInForce>,
+    pub(crate) active_config: Option<CoreActiveConfig>,
 }
 
 /// The active configuration of one core. Only that core writes the reference count of the `Arc`.
-pub(crate) type CoreInForce = Arc<ActiveConfig>;
+pub(crate) type CoreActiveConfig = Arc<ActiveConfig>;
 
 /// Additions to the counters of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]

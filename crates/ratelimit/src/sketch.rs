@@ -13,18 +13,18 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::request::{Descriptor, Entry, Request, Timestamp};
 use crate::response::{Code, Status};
-use top::Top;
+use top::TopKeys;
 
 /// Maximum number of keys, and of refusals, in a sketch.
-const MOST: usize = 128;
+const MAX_SKETCH_ITEMS: usize = 128;
 /// Number of decisions of one minute and core that are all counted. On a busy core they take less
 /// than a millisecond, and a person at a terminal makes fewer.
-const MAX_COUNTED: u32 = 4096;
+const MAX_COUNTED_DECISIONS: u32 = 4096;
 /// Of later decisions, one in this number is counted until the minute ends, chosen at random.
-const SAMPLED: u32 = 64;
+const SAMPLE_EVERY: u32 = 64;
 /// Maximum number of refusals of one kind that are kept for one second and core. In a flood, all
 /// are alike.
-const REFUSALS_PER_SECOND: u32 = 16;
+const MAX_REFUSALS_PER_SECOND: u32 = 16;
 const MINUTE_MICROS: u64 = 60_000_000;
 
 /// The keys with the most hits, and the latest refusals.
@@ -86,19 +86,19 @@ pub(crate) struct CoreSketch {
     skip_until: AtomicU64,
     /// All cores share one hasher, so that equal keys have equal hashes.
     hasher: DefaultHashBuilder,
-    seen: Mutex<Seen>,
+    activity: Mutex<CoreActivity>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct CoreActivity {
     minute: u64,
-    current: Top,
-    previous: Top,
+    current: TopKeys,
+    previous: TopKeys,
     refusals: VecDeque<Refusal>,
     /// The second of the latest refusals, and the numbers of refused requests and jobs that are
     /// kept of it.
     second: u64,
-    kept: [u32; 2],
+    kept_refusals: [u32; 2],
 }
 
 /// A key as a caller names it.
@@ -119,7 +119,13 @@ impl CoreSketch {
     /// Records a decision about a request. At high rates, most calls only count down to the next
     /// decision that is counted.
     #[inline]
-    pub(crate) fn note(&self, request: &Request, code: Code, statuses: &[Status], now: Timestamp) {
+    pub(crate) fn record(
+        &self,
+        request: &Request,
+        code: Code,
+        statuses: &[Status],
+        now: Timestamp,
+    ) {
         let skip = self.skip.load(Relaxed);
         if skip > 0 && now.0 < self.skip_until.load(Relaxed) {
             self.skip.store(skip - 1, Relaxed);
@@ -127,21 +133,21 @@ impl CoreSketch {
             self.sample(request, statuses, now);
         }
         if code == Code::OverLimit {
-            self.note_refused(request, statuses, now);
+            self.record_refusal(request, statuses, now);
         }
     }
 
     #[cold]
     fn sample(&self, request: &Request, statuses: &[Status], now: Timestamp) {
-        let mut seen = self.lock();
-        let current = seen.current_at(now);
+        let mut activity = self.lock();
+        let current = activity.current_at(now);
         let weight = current.next_weight();
         // The number is random, so that clients which alternate are all counted.
         self.skip.store(
             if weight == 1 {
                 0
             } else {
-                fastrand::u32(..SAMPLED * 2 - 1)
+                fastrand::u32(..SAMPLE_EVERY * 2 - 1)
             },
             Relaxed,
         );
@@ -160,7 +166,7 @@ impl CoreSketch {
     }
 
     #[cold]
-    fn note_refused(&self, request: &Request, statuses: &[Status], now: Timestamp) {
+    fn record_refusal(&self, request: &Request, statuses: &[Status], now: Timestamp) {
         let over = |(_, status): &(&Descriptor, &Status)| status.code == Code::OverLimit;
         let refused = request.descriptors.iter().zip(statuses).find(over);
         if let Some((descriptor, _)) = refused {
@@ -168,61 +174,62 @@ impl CoreSketch {
                 domain: &request.domain,
                 entries: &descriptor.entries,
             };
-            self.lock().refuse(key, Caller::Request, now);
+            self.lock().add_refusal(key, Caller::Request, now);
         }
     }
 
     /// Records the hits that jobs were granted, and the keys that made others wait.
-    pub(crate) fn note_jobs<'k>(
+    pub(crate) fn record_jobs<'k>(
         &self,
         granted: impl Iterator<Item = (Key<'k>, u64)>,
         refused: impl Iterator<Item = Key<'k>>,
         now: Timestamp,
     ) {
-        let mut seen = self.lock();
+        let mut activity = self.lock();
         for (key, hits) in granted.filter(|(_, hits)| *hits > 0) {
-            seen.current_at(now)
+            activity
+                .current_at(now)
                 .add(self.hasher.hash_one(key), key, hits);
         }
         for key in refused {
-            seen.refuse(key, Caller::Job, now);
+            activity.add_refusal(key, Caller::Job, now);
         }
     }
 
     /// A panic leaves at worst a count too low, so a poisoned lock is safe to use.
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CoreActivity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seen {
+impl CoreActivity {
     /// Returns the counts of the current minute.
-    fn current_at(&mut self, now: Timestamp) -> &mut Top {
+    fn current_at(&mut self, now: Timestamp) -> &mut TopKeys {
         let minute = now.0 / MINUTE_MICROS;
         if minute > self.minute {
             let current = std::mem::take(&mut self.current);
             self.previous = if minute == self.minute + 1 {
                 current
             } else {
-                Top::default()
+                TopKeys::default()
             };
             self.minute = minute;
         }
         &mut self.current
     }
 
-    fn refuse(&mut self, key: Key<'_>, caller: Caller, now: Timestamp) {
+    fn add_refusal(&mut self, key: Key<'_>, caller: Caller, now: Timestamp) {
         let second = now.0 / 1_000_000;
         if second != self.second {
             self.second = second;
-            self.kept = [0; 2];
+            self.kept_refusals = [0; 2];
         }
-        let kept = &mut self.kept[caller as usize];
-        if *kept == REFUSALS_PER_SECOND {
+        let kept = &mut self.kept_refusals[caller as usize];
+        if *kept == MAX_REFUSALS_PER_SECOND {
             return;
         }
         *kept += 1;
-        if self.refusals.len() == MOST {
+        if self.refusals.len() == MAX_SKETCH_ITEMS {
             self.refusals.pop_front();
         }
         let (domain, entries) = shorten::key(key);
@@ -249,9 +256,9 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
     // Number of parts that may lack hits of a key.
     let mut incomplete = 0;
     for core in cores {
-        let mut seen = core.lock();
-        seen.current_at(now);
-        for part in [&seen.current, &seen.previous] {
+        let mut activity = core.lock();
+        activity.current_at(now);
+        for part in [&activity.current, &activity.previous] {
             incomplete += usize::from(!part.is_complete());
             for (hash, key) in part.iter() {
                 let sum = top.entry(hash).or_insert_with(|| KeySum {
@@ -266,7 +273,7 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
                 sum.incomplete += usize::from(!part.is_complete());
             }
         }
-        refusals.extend(seen.refusals.iter().cloned());
+        refusals.extend(activity.refusals.iter().cloned());
     }
     let finished = |sum: KeySum| TopKey {
         is_estimate: sum.key.is_estimate || sum.incomplete < incomplete,
@@ -278,9 +285,9 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
             .cmp(&a.hits)
             .then_with(|| (&a.domain, &a.entries).cmp(&(&b.domain, &b.entries)))
     });
-    top.truncate(MOST);
+    top.truncate(MAX_SKETCH_ITEMS);
     refusals.sort_by_key(|refusal| std::cmp::Reverse(refusal.at));
-    refusals.truncate(MOST);
+    refusals.truncate(MAX_SKETCH_ITEMS);
     let since = Timestamp((now.0 / MINUTE_MICROS).saturating_sub(1) * MINUTE_MICROS);
     Sketch {
         top,

@@ -57,7 +57,7 @@ pub enum StoreError {
 pub(crate) struct Charge<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) hits: i64,
-    pub(crate) change: Change,
+    pub(crate) change: CounterChange,
     pub(crate) window: Window,
     /// Seconds until a store may expire the counter.
     pub(crate) time_to_live: u32,
@@ -71,11 +71,11 @@ pub(crate) struct Charge<'a> {
 impl<'a> Charge<'a> {
     /// Adds hits to a counter of 5 a minute.
     pub(crate) fn for_test(key: &'a [u8], hits: i64) -> Self {
-        let window = Window::at(crate::tree::Unit::Minute, Seconds(0));
+        let window = Window::containing(crate::tree::Unit::Minute, Seconds(0));
         Self {
             key,
             hits,
-            change: Change::Add,
+            change: CounterChange::Add,
             window,
             time_to_live: 60,
             requests_per_unit: 5,
@@ -86,7 +86,7 @@ impl<'a> Charge<'a> {
 
 /// Direction in which hits change a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum CounterChange {
     /// Hits are added.
     Add,
     /// Hits are subtracted. The counter stops at zero.
@@ -135,16 +135,16 @@ impl Store {
     ///
     /// # Errors
     /// The hits of a failed request may have been charged.
-    pub(crate) async fn take(
+    pub(crate) async fn acquire(
         &self,
-        asks: &[BulkCharge<'_>],
+        requests: &[BulkCharge<'_>],
         now: Seconds,
         deadline: Instant,
     ) -> Vec<Result<Grant, StoreError>> {
         match self {
-            Self::Memory(store) => store.take(asks, now),
-            Self::Redis(store) => store.take(asks, deadline).await,
-            Self::Memcache(store) => Box::pin(store.take(asks, now, deadline)).await,
+            Self::Memory(store) => store.acquire(requests, now),
+            Self::Redis(store) => store.acquire(requests, deadline).await,
+            Self::Memcache(store) => Box::pin(store.acquire(requests, now, deadline)).await,
         }
     }
 }

@@ -38,13 +38,13 @@ pub struct Level {
 
 /// The state that the look-ups of one call share.
 #[derive(Debug)]
-pub(crate) struct Probe {
+pub(crate) struct LookupState {
     /// The composite key of the look-up.
     text: String,
     pub(crate) steps: StepBudget,
 }
 
-impl Probe {
+impl LookupState {
     pub(crate) fn new(steps: StepBudget) -> Self {
         // 64 bytes hold a typical composite key.
         Self {
@@ -108,14 +108,14 @@ impl Level {
     /// Returns the index of the descriptor with this key and value. The value is empty if the
     /// descriptor has none.
     #[must_use]
-    pub fn place(&self, key: &str, value: &str) -> Option<usize> {
-        let place = if value.is_empty() {
-            self.find_place(key)
+    pub fn index_of(&self, key: &str, value: &str) -> Option<usize> {
+        let index = if value.is_empty() {
+            self.find_index(key)
         } else {
-            self.find_place(&format!("{key}_{value}"))
+            self.find_index(&format!("{key}_{value}"))
         };
         // A key with an underscore may look like another key with a value.
-        place.filter(|place| self.nodes[*place].key() == key)
+        index.filter(|index| self.nodes[*index].key() == key)
     }
 
     /// Returns whether a node has this composite key.
@@ -136,10 +136,10 @@ impl Level {
     }
 
     /// Adds every limit of this level and below it to `into`.
-    pub(crate) fn each_limit<'t>(&'t self, into: &mut Vec<&'t Limit>) {
+    pub(crate) fn collect_limits<'t>(&'t self, into: &mut Vec<&'t Limit>) {
         for node in &self.nodes {
             into.extend(&node.limit);
-            node.below.each_limit(into);
+            node.below.collect_limits(into);
         }
     }
 
@@ -160,7 +160,7 @@ impl Level {
         &'t self,
         domain: &str,
         entries: &[Entry],
-        probe: &mut Probe,
+        probe: &mut LookupState,
     ) -> Option<LimitMatch<'t>> {
         let mut nodes = NodeMatches::new();
         let mut level = self;
@@ -181,8 +181,8 @@ impl Level {
     }
 
     /// Returns the node that an entry matches.
-    fn matching<'t>(&'t self, entry: &Entry, probe: &mut Probe) -> Option<NodeMatch<'t>> {
-        let Probe { text, steps } = probe;
+    fn matching<'t>(&'t self, entry: &Entry, probe: &mut LookupState) -> Option<NodeMatch<'t>> {
+        let LookupState { text, steps } = probe;
         text.clear();
         text.push_str(&entry.key);
         text.push('_');
@@ -214,10 +214,10 @@ impl Level {
     }
 
     fn get(&self, composite: &str) -> Option<&Node> {
-        self.find_place(composite).map(|place| &self.nodes[place])
+        self.find_index(composite).map(|index| &self.nodes[index])
     }
 
-    fn find_place(&self, composite: &str) -> Option<usize> {
+    fn find_index(&self, composite: &str) -> Option<usize> {
         self.by_key.get(composite).map(|index| *index as usize)
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// Returns the window of `unit` that contains `now`.
-    pub(crate) fn at(unit: Unit, now: Seconds) -> Self {
+    pub(crate) fn containing(unit: Unit, now: Seconds) -> Self {
         Self {
             unit,
             start: Seconds(now.0 - now.0 % u64::from(unit.seconds())),
@@ -62,7 +62,7 @@ mod tests {
             (Unit::Year, 31_536_001, 31_536_000, 31_535_999),
         ];
         for (unit, now, start, left) in table {
-            let window = Window::at(unit, Seconds(now));
+            let window = Window::containing(unit, Seconds(now));
             assert_eq!(window.start, Seconds(start), "{unit:?} at {now}");
             assert_eq!(window.seconds_left(Seconds(now)), left, "{unit:?} at {now}");
             assert_eq!(

@@ -21,11 +21,11 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use tidegate_cli::{
-    Exit, Failure, Options, complain, print, unwritten, with_examples, without_options,
+    Exit, Failure, Options, print, print_failure, with_examples, without_options, write_failure,
 };
 
-use crate::net::runtime::runtime;
-use crate::reload::Origin;
+use crate::net::runtime::current_thread_runtime;
+use crate::reload::ConfigOrigin;
 use crate::settings::{self, Program, Settings};
 
 /// A rate limit service for Envoy, and a workflow server. Without a command, it starts the server.
@@ -43,7 +43,7 @@ enum Command {
     /// Checks rate limit configuration and definitions of workflows, without a server
     Check(Check),
     /// Prints every setting with its value
-    Settings(Show),
+    Settings(SettingsArgs),
     /// Starts a server in memory with sample limits, workflows, workers and calls, to look at
     Demo,
     /// Asks whether the server of this machine is healthy, for the health check of a container
@@ -51,14 +51,14 @@ enum Command {
     #[command(flatten)]
     Client(tidegate_cli::Command),
     /// Shows, migrates, checks and copies the store of the workflows, without a server
-    Store(store::Store),
+    Store(store::StoreCommand),
     /// Imports workflows of other programs
     Import(import::Import),
     /// Prints a script that completes commands in a shell
     Completion(Completion),
     /// Migrates the store to the layout of this version: store migrate
     #[command(hide = true)]
-    Migrate(migrate::Migrate),
+    Migrate(migrate::MigrateArgs),
 }
 
 #[derive(Debug, Args)]
@@ -72,7 +72,7 @@ struct Check {
 }
 
 #[derive(Debug, Args)]
-struct Show {
+struct SettingsArgs {
     /// Print them as the page docs/settings.md
     #[arg(long)]
     markdown: bool,
@@ -121,12 +121,12 @@ fn arguments() -> clap::Command {
 /// Arguments of the process. A container whose entry point is `/bin/ratelimit` often gets
 /// `/bin/ratelimit` as its command, too. The reference ignores its arguments, so this one is
 /// dropped.
-fn given() -> Vec<OsString> {
+fn process_arguments() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     if words.len() == 2
         && words
             .iter()
-            .all(|word| Program::of(word) == Program::Ratelimit)
+            .all(|word| Program::from_path(word) == Program::Ratelimit)
     {
         words.pop();
     }
@@ -136,17 +136,17 @@ fn given() -> Vec<OsString> {
 /// Runs the program, and returns the exit code by the rules of docs/cli.md.
 #[must_use]
 pub fn main() -> ExitCode {
-    if let Some(ended) = reference::tool(Program::started()) {
+    if let Some(ended) = reference::run_tool(Program::started()) {
         return ended;
     }
     let parsed = command()
-        .try_get_matches_from(given())
+        .try_get_matches_from(process_arguments())
         .and_then(|matches| Arguments::from_arg_matches(&matches));
     match parsed {
         Ok(Arguments {
             options,
             command: None,
-        }) if options.is_given() => ended(Err(Failure::usage(
+        }) if options.is_given() => exit_code(Err(Failure::usage(
             "--server, --token-file, --cacert and --output need a command",
         ))),
         Ok(Arguments { command: None, .. }) => serve::serve(),
@@ -157,26 +157,26 @@ pub fn main() -> ExitCode {
         Ok(Arguments {
             options,
             command: Some(command),
-        }) => ended(start(command, &options)),
+        }) => exit_code(start(command, &options)),
         Err(error) => {
-            let error = explained(error);
+            let error = with_server_hint(error);
             let printed = error.print().and_then(|()| io::stdout().flush());
             // A usage error stays one even if its text cannot be printed. Help and the version are
             // regular output.
             if error.use_stderr() {
                 return Exit::Usage.into();
             }
-            ended(
+            exit_code(
                 printed
                     .map(|()| Exit::Done)
-                    .map_err(|error| unwritten(&error)),
+                    .map_err(|error| write_failure(&error)),
             )
         }
     }
 }
 
 /// Adds a hint for users who try `serve` or `server`: the server has no command.
-fn explained(mut error: clap::Error) -> clap::Error {
+fn with_server_hint(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
         && matches!(word.as_str(), "serve" | "server")
     {
@@ -188,23 +188,23 @@ fn explained(mut error: clap::Error) -> clap::Error {
 }
 
 fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
-    let asks = matches!(command, Command::Client(_));
-    let prints_objects = asks
+    let is_client = matches!(command, Command::Client(_));
+    let prints_objects = is_client
         || matches!(
             command,
             Command::Store(_) | Command::Import(_) | Command::Migrate(_)
         );
-    if (!asks && options.names_server()) || (!prints_objects && options.is_given()) {
+    if (!is_client && options.names_server()) || (!prints_objects && options.is_given()) {
         let which = if prints_objects { "" } else { " or --output" };
         return Err(Failure::usage(format!(
             "this command asks no server: it takes no --server, --token-file, --cacert{which}"
         )));
     }
-    let runtime = runtime().map_err(|error| {
+    let runtime = current_thread_runtime().map_err(|error| {
         Failure::unavailable(format!("the system refuses to start a client: {error}"))
     })?;
     let done = runtime.block_on(run(command, options));
-    if asks {
+    if is_client {
         // A DNS lookup may still run in a thread of the runtime and cannot be cancelled, so the
         // shutdown does not wait for it.
         runtime.shutdown_background();
@@ -212,11 +212,11 @@ fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
     done
 }
 
-fn ended(done: Result<Exit, Failure>) -> ExitCode {
+fn exit_code(done: Result<Exit, Failure>) -> ExitCode {
     match done {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            complain(&failure);
+            print_failure(&failure);
             failure.exit.into()
         }
     }
@@ -227,7 +227,7 @@ fn show_settings() -> Result<Exit, Failure> {
     print(&settings::effective())?;
     let (warnings, done) = match Settings::from_environment() {
         Ok(settings) => {
-            let origin = Origin::new(&settings).map(|_| Exit::Done);
+            let origin = ConfigOrigin::new(&settings).map(|_| Exit::Done);
             (
                 settings.warnings,
                 origin.map_err(|absent| Failure::usage(absent.to_string())),
@@ -250,16 +250,16 @@ async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {
         Command::Check(arguments) => {
             let report = check::check(&arguments);
             print(&report.text)?;
-            Ok(match (report.absent, report.errors) {
+            Ok(match (report.missing_paths, report.errors) {
                 (1.., _) => Exit::Usage,
                 (0, 0) => Exit::Done,
                 (0, _) => Exit::Failed,
             })
         }
-        Command::Settings(Show { markdown: true }) => {
+        Command::Settings(SettingsArgs { markdown: true }) => {
             print(&settings::markdown()).map(|()| Exit::Done)
         }
-        Command::Settings(Show { markdown: false }) => show_settings(),
+        Command::Settings(SettingsArgs { markdown: false }) => show_settings(),
         Command::Demo => Err(Failure::usage(
             "the demo is a server of its own, and takes no options",
         )),
@@ -273,6 +273,8 @@ async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {
         Command::Client(command) => command.run(options).await,
         Command::Store(store) => store.run(&options.screen()).await,
         Command::Import(import) => import.run(&options.screen()).await,
-        Command::Migrate(asked) => store::run(store::Verb::Migrate(asked), &options.screen()).await,
+        Command::Migrate(arguments) => {
+            store::run(store::StoreVerb::Migrate(arguments), &options.screen()).await
+        }
     }
 }

@@ -21,14 +21,14 @@ mod telemetry;
 mod tls;
 mod workflows;
 
-pub use drain::Stop;
+pub use drain::StopSignal;
 pub use error::ServeError;
 pub use net::listen::{Addresses, GrpcAddress};
 pub use reload::xds::proto as discovery;
 pub use rls::proto;
 pub use server::run;
 pub use supervise::{EndCause, UnexpectedEnd};
-pub use telemetry::banner::{Encryption, Loaded, Started};
+pub use telemetry::banner::{Encryption, LoadResult, Started};
 
 /// The version of this build, as `0.1.0+4f2a91c`. The part after the `+` is the git revision, which
 /// a build from a source archive does not have.

@@ -1,14 +1,14 @@
 //! Quotes texts from outside for people: short, and on one line.
 
 /// Maximum of characters of a reason that another server sends.
-pub(crate) const REASON: usize = 300;
+pub(crate) const MAX_REASON_CHARS: usize = 300;
 
 /// Returns at most `max_chars` characters of `text`, with two dots if there are more. Escapes line
 /// ends, invisible characters, and those that move others.
-pub(crate) fn quoted(text: &str, most: usize) -> String {
+pub(crate) fn quoted(text: &str, max_chars: usize) -> String {
     let mut out = String::new();
     let mut characters = text.chars();
-    for character in characters.by_ref().take(most) {
+    for character in characters.by_ref().take(max_chars) {
         match character {
             '"' | '\'' | '\\' => out.push(character),
             other => out.extend(other.escape_debug()),

@@ -13,17 +13,17 @@ use rustix::io::Errno;
 ///
 /// # Errors
 /// The file cannot be read, is larger, or is no regular file.
-pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     // The check comes before the open, because opening a pipe may wake its writer.
-    check(&fs::metadata(path)?)?;
-    let file = open(path)?;
-    check(&file.metadata()?)?;
+    check_regular(&fs::metadata(path)?)?;
+    let file = open_nonblocking(path)?;
+    check_regular(&file.metadata()?)?;
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
+    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("it has more than {}", shown(most)),
+            format!("it has more than {}", size_text(max_bytes)),
         ));
     }
     Ok(bytes)
@@ -33,20 +33,20 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Those of [`read`], or the file is not UTF-8.
-pub(crate) fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    String::from_utf8(read(path, most)?)
+pub(crate) fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    String::from_utf8(read(path, max_bytes)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// Opens a file without blocking, even if a pipe has replaced it.
-fn open(path: &Path) -> io::Result<File> {
+fn open_nonblocking(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)
 }
 
-fn check(found: &Metadata) -> io::Result<()> {
+fn check_regular(found: &Metadata) -> io::Result<()> {
     if found.is_dir() {
         Err(Errno::ISDIR.into())
     } else if found.is_file() {
@@ -59,7 +59,7 @@ fn check(found: &Metadata) -> io::Result<()> {
     }
 }
 
-fn shown(bytes: u64) -> String {
+fn size_text(bytes: u64) -> String {
     if bytes < 1 << 20 {
         format!("{} KiB", bytes >> 10)
     } else {

@@ -20,18 +20,18 @@ use tracing::{error, info, warn};
 
 use crate::error::ServeError;
 use crate::quote::quoted;
-use crate::settings::{Files, FirstLoad, MissingRoot, Scope, Settings, Xds};
+use crate::settings::{FileScope, Files, FirstLoad, MissingRoot, Settings, Xds};
 use crate::supervise::{Supervisor, failpoint};
 use crate::telemetry::health::{Health, PartHealth};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::notify::Notify;
-pub(crate) use files::{Entry, entries, read_regular};
-use files::{Failure, FileSet};
+use files::{FileSet, ReadFailure};
+pub(crate) use files::{FolderEntry, entries, read_regular};
 pub(crate) use load_status::LoadStatus;
-use watch::Watch;
+use watch::FolderWatch;
 
 /// The name of the thread.
-const PART: &str = "configure";
+const THREAD_NAME: &str = "configure";
 /// The configuration of a fresh start.
 static SAMPLE: BuiltIn = BuiltIn {
     shown: "built-in sample (set RUNTIME_ROOT to use your own files)",
@@ -46,30 +46,30 @@ static DEMO: BuiltIn = BuiltIn {
     ],
 };
 /// Interval at which files are read without an event, because some mounts send none.
-const POLL: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Time without another event after which files are read, so that a half-written file is not read.
-const QUIET: Duration = Duration::from_millis(50);
+const QUIET_TIME: Duration = Duration::from_millis(50);
 /// Maximum of characters of a mistake in the text for a management server. It has room for the
 /// names that people choose.
-const MISTAKE: usize = 1_000;
+const MAX_MISTAKE_CHARS: usize = 1_000;
 /// Time after an event at which files are read even if events keep coming.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// The parts of the server that a new configuration is applied to.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
+pub(crate) struct ConfigTarget {
     pub(crate) limiter: Limiter,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
     pub(crate) health_needs_domain: bool,
     pub(crate) same_domain: SameDomain,
     pub(crate) notify: Notify,
-    pub(crate) latest: LoadStatus,
+    pub(crate) status: LoadStatus,
 }
 
 /// Counts of an applied configuration.
 #[derive(Debug)]
-struct Applied {
+struct AppliedConfig {
     sources: usize,
     domains: usize,
 }
@@ -85,7 +85,7 @@ pub(crate) struct BuiltIn {
 
 /// The origin of the configuration.
 #[derive(Debug, Clone)]
-pub(crate) enum Origin {
+pub(crate) enum ConfigOrigin {
     /// The demo, or the sample, which is used if RUNTIME_ROOT is not set and its default does not
     /// exist.
     BuiltIn(&'static BuiltIn),
@@ -100,18 +100,18 @@ pub(crate) enum Origin {
 enum Wake {
     Changed,
     /// An operator requested a load, even if no file has changed.
-    Asked,
+    Requested,
     Stop,
 }
 
 /// The thread that loads configurations. Dropping this ends the thread, and the supervisor waits
 /// for it.
 #[derive(Debug)]
-pub(crate) struct Loader {
+pub(crate) struct ConfigLoader {
     wake: SyncSender<Wake>,
 }
 
-impl Origin {
+impl ConfigOrigin {
     /// Chooses a management server, files, or the sample if the settings name neither.
     ///
     /// # Errors
@@ -140,11 +140,11 @@ impl Origin {
 /// which must exist.
 fn awaits_root(files: &Files) -> bool {
     files.missing_root == MissingRoot::Awaited
-        && files.scope == Scope::Subdirectory
+        && files.scope == FileScope::Subdirectory
         && files::parent(&files.root).is_dir()
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ConfigOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn(built_in) => f.write_str(built_in.shown),
@@ -154,19 +154,19 @@ impl fmt::Display for Origin {
     }
 }
 
-impl Target {
+impl ConfigTarget {
     /// Loads a configuration that is part of the program.
     pub(crate) fn load_built_in(&self, built_in: &BuiltIn) {
         let source = |&(name, text): &(&str, &str)| Source {
             name: name.to_owned(),
             text: text.as_bytes().to_vec(),
         };
-        self.load(&built_in.files.iter().map(source).collect::<Vec<_>>());
+        self.load_sources(&built_in.files.iter().map(source).collect::<Vec<_>>());
     }
 
     /// Applies the configuration in `sources`. Returns false, and keeps the current configuration,
     /// if it has mistakes.
-    fn load(&self, sources: &[Source]) -> bool {
+    fn load_sources(&self, sources: &[Source]) -> bool {
         match Configuration::load(sources, self.same_domain) {
             Ok(configuration) => {
                 self.apply(configuration, sources.len()).log(0);
@@ -174,7 +174,7 @@ impl Target {
             }
             Err(errors) => {
                 self.metrics.loads.error.fetch_add(1, Relaxed);
-                self.latest.refused(&errors);
+                self.status.refused(&errors);
                 for error in errors {
                     error!("Error loading new configuration: {error}");
                 }
@@ -188,17 +188,21 @@ impl Target {
     ///
     /// # Errors
     /// The configuration has mistakes. The text for the sender has a line for each.
-    fn take(&self, resources: Vec<Resource>, told: usize) -> Result<Applied, String> {
+    fn load_resources(
+        &self,
+        resources: Vec<Resource>,
+        max_listed: usize,
+    ) -> Result<AppliedConfig, String> {
         let count = resources.len();
-        let errors = match Configuration::of_resources(resources, self.same_domain) {
+        let errors = match Configuration::from_resources(resources, self.same_domain) {
             Ok(configuration) => return Ok(self.apply(configuration, count)),
             Err(errors) => errors,
         };
-        self.latest.refused(&errors);
+        self.status.refused(&errors);
         // Names in the text may be as long as the message.
-        let text = |error: &ConfigError| quoted(&error.reference_text(), MISTAKE);
-        let mut texts: Vec<_> = errors.iter().take(told).map(text).collect();
-        let more = errors.len().saturating_sub(told);
+        let text = |error: &ConfigError| quoted(&error.reference_text(), MAX_MISTAKE_CHARS);
+        let mut texts: Vec<_> = errors.iter().take(max_listed).map(text).collect();
+        let more = errors.len().saturating_sub(max_listed);
         if more > 0 {
             texts.push(format!("and {more} more mistakes"));
         }
@@ -206,7 +210,7 @@ impl Target {
     }
 
     /// Applies a configuration that was loaded from this number of sources.
-    fn apply(&self, configuration: Configuration, sources: usize) -> Applied {
+    fn apply(&self, configuration: Configuration, sources: usize) -> AppliedConfig {
         let configuration = self.metrics.declare(configuration);
         let domains = configuration.domain_count();
         if self.health_needs_domain {
@@ -218,42 +222,42 @@ impl Target {
         }
         self.limiter.configure(configuration);
         self.metrics.loads.success.fetch_add(1, Relaxed);
-        self.latest.applied(sources);
-        Applied { sources, domains }
+        self.status.applied(sources);
+        AppliedConfig { sources, domains }
     }
 
     /// Loads the files that were read. Returns false if they are not in use. Files that cannot be
     /// read keep their text in `last`.
-    fn read(&self, reading: &mut FileSet, last: &[Source]) -> bool {
+    fn load_files(&self, file_set: &mut FileSet, last: &[Source]) -> bool {
         self.metrics.loads.attempts.fetch_add(1, Relaxed);
         self.metrics
             .loads
             .failures
-            .fetch_add(reading.failures.len() as u64, Relaxed);
-        for Failure { path, error, .. } in &reading.failures {
+            .fetch_add(file_set.failures.len() as u64, Relaxed);
+        for ReadFailure { path, error, .. } in &file_set.failures {
             warn!(path = %path.display(), %error, "cannot read a configuration file");
         }
-        self.latest.unreadable(&reading.failures);
-        let kept = reading.keep(last);
+        self.status.unreadable(&file_set.failures);
+        let kept = file_set.keep_unreadable(last);
         if kept > 0 {
             warn!(
                 files = kept,
                 "configuration files that cannot be read keep their last text"
             );
-        } else if !reading.failures.is_empty() {
+        } else if !file_set.failures.is_empty() {
             warn!("the limits in what cannot be read are not in use: it had no text before");
         }
         self.metrics
             .loads
             .files
-            .store(reading.sources.len() as u64, Relaxed);
+            .store(file_set.sources.len() as u64, Relaxed);
         self.metrics.loads.kept.store(kept as u64, Relaxed);
         self.health.set_kept_files(kept);
-        self.load(&reading.sources)
+        self.load_sources(&file_set.sources)
     }
 }
 
-impl Applied {
+impl AppliedConfig {
     /// Logs the counts, and how many configurations were not logged before.
     fn log(&self, suppressed: u64) {
         let Self { sources, domains } = self;
@@ -272,14 +276,14 @@ impl Applied {
     }
 }
 
-impl Loader {
+impl ConfigLoader {
     /// Starts to load and watch `files`. `loaded` receives a message after the first load.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn start(
         files: Files,
-        target: Target,
+        target: ConfigTarget,
         loaded: oneshot::Sender<()>,
         supervisor: &Supervisor,
     ) -> std::io::Result<Self> {
@@ -290,22 +294,22 @@ impl Loader {
             files,
             target,
             loaded: Some(loaded),
-            last: None,
-            texts: Vec::new(),
-            asked: false,
+            last_fingerprint: None,
+            last_sources: Vec::new(),
+            is_requested: false,
         };
-        supervisor.restarting_thread(PART, move || reload.run(&waker, &wakes, &drain))?;
+        supervisor.restarting_thread(THREAD_NAME, move || reload.run(&waker, &wakes, &drain))?;
         Ok(Self { wake })
     }
 
     /// Loads the files again, even if they have not changed.
     pub(crate) fn reload(&self) {
         // A full queue already wakes the thread.
-        let _ = self.wake.try_send(Wake::Asked);
+        let _ = self.wake.try_send(Wake::Requested);
     }
 }
 
-impl Drop for Loader {
+impl Drop for ConfigLoader {
     fn drop(&mut self) {
         // A closed queue means that the thread has ended. If the queue is full, the thread wakes up
         // and sees that the server drains.
@@ -316,24 +320,25 @@ impl Drop for Loader {
 /// The state of the thread, which survives a restart after a panic.
 struct Reload {
     files: Files,
-    target: Target,
+    target: ConfigTarget,
     loaded: Option<oneshot::Sender<()>>,
     /// The fingerprint of the last files. It is set before they are loaded, so that files that make
     /// the loader panic are not loaded again.
-    last: Option<u64>,
+    last_fingerprint: Option<u64>,
     /// The last texts in use, for files that cannot be read the next time.
-    texts: Vec<Source>,
+    last_sources: Vec<Source>,
     /// Whether an operator requested a load and waits for it.
-    asked: bool,
+    is_requested: bool,
 }
 
 impl Reload {
     fn run(&mut self, wake: &SyncSender<Wake>, wakes: &Receiver<Wake>, drain: &CancellationToken) {
-        let mut watch = Watch::new(&self.files, wake.clone());
+        let mut watch = FolderWatch::new(&self.files, wake.clone());
         while !drain.is_cancelled() {
-            let mut reading = files::read(&self.files);
-            let changed = self.last.replace(reading.fingerprint) != Some(reading.fingerprint);
-            if changed && reading.sources.is_empty() && reading.failures.is_empty() {
+            let mut file_set = files::read(&self.files);
+            let changed =
+                self.last_fingerprint.replace(file_set.fingerprint) != Some(file_set.fingerprint);
+            if changed && file_set.sources.is_empty() && file_set.failures.is_empty() {
                 let folder = self.files.folder();
                 let state = if folder.is_dir() {
                     "has no file"
@@ -342,24 +347,24 @@ impl Reload {
                 };
                 warn!(folder = %folder.display(), "the folder of limits {state}");
             }
-            if changed && self.target.read(&mut reading, &self.texts) {
-                self.texts = reading.sources;
+            if changed && self.target.load_files(&mut file_set, &self.last_sources) {
+                self.last_sources = file_set.sources;
             }
-            failpoint::check(PART);
+            failpoint::check(THREAD_NAME);
             // A file may have changed before its folder was watched: read once more.
-            if watch.follow(reading.folders) == watch::Change::Moved {
+            if watch.follow(file_set.folders) == watch::FolderChange::Changed {
                 continue;
             }
             if let Some(loaded) = self.loaded.take() {
                 // The starter may have stopped waiting.
                 let _ = loaded.send(());
             }
-            if std::mem::take(&mut self.asked) {
+            if std::mem::take(&mut self.is_requested) {
                 self.target.notify.ready();
             }
             match wait(wakes) {
                 Wake::Stop => return,
-                Wake::Asked => (self.last, self.asked) = (None, true),
+                Wake::Requested => (self.last_fingerprint, self.is_requested) = (None, true),
                 Wake::Changed => {}
             }
         }
@@ -368,17 +373,17 @@ impl Reload {
 
 /// Waits until files have changed, the poll is due, or the thread must stop.
 fn wait(wakes: &Receiver<Wake>) -> Wake {
-    match wakes.recv_timeout(POLL) {
+    match wakes.recv_timeout(POLL_INTERVAL) {
         Ok(Wake::Changed) => {}
-        Ok(Wake::Asked) => return Wake::Asked,
+        Ok(Wake::Requested) => return Wake::Requested,
         Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
         Err(RecvTimeoutError::Timeout) => return Wake::Changed,
     }
-    let latest = Instant::now() + MAX_DELAY;
-    while Instant::now() < latest {
-        match wakes.recv_timeout(QUIET) {
+    let deadline = Instant::now() + MAX_DELAY;
+    while Instant::now() < deadline {
+        match wakes.recv_timeout(QUIET_TIME) {
             Ok(Wake::Changed) => {}
-            Ok(Wake::Asked) => return Wake::Asked,
+            Ok(Wake::Requested) => return Wake::Requested,
             Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
             Err(RecvTimeoutError::Timeout) => break,
         }

@@ -17,18 +17,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::drain::{Delay, Stop};
+use crate::drain::{DrainDelay, StopSignal};
 use crate::error::ServeError;
-use crate::net::bounds::{self, Bounds};
+use crate::net::bounds::{self, PortBounds};
 use crate::net::listen::{Addresses, Sockets};
 use crate::net::runtime::ThreadRuntime;
-use crate::reload::{LoadStatus, Loader, Origin};
+use crate::reload::{ConfigLoader, ConfigOrigin, LoadStatus};
 use crate::rls::memcache::Memcached;
 use crate::rls::overrides::LimitOverrides;
-use crate::rls::redis::Clients;
+use crate::rls::redis::RedisClients;
 use crate::settings::{FirstLoad, Settings};
 use crate::supervise::{EndCause, Supervisor, UnexpectedEnd, failpoint};
-use crate::telemetry::banner::{Encryption, Loaded, Started, example};
+use crate::telemetry::banner::{Encryption, LoadResult, Started, example};
 use crate::telemetry::health::{Health, PartHealth};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::notify::Notify;
@@ -36,11 +36,11 @@ use crate::telemetry::traces::Traces;
 use crate::workflows::Workflows;
 
 /// Name of the control thread.
-const CONTROL: &str = "control";
+const CONTROL_THREAD: &str = "control";
 /// Time in which threads must end after they were stopped. It covers a last write to a slow disk. A
 /// thread that blocks in the system (a DNS lookup, a file on a network) would otherwise keep the
 /// process.
-const END: Duration = Duration::from_secs(5);
+const THREAD_END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Serves until `next_stop` completes, then for the drain delay, and then until the calls in flight
 /// have ended or the drain timeout is over. When `next_stop` completes a second time, the delay
 /// ends. SIGHUP reloads the configuration.
@@ -54,22 +54,22 @@ const END: Duration = Duration::from_secs(5);
 /// The server cannot start, or a part of it ended unexpectedly.
 pub fn run(
     settings: Settings,
-    asked: impl AsyncFnMut() -> Stop,
+    next_stop: impl AsyncFnMut() -> StopSignal,
     started: impl FnOnce(&Started),
 ) -> Result<(), ServeError> {
-    let origin = Origin::new(&settings)?;
-    let files = bounds::raise();
+    let origin = ConfigOrigin::new(&settings)?;
+    let max_open_files = bounds::raise_open_file_limit();
     let sockets = Sockets::bind(&settings)?;
     let runtime = ThreadRuntime::new()?;
-    let server = Server::new(settings, files, LoadStatus::new(&origin));
+    let server = Server::new(settings, max_open_files, LoadStatus::new(&origin));
     let supervisor = server.supervisor.clone();
     let control = failpoint::with(
-        CONTROL.into(),
-        server.control(&origin, sockets, asked, started),
+        CONTROL_THREAD.into(),
+        server.control(&origin, sockets, next_stop, started),
     );
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(control))).unwrap_or_else(|_| {
-        supervisor.fail(UnexpectedEnd {
-            part: CONTROL.into(),
+        supervisor.report_end(UnexpectedEnd {
+            part: CONTROL_THREAD.into(),
             how: EndCause::Panicked,
         });
         Ok(())
@@ -77,9 +77,9 @@ pub fn run(
     supervisor.drain.cancel();
     supervisor.stop.cancel();
     drop(runtime);
-    ThreadRuntime::new()?.block_on(supervisor.join(END));
+    ThreadRuntime::new()?.block_on(supervisor.join(THREAD_END_TIMEOUT));
     info!("stopped");
-    match supervisor.failed() {
+    match supervisor.first_failure() {
         Some(part) => Err(ServeError::Ended(part)),
         None => ended,
     }
@@ -89,29 +89,29 @@ pub fn run(
 struct Server {
     settings: Settings,
     /// Limit of open files.
-    files: usize,
+    max_open_files: usize,
     supervisor: Supervisor,
     health: Health,
     metrics: Arc<Metrics>,
     notify: Notify,
     memory: MemoryStore,
     /// Redis clients of the control thread, if health depends on Redis.
-    clients: Option<Clients>,
+    clients: Option<RedisClients>,
     memcached: Option<Memcached>,
     limiter: Limiter,
     overrides: LimitOverrides,
     /// Ports for rate limit calls.
-    ports: Vec<Bounds>,
+    ports: Vec<PortBounds>,
     workflows: Option<Workflows>,
     /// None if traces are off.
     traces: Option<Traces>,
-    loader: Option<Loader>,
+    loader: Option<ConfigLoader>,
     /// Status of the latest load of the configuration.
-    latest: LoadStatus,
+    load_status: LoadStatus,
 }
 
 impl Server {
-    fn new(settings: Settings, files: usize, latest: LoadStatus) -> Self {
+    fn new(settings: Settings, max_open_files: usize, load_status: LoadStatus) -> Self {
         let healthy_unless = |needed| {
             if needed {
                 PartHealth::Unhealthy
@@ -142,8 +142,8 @@ impl Server {
             workflows: None,
             traces: None,
             loader: None,
-            latest,
-            files,
+            load_status,
+            max_open_files,
             settings,
         }
     }
@@ -151,9 +151,9 @@ impl Server {
     /// Runs the control thread from the start to the end of the server.
     async fn control(
         mut self,
-        origin: &Origin,
+        origin: &ConfigOrigin,
         sockets: Sockets,
-        mut asked: impl AsyncFnMut() -> Stop,
+        mut next_stop: impl AsyncFnMut() -> StopSignal,
         started: impl FnOnce(&Started),
     ) -> Result<(), ServeError> {
         let hangups = signal(SignalKind::hangup())?;
@@ -161,25 +161,25 @@ impl Server {
         let supervisor = self.supervisor.clone();
         // However this future ends, the parts that watch the drain token end, too.
         let _ended = supervisor.drain.clone().drop_guard();
-        let gates = self.follow_files()?;
+        let acceptors = self.watch_files()?;
         tokio::select! {
             // Signals come first, so that their handlers exist before the server reports its start.
             biased;
-            _ = asked() => return Ok(()),
-            ended = supervisor.failure() => return Err(ServeError::Ended(ended)),
+            _ = next_stop() => return Ok(()),
+            ended = supervisor.wait_for_failure() => return Err(ServeError::Ended(ended)),
             prepared = self.prepare(origin, &addresses) => prepared?,
         }
-        self.open(sockets, gates).await?;
+        self.open(sockets, acceptors).await?;
         if self.workflows.is_none() {
             addresses.api = None;
         }
         started(&self.started(addresses, origin));
         self.notify.ready();
-        self.until(asked, hangups).await;
+        self.serve_until_stopped(next_stop, hangups).await;
         Ok(())
     }
 
-    fn started(&self, addresses: Addresses, origin: &Origin) -> Started {
+    fn started(&self, addresses: Addresses, origin: &ConfigOrigin) -> Started {
         let api = self
             .settings
             .workflows
@@ -187,8 +187,8 @@ impl Server {
             .and_then(|workflows| workflows.tls.as_ref());
         Started {
             addresses,
-            grpc_encryption: Encryption::of(self.settings.grpc_tls.as_ref()),
-            api_encryption: Encryption::of(api),
+            grpc_encryption: Encryption::for_port(self.settings.grpc_tls.as_ref()),
+            api_encryption: Encryption::for_port(api),
             store: match (&self.settings.redis, &self.settings.memcache) {
                 (Some(redis), _) => redis.to_string(),
                 (None, Some(memcache)) => memcache.to_string(),
@@ -199,39 +199,45 @@ impl Server {
                 .as_ref()
                 .map(|workflows| workflows.store.clone()),
             configuration: origin.to_string(),
-            loaded: self.loaded(),
+            loaded: self.load_result(),
         }
     }
 
-    fn loaded(&self) -> Loaded {
+    fn load_result(&self) -> LoadResult {
         let folder = self.settings.files.folder();
         match self.limiter.configuration() {
             Some(configuration) => match example(&configuration) {
-                Some(example) => Loaded::Limits { example },
-                None if self.settings.xds.is_some() => Loaded::NoneSent,
-                None => Loaded::NoLimits { folder },
+                Some(example) => LoadResult::Limits { example },
+                None if self.settings.xds.is_some() => LoadResult::NoneSent,
+                None => LoadResult::NoLimits { folder },
             },
-            None if self.settings.xds.is_some() => Loaded::NoneSent,
-            None if self.settings.files.first_load == FirstLoad::AfterPorts => Loaded::Later,
-            None => Loaded::Mistakes { folder },
+            None if self.settings.xds.is_some() => LoadResult::NoneSent,
+            None if self.settings.files.first_load == FirstLoad::AfterPorts => {
+                LoadResult::NotYetLoaded
+            }
+            None => LoadResult::Mistakes { folder },
         }
     }
 
     /// Serves until a signal or the failure of a part, then drains.
-    async fn until(self, mut asked: impl AsyncFnMut() -> Stop, mut hangups: Signal) {
+    async fn serve_until_stopped(
+        self,
+        mut next_stop: impl AsyncFnMut() -> StopSignal,
+        mut hangups: Signal,
+    ) {
         loop {
             tokio::select! {
-                stop = asked() => {
+                stop = next_stop() => {
                     self.notify.stopping();
                     self.health.stopping();
-                    let delay = Delay { length: self.settings.drain.delay, ports: &self.ports };
+                    let delay = DrainDelay { length: self.settings.drain.delay, ports: &self.ports };
                     tokio::select! {
-                        () = delay.pass(stop, &mut asked) => {}
-                        _ = self.supervisor.failure() => {}
+                        () = delay.wait(stop, &mut next_stop) => {}
+                        _ = self.supervisor.wait_for_failure() => {}
                     }
                     break;
                 }
-                _ = self.supervisor.failure() => break,
+                _ = self.supervisor.wait_for_failure() => break,
                 _ = hangups.recv() => self.reload(),
             }
         }
@@ -247,7 +253,7 @@ impl Server {
             );
         }
         if let Some(memcached) = &self.memcached {
-            memcached.settle().await;
+            memcached.flush().await;
         }
     }
 

@@ -29,23 +29,25 @@ use std::time::Duration;
 
 use tidegate_ratelimit::MemoryBounds;
 
-pub use crate::net::dial::Peer;
-pub use crate::tls::{Clients, NamedFile, Pair, PeerTls, PortTls, StoreFiles, StoreTls};
-pub use files::{DotFiles, Files, FirstLoad, MissingRoot, Scope};
+pub use crate::net::dial::GrpcPeer;
+pub use crate::tls::{
+    CertificateAndKey, ClientAuth, NamedFile, PeerTls, PortTls, StoreTls, StoreTlsFiles,
+};
+pub use files::{DotFiles, FileScope, Files, FirstLoad, MissingRoot};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
-pub use log::{Log, LogFormat};
+pub use log::{LogFormat, LogSettings};
 pub use memcache::{Memcache, Source as MemcacheSource, Srv};
 pub use metrics::{
-    Choice, Dialect, MappedKind, Mapping, Metrics, Mogrifier, Observer, Pattern, ResponseTime,
-    Rule, Statsd, Template, Transport,
+    Dialect, GlobChoice, MappedKind, Mapping, MetricsSettings, Mogrifier, Observer, Pattern,
+    ResponseTime, Rule, Statsd, Template, Transport,
 };
 pub use problem::{Problem, SettingsError};
 pub use program::Program;
 pub use redis::{HealthCheck, Redis, RedisServer, SettingsOrigin};
 pub use show::{effective, markdown};
-pub use traces::{Collector, TraceProtocol, Traces};
+pub use traces::{CollectorSettings, TraceProtocol, TraceSettings};
 pub(crate) use value::go_boolean;
-pub use workflows::{TokensFile, Workflows};
+pub use workflows::{TokensFile, WorkflowSettings};
 pub use xds::{Retries, Xds};
 
 use read::{Values, environment};
@@ -67,7 +69,7 @@ pub struct Settings {
     /// Maximum age of a gRPC connection.
     pub connection_age: ConnectionAge,
     /// Level and format of the log.
-    pub log: Log,
+    pub log: LogSettings,
     /// Location of the configuration files, and options of the loader.
     pub files: Files,
     /// Whether to use the built-in limits of the demo instead of files or a management server.
@@ -75,9 +77,9 @@ pub struct Settings {
     /// Management server of the configuration. None if it comes from files.
     pub xds: Option<Xds>,
     /// Export of metrics.
-    pub metrics: Metrics,
+    pub metrics: MetricsSettings,
     /// Sampling and export of traces. None if traces are off.
-    pub traces: Option<Traces>,
+    pub traces: Option<TraceSettings>,
     /// Options of the rate limiter.
     pub limiter: tidegate_ratelimit::Options,
     /// Names of the three response headers: limit, remaining, reset.
@@ -90,7 +92,7 @@ pub struct Settings {
     /// uses it.
     pub stores_tls: Vec<StoreTls>,
     /// The API and its workflows. None if neither is served.
-    pub workflows: Option<Workflows>,
+    pub workflows: Option<WorkflowSettings>,
     /// Limits of the counters in memory.
     pub counters: MemoryBounds,
     /// Limit of descriptors in a request, at least 1.
@@ -140,7 +142,7 @@ impl Settings {
         program: Program,
         mut given: HashMap<String, String>,
     ) -> Result<Self, SettingsError> {
-        program.complete(&mut given);
+        program.add_defaults(&mut given);
         let mut settings = Self::parse(&given)?;
         settings.files.missing_root = program.missing_root();
         Ok(settings)

@@ -29,10 +29,10 @@ use crate::telemetry::health::Health;
 /// lasting fault.
 const MAX_RESTARTS: usize = 3;
 /// The time in which restarts count, see [`MAX_RESTARTS`].
-const REPAIR_SPAN: Duration = Duration::from_secs(60);
+const RESTART_WINDOW: Duration = Duration::from_secs(60);
 /// Delay before a part is started again: load balancers that probe every second notice that health
 /// is off.
-const REPAIR_PAUSE: Duration = Duration::from_secs(1);
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// Signals tasks and threads to end, waits for them, and detects unexpected ends. Clones share one
 /// state.
@@ -47,12 +47,12 @@ pub(crate) struct Supervisor {
     health: Health,
     /// The first unexpected end.
     ended: Arc<watch::Sender<Option<UnexpectedEnd>>>,
-    threads: Arc<Mutex<Vec<Thread>>>,
+    threads: Arc<Mutex<Vec<SupervisedThread>>>,
 }
 
 /// A thread of the server.
 #[derive(Debug)]
-struct Thread {
+struct SupervisedThread {
     part: Arc<str>,
     handle: JoinHandle<()>,
     /// Closed when the thread has done its work.
@@ -75,7 +75,8 @@ impl Supervisor {
     /// Runs `work` as a task of the current runtime. The server ends if it panics, or returns
     /// before the drain.
     pub(crate) fn task(&self, part: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(self.clone().watched(part.into(), work));
+        self.tasks
+            .spawn(self.clone().run_guarded(part.into(), work));
     }
 
     /// Runs `main` on a new thread. The server ends if it panics, or returns before the drain.
@@ -88,7 +89,7 @@ impl Supervisor {
         main: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
         let part = part.into();
-        let guard = Guard {
+        let guard = EndGuard {
             part: part.clone(),
             supervisor: self.clone(),
         };
@@ -112,7 +113,7 @@ impl Supervisor {
         let name = part.clone();
         let supervisor = self.clone();
         self.spawn(part, move || {
-            let mut repairs = Vec::new();
+            let mut restarts = Vec::new();
             loop {
                 let how = match catch_unwind(AssertUnwindSafe(&mut work)) {
                     Ok(()) if supervisor.drain.is_cancelled() => return,
@@ -123,10 +124,10 @@ impl Supervisor {
                     part: name.clone(),
                     how,
                 };
-                if !supervisor.may_repair(&mut repairs, Instant::now())
-                    || !supervisor.pause_for_repair(&ended)
+                if !supervisor.may_restart(&mut restarts, Instant::now())
+                    || !supervisor.wait_before_restart(&ended)
                 {
-                    return supervisor.fail(ended);
+                    return supervisor.report_end(ended);
                 }
                 if supervisor.drain.is_cancelled() {
                     return;
@@ -136,21 +137,21 @@ impl Supervisor {
     }
 
     fn spawn(&self, part: Arc<str>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let (tell, done) = oneshot::channel::<()>();
+        let (done_sender, done) = oneshot::channel::<()>();
         let handle = thread::Builder::new()
             .name(part.to_string())
             .spawn(move || {
-                let _tell = tell;
+                let _done_sender = done_sender;
                 main();
             })?;
-        lock(&self.threads).push(Thread { part, handle, done });
+        lock(&self.threads).push(SupervisedThread { part, handle, done });
         Ok(())
     }
 
     /// Runs `work`, and reports its end if it is unexpected.
-    async fn watched(self, part: Arc<str>, work: impl Future<Output = ()>) {
+    async fn run_guarded(self, part: Arc<str>, work: impl Future<Output = ()>) {
         let work = failpoint::with(part.clone(), work);
-        let _guard = Guard {
+        let _guard = EndGuard {
             part,
             supervisor: self,
         };
@@ -158,7 +159,7 @@ impl Supervisor {
     }
 
     /// Waits for the first unexpected end. Without one, it waits for ever.
-    pub(crate) async fn failure(&self) -> UnexpectedEnd {
+    pub(crate) async fn wait_for_failure(&self) -> UnexpectedEnd {
         let mut ended = self.ended.subscribe();
         match ended
             .wait_for(Option::is_some)
@@ -171,12 +172,12 @@ impl Supervisor {
     }
 
     /// Returns the first unexpected end.
-    pub(crate) fn failed(&self) -> Option<UnexpectedEnd> {
+    pub(crate) fn first_failure(&self) -> Option<UnexpectedEnd> {
         self.ended.borrow().clone()
     }
 
     /// Reports that a part has ended and is not started again.
-    pub(crate) fn fail(&self, ended: UnexpectedEnd) {
+    pub(crate) fn report_end(&self, ended: UnexpectedEnd) {
         self.health.stopping();
         error!("{ended}; the server cannot go on without it and ends");
         self.ended
@@ -184,22 +185,22 @@ impl Supervisor {
     }
 
     /// Whether a part may be started again at `now`. `restarts` are the times of earlier restarts.
-    fn may_repair(&self, repairs: &mut Vec<Instant>, now: Instant) -> bool {
-        repairs.retain(|at| now.duration_since(*at) < REPAIR_SPAN);
-        repairs.push(now);
-        repairs.len() <= MAX_RESTARTS && !self.drain.is_cancelled()
+    fn may_restart(&self, restarts: &mut Vec<Instant>, now: Instant) -> bool {
+        restarts.retain(|at| now.duration_since(*at) < RESTART_WINDOW);
+        restarts.push(now);
+        restarts.len() <= MAX_RESTARTS && !self.drain.is_cancelled()
     }
 
     /// Waits before a part is started again, with health off. Returns false if it cannot wait.
-    fn pause_for_repair(&self, ended: &UnexpectedEnd) -> bool {
-        let _ill = self.health.mark_unhealthy();
+    fn wait_before_restart(&self, ended: &UnexpectedEnd) -> bool {
+        let _unhealthy = self.health.mark_unhealthy();
         warn!("{ended}; it is started again, and health is off until then");
         let Ok(runtime) = ThreadRuntime::new() else {
             return false;
         };
         runtime.block_on(async {
             tokio::select! {
-                () = sleep(REPAIR_PAUSE) => {}
+                () = sleep(RESTART_DELAY) => {}
                 () = self.drain.cancelled() => {}
             }
         });
@@ -210,7 +211,7 @@ impl Supervisor {
     pub(crate) async fn join(&self, bound: Duration) {
         let deadline = tokio::time::Instant::now() + bound;
         let threads = std::mem::take(&mut *lock(&self.threads));
-        for Thread { part, handle, done } in threads {
+        for SupervisedThread { part, handle, done } in threads {
             // No message is sent: the channel closes at the end of the thread.
             match timeout_at(deadline, done).await {
                 // Its work is done, so the join does not wait. A panic was reported when it
@@ -229,12 +230,12 @@ impl Supervisor {
 
 /// Reports the end of a part that is not started again.
 #[derive(Debug)]
-struct Guard {
+struct EndGuard {
     part: Arc<str>,
     supervisor: Supervisor,
 }
 
-impl Drop for Guard {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         let how = if thread::panicking() {
             EndCause::Panicked
@@ -242,7 +243,7 @@ impl Drop for Guard {
             EndCause::Returned
         };
         if how == EndCause::Panicked || !self.supervisor.drain.is_cancelled() {
-            self.supervisor.fail(UnexpectedEnd {
+            self.supervisor.report_end(UnexpectedEnd {
                 part: self.part.clone(),
                 how,
             });
@@ -250,7 +251,9 @@ impl Drop for Guard {
     }
 }
 
-fn lock(threads: &Mutex<Vec<Thread>>) -> std::sync::MutexGuard<'_, Vec<Thread>> {
+fn lock(
+    threads: &Mutex<Vec<SupervisedThread>>,
+) -> std::sync::MutexGuard<'_, Vec<SupervisedThread>> {
     threads.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -269,7 +272,7 @@ mod tests {
     #[track_caller]
     fn check_failed(supervisor: &Supervisor, health: &Health, how: EndCause) {
         assert_eq!(
-            supervisor.failed(),
+            supervisor.first_failure(),
             Some(UnexpectedEnd {
                 part: "part".into(),
                 how
@@ -284,12 +287,12 @@ mod tests {
             let work = move || assert!(how == EndCause::Returned, "on purpose");
             let (supervisor, health) = supervisor();
             supervisor.task("part", async move { work() });
-            supervisor.failure().await;
+            supervisor.wait_for_failure().await;
             check_failed(&supervisor, &health, how);
 
             let (supervisor, health) = self::supervisor();
             supervisor.thread("part", work).unwrap();
-            supervisor.failure().await;
+            supervisor.wait_for_failure().await;
             check_failed(&supervisor, &health, how);
         }
     }
@@ -308,19 +311,19 @@ mod tests {
         supervisor.tasks.close();
         supervisor.tasks.wait().await;
         supervisor.join(Duration::from_secs(20)).await;
-        assert_eq!(supervisor.failed(), None);
+        assert_eq!(supervisor.first_failure(), None);
         assert!(health.serving());
     }
 
     #[tokio::test]
     async fn a_part_that_can_be_repaired_is_started_again_with_health_off_in_between() {
         let (supervisor, health) = supervisor();
-        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+        let (done_sender, mut told) = tokio::sync::mpsc::channel(1);
         let mut first = true;
         let drain = supervisor.drain.clone();
         let work = move || {
             assert!(!std::mem::take(&mut first), "on purpose");
-            tell.blocking_send(()).unwrap();
+            done_sender.blocking_send(()).unwrap();
             ThreadRuntime::new().unwrap().block_on(drain.cancelled());
         };
         supervisor.restarting_thread("part", work).unwrap();
@@ -330,19 +333,19 @@ mod tests {
         watch.wait_for(|serving| serving.serving()).await.unwrap();
         supervisor.drain.cancel();
         supervisor.join(Duration::from_secs(20)).await;
-        assert_eq!(supervisor.failed(), None);
+        assert_eq!(supervisor.first_failure(), None);
     }
 
     #[test]
     fn repairs_are_bounded_in_their_span() {
         let (supervisor, _) = supervisor();
-        let mut repairs = Vec::new();
+        let mut restarts = Vec::new();
         let start = Instant::now();
         assert!((0..3).all(|second| {
-            supervisor.may_repair(&mut repairs, start + Duration::from_secs(second))
+            supervisor.may_restart(&mut restarts, start + Duration::from_secs(second))
         }));
-        assert!(!supervisor.may_repair(&mut repairs, start + Duration::from_secs(3)));
-        assert!(supervisor.may_repair(&mut repairs, start + Duration::from_secs(62)));
+        assert!(!supervisor.may_restart(&mut restarts, start + Duration::from_secs(3)));
+        assert!(supervisor.may_restart(&mut restarts, start + Duration::from_secs(62)));
     }
 
     /// The look-up of a name, or a file that does not answer, kept the process from ending.

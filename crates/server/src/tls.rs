@@ -14,11 +14,11 @@ mod port;
 mod store;
 mod validity;
 
-pub(crate) use counts::Counts;
-pub(crate) use follow::{ReloadedFiles, WatchedFiles, follow};
+pub(crate) use counts::ReloadCounts;
+pub(crate) use follow::{ReloadedFiles, WatchedFiles, watch};
 pub(crate) use named_file::CertificateFileError;
-pub use named_file::{NamedFile, Pair};
+pub use named_file::{CertificateAndKey, NamedFile};
 pub use peer::PeerTls;
-pub(crate) use port::Identity;
-pub use port::{Clients, PortTls};
-pub use store::{StoreFiles, StoreTls};
+pub(crate) use port::PortIdentity;
+pub use port::{ClientAuth, PortTls};
+pub use store::{StoreTls, StoreTlsFiles};

@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_api::{Access, Activity, Api, History, STEP, ServerHooks};
+use tidegate_api::{Access, Api, ApiMetrics, History, STEP, ServerHooks};
 use tidegate_workflow::{Engine, ServerDescription, Store, Timestamp};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -31,11 +31,11 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{error, info, warn};
 
 use crate::error::ServeError;
-use crate::net::bounds::{Bounds, Budget, Most};
+use crate::net::bounds::{ConnectionLimit, MemoryBudget, PortBounds};
 use crate::net::runtime::ThreadRuntime;
 use crate::net::tls::PortTlsAcceptor;
 use crate::net::{clock as edge_clock, http};
-use crate::settings::Workflows as Settings;
+use crate::settings::WorkflowSettings as Settings;
 use crate::supervise::{Supervisor, failpoint};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
@@ -43,28 +43,28 @@ use crate::telemetry::traces::{self, Traces};
 use clock::StoreClock;
 use store::{OpenContext, Opener};
 use threads::Threads;
-use units::Limits;
+use units::WorkflowLimits;
 
 /// Name of the first thread.
-const PART: &str = "workflows";
+const THREAD_NAME: &str = "workflows";
 /// Timeout of the start for the first attempt to open the store, even if its thread does not get to
 /// run.
-const FIRST_LOOK: Duration = Duration::from_secs(4);
+const FIRST_OPEN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Listener of the API with its TLS acceptor and its bounds, once the ports are open.
-type Port = watch::Sender<Option<(std::net::TcpListener, Option<PortTlsAcceptor>, Bounds)>>;
+type ApiPort = watch::Sender<Option<(std::net::TcpListener, Option<PortTlsAcceptor>, PortBounds)>>;
 
 /// Budget in bytes for unfinished bodies: sixteen of the default maximum size. It is never below
 /// four bodies.
-const UNFINISHED: usize = 128 * 1024 * 1024;
+const MIN_UNFINISHED_BYTES: usize = 128 * 1024 * 1024;
 
 /// The running threads of workflows.
 #[derive(Debug)]
 pub(crate) struct Workflows {
-    port: Arc<Port>,
+    port: Arc<ApiPort>,
     /// Budget in bytes for unfinished bodies.
-    unfinished: usize,
-    pub(crate) activity: Arc<Activity>,
+    unfinished_bytes: usize,
+    pub(crate) activity: Arc<ApiMetrics>,
     /// Location of the workflows, without credentials.
     pub(crate) store: String,
 }
@@ -75,24 +75,24 @@ pub(crate) struct ServerContext {
     pub(crate) health: Health,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) supervisor: Supervisor,
-    pub(crate) limits: Limits,
+    pub(crate) limits: WorkflowLimits,
     /// None if traces are off.
     pub(crate) traces: Option<Traces>,
 }
 
 /// State of the first thread, at its start and at restarts after a panic.
-struct Thread {
+struct WorkflowThread {
     settings: Settings,
     context: ServerContext,
-    activity: Arc<Activity>,
-    port: Arc<Port>,
-    looked: Option<oneshot::Sender<()>>,
+    activity: Arc<ApiMetrics>,
+    port: Arc<ApiPort>,
+    first_attempt: Option<oneshot::Sender<()>>,
     history: Arc<History>,
 }
 
 /// Reason why the engine ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum EngineEnd {
     /// Redis lost the store, and another was created.
     OpenAgain,
     End,
@@ -108,37 +108,37 @@ impl Workflows {
         settings: &Settings,
         context: ServerContext,
     ) -> Result<Self, ServeError> {
-        let mut store = store::shown(settings);
-        let activity = Arc::new(Activity::default());
-        let port = Arc::new(Port::new(None));
-        let (looked, found) = oneshot::channel();
+        let mut store = store::location_text(settings);
+        let activity = Arc::new(ApiMetrics::default());
+        let port = Arc::new(ApiPort::new(None));
+        let (first_attempt, found) = oneshot::channel();
         let history = Arc::new(History::default());
         let supervisor = context.supervisor.clone();
         supervisor.task(
             "the last hour",
-            remember(
+            record_history(
                 history.clone(),
                 activity.clone(),
                 context.metrics.clone(),
                 supervisor.clone(),
             ),
         );
-        let mut thread = Thread {
+        let mut thread = WorkflowThread {
             settings: settings.clone(),
             context,
             activity: activity.clone(),
             port: port.clone(),
-            looked: Some(looked),
+            first_attempt: Some(first_attempt),
             history,
         };
-        supervisor.restarting_thread(PART, move || thread.main())?;
-        if !matches!(timeout(FIRST_LOOK, found).await, Ok(Ok(()))) {
+        supervisor.restarting_thread(THREAD_NAME, move || thread.main())?;
+        if !matches!(timeout(FIRST_OPEN_TIMEOUT, found).await, Ok(Ok(()))) {
             store.push_str(" (not available: see the log)");
         }
-        let unfinished = UNFINISHED.max(settings.max_body.saturating_mul(4));
+        let unfinished_bytes = MIN_UNFINISHED_BYTES.max(settings.max_body.saturating_mul(4));
         Ok(Self {
             port,
-            unfinished,
+            unfinished_bytes,
             activity,
             store,
         })
@@ -149,38 +149,40 @@ impl Workflows {
     pub(crate) fn open(
         &self,
         listener: std::net::TcpListener,
-        gate: Option<PortTlsAcceptor>,
-        connections: Most,
-    ) -> Bounds {
-        let bounds = Bounds::new("API", connections, Budget::new(self.unfinished));
+        acceptor: Option<PortTlsAcceptor>,
+        connections: ConnectionLimit,
+    ) -> PortBounds {
+        let bounds = PortBounds::new("API", connections, MemoryBudget::new(self.unfinished_bytes));
         self.port
-            .send_replace(Some((listener, gate, bounds.clone())));
+            .send_replace(Some((listener, acceptor, bounds.clone())));
         bounds
     }
 }
 
-impl Thread {
+impl WorkflowThread {
     fn main(&mut self) {
         loop {
             match ThreadRuntime::new() {
-                Ok(runtime) => match runtime.block_on(failpoint::with(PART.into(), self.run())) {
-                    Next::OpenAgain => {}
-                    Next::End => return,
-                },
+                Ok(runtime) => {
+                    match runtime.block_on(failpoint::with(THREAD_NAME.into(), self.run())) {
+                        EngineEnd::OpenAgain => {}
+                        EngineEnd::End => return,
+                    }
+                }
                 Err(error) => return error!(%error, "the system refuses a runtime for workflows"),
             }
         }
     }
 
     /// Serves the API and drives the engine until the server stops, or the store is replaced.
-    async fn run(&mut self) -> Next {
+    async fn run(&mut self) -> EngineEnd {
         // A thread without a partition would only process JSON.
         let count = self.settings.threads.min(self.settings.partitions.into());
         let mut threads = match Threads::start(count) {
             Ok(threads) => threads,
             Err(error) => {
                 error!(%error, "the system refuses threads for workflows");
-                return Next::End;
+                return EngineEnd::End;
             }
         };
         let runtimes = threads.runtimes().to_vec();
@@ -188,9 +190,9 @@ impl Thread {
         let api = Api::new(
             self.access(),
             self.activity.clone(),
-            self.host(clock.clone()),
+            self.server_hooks(clock.clone()),
         );
-        let looked = self.looked.take();
+        let first_attempt = self.first_attempt.take();
         let context = OpenContext {
             settings: &self.settings,
             counters: self.context.limits.counters.clone(),
@@ -198,7 +200,7 @@ impl Thread {
             api: &api,
             activity: &self.activity,
         };
-        let opener = Opener::new(context, looked, clock.clone());
+        let opener = Opener::new(context, first_attempt, clock.clone());
         let mut engine = None;
         let work = async {
             let opened = opener.open(&runtimes).await;
@@ -206,8 +208,8 @@ impl Thread {
             Box::pin(self.drive(opened, clock.clone(), &api)).await
         };
         let next = tokio::select! {
-            () = self.serve(&api, &runtimes) => Next::End,
-            () = threads.broken() => Next::End,
+            () = self.serve(&api, &runtimes) => EngineEnd::End,
+            () = threads.wait_for_failure() => EngineEnd::End,
             next = work => next,
         };
         // The metrics must not keep connections open.
@@ -215,53 +217,62 @@ impl Thread {
         // A step that came after the last heartbeat.
         clock.log_step();
         if let Some(engine) = engine {
-            heartbeat::end(&engine).await;
+            heartbeat::leave(&engine).await;
             close(engine).await;
         }
         match next {
-            Next::OpenAgain => {
+            EngineEnd::OpenAgain => {
                 warn!("workflows are opened again: redis had lost the store, and it was made anew")
             }
-            Next::End => info!("workflows have stopped"),
+            EngineEnd::End => info!("workflows have stopped"),
         }
         next
     }
 
     /// Drives an engine whose store was just opened, until the server stops or the store is
     /// replaced.
-    async fn drive(&self, engine: Engine, clock: StoreClock, api: &Api) -> Next {
+    async fn drive(&self, engine: Engine, clock: StoreClock, api: &Api) -> EngineEnd {
         let ServerContext {
             metrics,
             supervisor,
             limits,
             ..
         } = &self.context;
-        self.activity.put_tally(engine.tally());
+        self.activity.put_attempt_counts(engine.attempt_counts());
         metrics.watch_redis_of_workflows(engine.redis_clients());
         // This comes before the first claim. Leases that could not be extended meanwhile continue,
         // and keep their permits.
         let now = clock.now();
         engine.begin_serving(now);
-        let _late = timeout(store::PATIENCE, engine.catch_up(now)).await;
+        let _late = timeout(store::OPEN_TIMEOUT, engine.catch_up(now)).await;
         api.open(engine.clone());
         let limiter = limits.shown.limiter.clone();
         let activity = self.activity.clone();
         tokio::select! {
-            () = driver::run(engine.clone(), clock, limiter, self.about(), activity) => Next::End,
-            () = durability_check::follow(engine.store(), self.settings.replicas, &self.activity) => Next::End,
-            () = engine.store().replaced() => Next::OpenAgain,
-            () = supervisor.stop.cancelled() => Next::End,
+            () = driver::run(engine.clone(), clock, limiter, self.description(), activity) => EngineEnd::End,
+            () = durability_check::follow(engine.store(), self.settings.replicas, &self.activity) => EngineEnd::End,
+            () = engine.store().replaced() => EngineEnd::OpenAgain,
+            () = supervisor.stop.cancelled() => EngineEnd::End,
         }
     }
 
     /// Serves the API until the server stops.
     async fn serve(&self, api: &Api, runtimes: &[Handle]) {
-        if let Some((port, gate, bounds)) = self.listener().await {
+        if let Some((port, acceptor, bounds)) = self.listener().await {
             let each = runtimes.iter().enumerate();
             let threads = each
-                .map(|(at, runtime)| http::Thread::new(runtime.clone(), api.on(at).router()))
+                .map(|(at, runtime)| {
+                    http::HttpThread::new(runtime.clone(), api.for_thread(at).router())
+                })
                 .collect();
-            http::serve_on(threads, port, gate, bounds, self.context.supervisor.clone()).await;
+            http::serve_on(
+                threads,
+                port,
+                acceptor,
+                bounds,
+                self.context.supervisor.clone(),
+            )
+            .await;
             // The server drains, so another process may take the port now.
             self.port.send_replace(None);
         }
@@ -270,23 +281,23 @@ impl Thread {
 
     /// Waits for the listener of the API, with its TLS acceptor and its bounds. None if the server
     /// stops, or the system refuses the listener.
-    async fn listener(&self) -> Option<(TcpListener, Option<PortTlsAcceptor>, Bounds)> {
+    async fn listener(&self) -> Option<(TcpListener, Option<PortTlsAcceptor>, PortBounds)> {
         let mut port = self.port.subscribe();
         let opened = tokio::select! {
             opened = port.wait_for(Option::is_some) => opened.ok()?,
             () = self.context.supervisor.drain.cancelled() => return None,
         };
         // The listener is a copy: if this thread panics, the port stays open until the restart.
-        let (listener, gate, bounds) = opened.as_ref()?;
+        let (listener, acceptor, bounds) = opened.as_ref()?;
         let copy = listener.try_clone().and_then(TcpListener::from_std);
         let copy = copy
             .inspect_err(|error| warn!(%error, "cannot register the listener of the API"))
             .ok()?;
-        Some((copy, gate.clone(), bounds.clone()))
+        Some((copy, acceptor.clone(), bounds.clone()))
     }
 
     /// Description of this server for the other servers of the store.
-    fn about(&self) -> ServerDescription {
+    fn description(&self) -> ServerDescription {
         let address =
             SocketAddr::new(self.settings.address.host, self.settings.address.port).to_string();
         ServerDescription {
@@ -305,7 +316,7 @@ impl Thread {
         }
     }
 
-    fn host(&self, clock: StoreClock) -> ServerHooks {
+    fn server_hooks(&self, clock: StoreClock) -> ServerHooks {
         let ServerContext {
             health,
             metrics,
@@ -321,21 +332,21 @@ impl Thread {
         let counting = metrics.clone();
         let totals = metrics.clone();
         let uses = metrics.clone();
-        let loads = limits.latest.clone();
+        let loads = limits.load_status.clone();
         ServerHooks {
             version: crate::VERSION,
             clock: Arc::new(move || clock.now()),
             test_clock: self.settings.test_clock.then_some(advance),
             serving: Arc::new(move || health.serving()),
-            counting: Arc::new(move || counting.counting()),
+            counter_store_health: Arc::new(move || counting.store_availability()),
             totals: Arc::new(move || totals.totals()),
             history: self.history.clone(),
             limits: limits.shown.clone(),
             loads: Arc::new(move || loads.loads()),
-            uses: Arc::new(move |slots: &[u32]| uses.uses(slots)),
+            limit_uses: Arc::new(move |slots: &[u32]| uses.uses(slots)),
             traces: tidegate_api::Traces {
                 caller: traces::caller,
-                exporter: traces.as_ref().map(Traces::of_api),
+                exporter: traces.as_ref().map(Traces::api_exporter),
             },
             drain: supervisor.drain.clone(),
             tasks: supervisor.tasks.clone(),
@@ -344,17 +355,17 @@ impl Thread {
 }
 
 /// Records metrics of the last hour, until the server stops.
-async fn remember(
+async fn record_history(
     history: Arc<History>,
-    activity: Arc<Activity>,
+    activity: Arc<ApiMetrics>,
     metrics: Arc<Metrics>,
     supervisor: Supervisor,
 ) {
-    let mut turns = interval(STEP);
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(STEP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = turns.tick() => history.note(&activity, metrics.totals(), Timestamp::from_micros(edge_clock::now().0)),
+            _ = ticks.tick() => history.record_point(&activity, metrics.totals(), Timestamp::from_micros(edge_clock::now().0)),
             () = supervisor.drain.cancelled() => return,
         }
     }

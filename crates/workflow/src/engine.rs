@@ -7,6 +7,7 @@ pub(crate) mod attempts;
 pub(crate) mod claim;
 pub(crate) mod context;
 pub(crate) mod create;
+pub(crate) mod dispatch;
 pub(crate) mod error;
 pub(crate) mod limits;
 pub(crate) mod list;
@@ -14,7 +15,6 @@ pub(crate) mod membership;
 pub(crate) mod notes;
 pub(crate) mod partial;
 pub(crate) mod policies;
-pub(crate) mod post;
 pub(crate) mod queues;
 pub(crate) mod snapshot;
 pub(crate) mod store_health;
@@ -30,17 +30,17 @@ use tokio_util::task::TaskTracker;
 use self::actor::PartitionActor;
 use self::actor::cache::StateCache;
 use self::actor::request::{Action, ActionResult, Condition, Request};
-use self::attempts::Attempts;
+use self::attempts::AttemptObserver;
 use self::context::Context;
 use self::context::attempt_counts::AttemptCounts;
 use self::context::watchers::WatchGuard;
 use self::create::name_cache::NameCache;
+use self::dispatch::run_blocking::BlockingPermits;
+use self::dispatch::thread::EngineThread;
+use self::dispatch::thread_map::ThreadMap;
 use self::error::EngineError;
-use self::limits::unbegun::Unbegun;
+use self::limits::unstarted::UnstartedCharges;
 use self::policies::PolicyCache;
-use self::post::run_blocking::BlockingPermits;
-use self::post::thread::Thread;
-use self::post::thread_map::ThreadMap;
 use self::queues::{Paused, QueueCache};
 use self::sweep::name_expiry::NameExpiry;
 use crate::id::{Partition, WorkflowId};
@@ -55,17 +55,17 @@ pub struct EngineOptions {
     /// Retention of workflows whose definition sets none.
     pub retention: RetentionDefaults,
     /// Bytes of memory for recently used states.
-    pub memory: u64,
+    pub memory_bytes: u64,
     /// Callback for each attempt that ended, if any.
-    pub attempts: Option<Attempts>,
+    pub attempt_observer: Option<AttemptObserver>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             retention: RetentionDefaults::default(),
-            memory: 256 << 20,
-            attempts: None,
+            memory_bytes: 256 << 20,
+            attempt_observer: None,
         }
     }
 }
@@ -82,19 +82,19 @@ pub struct Engine {
 struct Core {
     context: Context,
     /// Threads of the engine, at least one.
-    threads: Vec<Thread>,
-    spread: ThreadMap,
-    states: StateCache,
+    threads: Vec<EngineThread>,
+    thread_map: ThreadMap,
+    state_cache: StateCache,
     /// Actors by the number of their partition.
-    desks: Vec<PartitionActor>,
+    actors: Vec<PartitionActor>,
     /// Names that are known to be in the registers of the store.
-    names: NameCache,
-    terms: PolicyCache,
+    name_cache: NameCache,
+    policy_cache: PolicyCache,
     /// Progress of the search for registered names that no workflow uses.
-    unused: NameExpiry,
-    unbegun: Unbegun,
+    name_expiry: NameExpiry,
+    unstarted_charges: UnstartedCharges,
     tasks: TaskTracker,
-    apart: BlockingPermits,
+    blocking_permits: BlockingPermits,
 }
 
 impl Engine {
@@ -104,7 +104,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn start(store: Store, options: EngineOptions) -> Result<Self, StoreError> {
-        Self::start_on(vec![Thread::any(store)], options).await
+        Self::start_on_threads(vec![EngineThread::on_caller_runtime(store)], options).await
     }
 
     /// Starts an engine on these threads, at least one. Each thread has its own connections to the
@@ -115,25 +115,25 @@ impl Engine {
     ///
     /// # Panics
     /// There is no thread.
-    pub async fn start_on(
-        threads: Vec<Thread>,
+    pub async fn start_on_threads(
+        threads: Vec<EngineThread>,
         options: EngineOptions,
     ) -> Result<Self, StoreError> {
         let partitions = threads[0].store.partitions();
         let core = Core {
-            context: Context::new(partitions, options.retention, options.attempts),
-            spread: ThreadMap::new(partitions, threads.len()),
+            context: Context::new(partitions, options.retention, options.attempt_observer),
+            thread_map: ThreadMap::new(partitions, threads.len()),
             threads,
-            states: StateCache::new(options.memory),
-            desks: (0..partitions)
+            state_cache: StateCache::new(options.memory_bytes),
+            actors: (0..partitions)
                 .map(|number| PartitionActor::new(Partition(number)))
                 .collect(),
-            names: NameCache::default(),
-            terms: PolicyCache::default(),
-            unused: NameExpiry::default(),
-            unbegun: Unbegun::default(),
+            name_cache: NameCache::default(),
+            policy_cache: PolicyCache::default(),
+            name_expiry: NameExpiry::default(),
+            unstarted_charges: UnstartedCharges::default(),
             tasks: TaskTracker::new(),
-            apart: BlockingPermits::default(),
+            blocking_permits: BlockingPermits::default(),
         };
         let engine = Self {
             core: Arc::new(core),
@@ -163,7 +163,7 @@ impl Engine {
     /// is not Redis.
     #[must_use]
     pub fn redis_clients(&self) -> Vec<Client> {
-        let clients = |thread: &Thread| match &thread.store {
+        let clients = |thread: &EngineThread| match &thread.store {
             Store::Redis(store) => store.clients(),
             _ => Vec::new(),
         };
@@ -172,8 +172,8 @@ impl Engine {
 
     /// Returns the counts of reported attempts. They may outlive the engine.
     #[must_use]
-    pub fn tally(&self) -> Arc<AttemptCounts> {
-        Arc::clone(&self.core.context.tally)
+    pub fn attempt_counts(&self) -> Arc<AttemptCounts> {
+        Arc::clone(&self.core.context.attempt_counts)
     }
 
     pub(crate) fn queues(&self) -> &QueueCache {
@@ -182,7 +182,7 @@ impl Engine {
 
     /// Waits until all accepted requests are done, and refuses new ones.
     pub async fn close(&self) {
-        self.core.desks.iter().for_each(PartitionActor::close);
+        self.core.actors.iter().for_each(PartitionActor::close);
         self.core.tasks.close();
         self.core.tasks.wait().await;
     }
@@ -228,16 +228,16 @@ impl Engine {
             .await?;
         Ok(ActionResult {
             status: answer.status.expect("an action answers with the status"),
-            already: answer.already,
+            already_done: answer.already_done,
         })
     }
 
     async fn read_registers(&self) -> Result<(), StoreError> {
-        self.store().look().await?;
+        self.store().verify().await?;
         for name in self.store().paused_queues().await? {
             self.queues().set_paused(&name, Paused::Yes);
         }
-        self.read_terms(None).await?;
+        self.refresh_policies(None).await?;
         self.read_known_names().await
     }
 }

@@ -27,7 +27,7 @@ use self::definition::{Definition, JobDefinition, OnFailure, Retention};
 use self::error::GraphError;
 use self::job_limits::JobLimits;
 pub use self::jobs::GraphJob;
-use self::jobs::Jobs;
+use self::jobs::GraphJobs;
 use self::json::Json;
 use self::json_eq::{json_eq, json_eq_without};
 use self::limits::Limit;
@@ -53,9 +53,9 @@ pub struct Graph {
     /// Params of the jobs by index; empty if no job has any.
     params: Box<[Option<Json>]>,
     /// Limits of the jobs. `None` if no job has any.
-    limited: Option<Box<JobLimits>>,
+    job_limits: Option<Box<JobLimits>>,
     /// The jobs in the order of definition; the position is the job's index.
-    pub jobs: Arc<Jobs>,
+    pub jobs: Arc<GraphJobs>,
 }
 
 impl Graph {
@@ -64,22 +64,25 @@ impl Graph {
     /// # Errors
     /// The first mistake, with its path.
     pub fn build(definition: Definition) -> Result<Self, GraphError> {
-        Self::build_under(definition, &Policies::default())
+        Self::build_with_policies(definition, &Policies::default())
     }
 
     /// Builds a graph whose jobs also get the limits of their queues and handlers.
     ///
     /// # Errors
     /// The first mistake, with its path.
-    pub fn build_under(definition: Definition, terms: &Policies) -> Result<Self, GraphError> {
+    pub fn build_with_policies(
+        definition: Definition,
+        policies: &Policies,
+    ) -> Result<Self, GraphError> {
         check_bounds(&definition)?;
         let parents = parents(&definition.jobs)?;
-        let limited = resolve::limits(&definition, terms)?;
+        let job_limits = resolve::limits(&definition, policies)?;
         let each = definition
             .jobs
             .into_iter()
             .zip(parents)
-            .map(|(job, parents)| resolved(job, parents));
+            .map(|(job, parents)| split_params(job, parents));
         let (jobs, params): (Vec<_>, Vec<_>) = each.unzip();
         let graph = Self {
             label: Label {
@@ -90,11 +93,11 @@ impl Graph {
             on_failure: definition.on_failure,
             retention: definition.retention,
             idempotency_key: definition.idempotency_key,
-            params: compact(params),
-            limited,
-            jobs: Jobs::new(jobs).into(),
+            params: drop_if_empty(params),
+            job_limits,
+            jobs: GraphJobs::new(jobs).into(),
         };
-        match graph.order() {
+        match graph.topological_order() {
             Ok(_) => Ok(graph),
             Err(stuck) => Err(GraphError::Cycle {
                 cycle: graph.cycle_among(&stuck),
@@ -118,26 +121,26 @@ impl Graph {
     /// [`Limits::for_workflow`].
     #[must_use]
     pub fn limits(&self, job: JobIndex) -> Option<&Arc<Limits>> {
-        self.limited.as_ref()?.of(job)
+        self.job_limits.as_ref()?.for_job(job)
     }
 
     /// The names of the concurrency limits under which a job of a workflow needs a permit.
-    pub(crate) fn sets(&self, workflow: WorkflowId, job: JobIndex) -> Vec<String> {
+    pub(crate) fn permit_sets(&self, workflow: WorkflowId, job: JobIndex) -> Vec<String> {
         let Some(limits) = self.limits(job) else {
             return Vec::new();
         };
-        let limits = limits.within(workflow);
+        let limits = limits.for_workflow(workflow);
         let set = |limit: &Limit| match limit {
             Limit::Concurrency { name, .. } => Some(name.clone()),
             Limit::Units { .. } => None,
         };
-        limits.each().iter().filter_map(set).collect()
+        limits.as_slice().iter().filter_map(set).collect()
     }
 
     /// Whether any job has limits.
     #[must_use]
     pub fn has_limits(&self) -> bool {
-        self.limited.is_some()
+        self.job_limits.is_some()
     }
 
     /// The trace context of the creation as JSON text, from the global `$trace`.
@@ -158,7 +161,7 @@ impl Graph {
     /// All jobs in topological order.
     #[must_use]
     pub fn in_order(&self) -> Vec<JobIndex> {
-        self.order().expect("a graph has no cycle")
+        self.topological_order().expect("a graph has no cycle")
     }
 
     /// All descendants of `jobs`, without `jobs` themselves.
@@ -180,9 +183,9 @@ impl Graph {
 
     /// The limits that the author gave to a job, without those of its queue and handler.
     fn own_limits(&self, job: JobIndex) -> &[Limit] {
-        self.limited
+        self.job_limits
             .as_ref()
-            .map_or(&[], |limited| limited.own(job))
+            .map_or(&[], |job_limits| job_limits.own_limits(job))
     }
 
     fn globals_text(&self) -> &str {
@@ -191,7 +194,7 @@ impl Graph {
 
     /// Whether a newly built graph has the same definition. JSON may be spelled differently, the
     /// limits of queues and handlers may have changed, and the trace may differ.
-    pub(crate) fn means_the_same(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_definition(&self, other: &Self) -> bool {
         let same = |one: Option<&Json>, other: Option<&Json>| match (one, other) {
             (Some(one), Some(other)) => json_eq(one.text(), other.text()),
             (one, other) => one == other,
@@ -207,27 +210,29 @@ impl Graph {
     }
 
     /// Bytes in memory besides `size_of::<Self>()`, without jobs that are shared with other graphs.
-    pub(crate) fn allocated(&self) -> usize {
-        let text =
-            |json: &Option<Json>| json.as_ref().map_or(0, |json| allocated(json.text().len()));
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        let text = |json: &Option<Json>| {
+            json.as_ref()
+                .map_or(0, |json| allocation_bytes(json.text().len()))
+        };
         let tags = self
             .label
             .tags
             .iter()
-            .map(|tag| size_of::<String>() + allocated(tag.capacity()));
-        allocated(self.label.name.capacity())
+            .map(|tag| size_of::<String>() + allocation_bytes(tag.capacity()));
+        allocation_bytes(self.label.name.capacity())
             + tags.sum::<usize>()
             + text(&self.globals)
             + self
                 .idempotency_key
                 .as_ref()
-                .map_or(0, |key| allocated(key.capacity()))
-            + allocated(size_of_val(&*self.params))
+                .map_or(0, |key| allocation_bytes(key.capacity()))
+            + allocation_bytes(size_of_val(&*self.params))
             + self.params.iter().map(text).sum::<usize>()
             + self
-                .limited
+                .job_limits
                 .as_ref()
-                .map_or(0, |limited| limited.allocated())
+                .map_or(0, |job_limits| job_limits.allocated_bytes())
             + if self.jobs.shared {
                 0
             } else {
@@ -236,18 +241,18 @@ impl Graph {
     }
 
     /// Sorts the jobs by Kahn's algorithm. With a cycle, returns the jobs that cannot be sorted.
-    fn order(&self) -> Result<Vec<JobIndex>, Vec<JobIndex>> {
-        let mut missing: Vec<usize> = self.jobs.iter().map(|job| job.parents.len()).collect();
+    fn topological_order(&self) -> Result<Vec<JobIndex>, Vec<JobIndex>> {
+        let mut open_parents: Vec<usize> = self.jobs.iter().map(|job| job.parents.len()).collect();
         let all = (0..self.jobs.len()).map(|at| JobIndex(at as u32));
         let mut order: Vec<JobIndex> = all
             .clone()
-            .filter(|job| missing[job.index()] == 0)
+            .filter(|job| open_parents[job.index()] == 0)
             .collect();
         let mut at = 0;
         while let Some(&job) = order.get(at) {
             for child in self.children(job) {
-                missing[child.index()] -= 1;
-                if missing[child.index()] == 0 {
+                open_parents[child.index()] -= 1;
+                if open_parents[child.index()] == 0 {
                     order.push(*child);
                 }
             }
@@ -256,7 +261,7 @@ impl Graph {
         if order.len() == self.jobs.len() {
             Ok(order)
         } else {
-            Err(all.filter(|job| missing[job.index()] > 0).collect())
+            Err(all.filter(|job| open_parents[job.index()] > 0).collect())
         }
     }
 
@@ -265,10 +270,10 @@ impl Graph {
     fn cycle_among(&self, stuck: &[JobIndex]) -> Vec<String> {
         let stuck: HashSet<JobIndex> = stuck.iter().copied().collect();
         let mut path = Vec::new();
-        let mut places: HashMap<JobIndex, usize> = HashMap::new();
+        let mut positions: HashMap<JobIndex, usize> = HashMap::new();
         let mut job = *stuck.iter().min().expect("a cycle has jobs");
-        while !places.contains_key(&job) {
-            places.insert(job, path.len());
+        while !positions.contains_key(&job) {
+            positions.insert(job, path.len());
             path.push(job);
             let parents = &self.jobs[job.index()].parents;
             job = *parents
@@ -278,7 +283,7 @@ impl Graph {
         }
         // The path leads from child to parent. The result leads from parent to child and begins
         // with the job that was defined first.
-        path.drain(..places[&job]);
+        path.drain(..positions[&job]);
         path.reverse();
         let first = path
             .iter()
@@ -296,7 +301,7 @@ impl Graph {
 }
 
 /// Estimated bytes of an allocation of `bytes` bytes: allocators round up.
-pub(crate) const fn allocated(bytes: usize) -> usize {
+pub(crate) const fn allocation_bytes(bytes: usize) -> usize {
     if bytes == 0 {
         0
     } else {
@@ -305,7 +310,7 @@ pub(crate) const fn allocated(bytes: usize) -> usize {
 }
 
 /// Drops the list if no job has params.
-fn compact(params: Vec<Option<Json>>) -> Box<[Option<Json>]> {
+fn drop_if_empty(params: Vec<Option<Json>>) -> Box<[Option<Json>]> {
     if params.iter().any(Option::is_some) {
         params.into()
     } else {
@@ -313,7 +318,7 @@ fn compact(params: Vec<Option<Json>>) -> Box<[Option<Json>]> {
     }
 }
 
-fn resolved(job: JobDefinition, mut parents: Vec<JobIndex>) -> (GraphJob, Option<Json>) {
+fn split_params(job: JobDefinition, mut parents: Vec<JobIndex>) -> (GraphJob, Option<Json>) {
     parents.sort_unstable();
     parents.dedup();
     let JobDefinition {

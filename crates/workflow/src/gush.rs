@@ -10,8 +10,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_pipeline::{Client, CommandError};
 
-use self::convert::{converted, sizes, too_large};
-use self::source::{Found, Read, Source};
+use self::convert::{excess_reason, job_counts, to_new_workflow};
+use self::source::{GushRecord, ScannedKeys, Source};
 use crate::engine::Engine;
 use crate::engine::create::{Created, NewWorkflow};
 use crate::engine::error::EngineError;
@@ -33,7 +33,7 @@ pub struct GushReport {
     /// not run there any more.
     pub unfinished: u64,
     /// Keys that were not imported, each with a reason.
-    pub left: Vec<(String, String)>,
+    pub skipped: Vec<(String, String)>,
 }
 
 /// The reason why an import stopped. Workflows that were created before remain; another import
@@ -65,12 +65,12 @@ pub async fn import_gush(
     };
     let mut found = source.scan().await?;
     let mut report = GushReport {
-        left: std::mem::take(&mut found.left),
+        skipped: std::mem::take(&mut found.skipped),
         ..GushReport::default()
     };
     for ids in found.workflows.chunks(BATCH) {
-        let new = read(&source, ids, &found, now, &mut report).await?;
-        let sizes: Vec<(u64, u64)> = new.iter().map(sizes).collect();
+        let new = read_batch(&source, ids, &found, now, &mut report).await?;
+        let sizes: Vec<(u64, u64)> = new.iter().map(job_counts).collect();
         for ((jobs, unfinished), created) in sizes.into_iter().zip(engine.create(new, now).await) {
             report.count(jobs, unfinished, created)?;
         }
@@ -79,28 +79,32 @@ pub async fn import_gush(
 }
 
 /// Reads and converts workflows. Invalid ones are added to the report.
-async fn read(
+async fn read_batch(
     source: &Source<'_>,
     ids: &[String],
-    found: &Found,
+    found: &ScannedKeys,
     now: Timestamp,
     report: &mut GushReport,
 ) -> Result<Vec<NewWorkflow>, GushError> {
     let mut new = Vec::with_capacity(ids.len());
     for (id, read) in ids.iter().zip(source.read(ids, &found.classes).await?) {
-        match read.and_then(|read| taken(id, &read, now)) {
+        match read.and_then(|read| convert_if_allowed(id, &read, now)) {
             Ok(workflow) => new.push(workflow),
-            Err(reason) => report.left.push((format!("gush.workflows.{id}"), reason)),
+            Err(reason) => report
+                .skipped
+                .push((format!("gush.workflows.{id}"), reason)),
         }
     }
     Ok(new)
 }
 
 /// The new workflow, or the reason why it is not imported.
-fn taken(id: &str, read: &Read, now: Timestamp) -> Result<NewWorkflow, String> {
-    match too_large(read) {
+fn convert_if_allowed(id: &str, read: &GushRecord, now: Timestamp) -> Result<NewWorkflow, String> {
+    match excess_reason(read) {
         Some(reason) => Err(reason),
-        None => converted(id, read, now).map_err(|error| format!("it is not a graph: {error}")),
+        None => {
+            to_new_workflow(id, read, now).map_err(|error| format!("it is not a graph: {error}"))
+        }
     }
 }
 

@@ -13,19 +13,19 @@ const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 const TEXT_LENGTH: usize = 26;
 /// Minimum characters of a prefix. Fewer would match all ids of several months.
-const SHORTEST_PREFIX: usize = 4;
+const MIN_PREFIX_CHARACTERS: usize = 4;
 /// Digits of 60 bits, which fit `u64`: arithmetic with 64 bits costs a fraction of that with 128.
-const PART: usize = 12;
+const DIGITS_PER_WORD: usize = 12;
 const PARTITION_BITS: u32 = 10;
 const RANDOM_BITS: u32 = 60;
 /// Bits for the microseconds within a millisecond.
 const MICROS_BITS: u32 = 10;
 /// The last 16 random bits of ids of small workflows.
-const SMALL: u128 = 0x9bd3;
+const SMALL_MARK: u128 = 0x9bd3;
 const SMALL_MASK: u128 = 0xffff;
 
 /// The last id in order.
-const LAST: WorkflowId = WorkflowId([u8::MAX; 16]);
+const MAX_ID: WorkflowId = WorkflowId([u8::MAX; 16]);
 
 /// Maximum partitions of a store: an id has `PARTITION_BITS` bits for its partition.
 pub const MAX_PARTITIONS: u16 = 1 << PARTITION_BITS;
@@ -67,7 +67,7 @@ pub struct IdPrefix {
 /// A text is not a prefix of an id.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "expected {SHORTEST_PREFIX} to {TEXT_LENGTH} characters of an id, digits and letters except I, L, O and U"
+    "expected {MIN_PREFIX_CHARACTERS} to {TEXT_LENGTH} characters of an id, digits and letters except I, L, O and U"
 )]
 pub struct InvalidPrefix;
 
@@ -88,7 +88,7 @@ impl FromStr for IdPrefix {
 
     fn from_str(text: &str) -> Result<Self, InvalidPrefix> {
         let is_beginning = |text: &str| text.bytes().all(|character| digit(character).is_some());
-        if !(SHORTEST_PREFIX..=TEXT_LENGTH).contains(&text.len()) || !is_beginning(text) {
+        if !(MIN_PREFIX_CHARACTERS..=TEXT_LENGTH).contains(&text.len()) || !is_beginning(text) {
             return Err(InvalidPrefix);
         }
         let id = |filler: &str| {
@@ -107,8 +107,8 @@ impl FromStr for IdPrefix {
             // The first character of an id is at most 7, so no id has this prefix: the range is
             // empty.
             _ => Self {
-                first: LAST,
-                end: LAST,
+                first: MAX_ID,
+                end: MAX_ID,
             },
         })
     }
@@ -125,11 +125,11 @@ impl WorkflowId {
 
     /// A random id of a workflow that is created at `now`, marked if the workflow is small.
     #[must_use]
-    pub fn of_size(now: Timestamp, partition: Partition, is_small: bool) -> Self {
+    pub fn with_size(now: Timestamp, partition: Partition, is_small: bool) -> Self {
         let random = fastrand::u128(..) & !SMALL_MASK;
         // The mark is odd, so bits with a zero at the end are never the mark.
         let mark = if is_small {
-            SMALL
+            SMALL_MARK
         } else {
             fastrand::u128(..) & SMALL_MASK & !1
         };
@@ -138,7 +138,7 @@ impl WorkflowId {
 
     /// Whether the store keeps the state as one value.
     pub(crate) fn is_small(self) -> bool {
-        u128::from_be_bytes(self.0) >> PARTITION_BITS & SMALL_MASK == SMALL
+        u128::from_be_bytes(self.0) >> PARTITION_BITS & SMALL_MASK == SMALL_MARK
     }
 
     /// The id as bytes, which sort by time.
@@ -172,8 +172,8 @@ impl WorkflowId {
     fn text(self) -> [u8; TEXT_LENGTH] {
         let number = u128::from_be_bytes(self.0);
         let mut text = [0; TEXT_LENGTH];
-        for (part, digits) in text.rchunks_mut(PART).enumerate() {
-            let mut rest = (number >> (5 * PART * part)) as u64;
+        for (part, digits) in text.rchunks_mut(DIGITS_PER_WORD).enumerate() {
+            let mut rest = (number >> (5 * DIGITS_PER_WORD * part)) as u64;
             for digit in digits.iter_mut().rev() {
                 *digit = ALPHABET[rest as usize % ALPHABET.len()];
                 rest >>= 5;
@@ -227,13 +227,13 @@ fn moment(now: Timestamp) -> u128 {
 
 impl Partition {
     /// The partition of a name, one of `partitions`.
-    pub(crate) fn of_text(text: &str, partitions: u16) -> Self {
-        Self((fnv(text.as_bytes()) % u64::from(partitions)) as u16)
+    pub(crate) fn for_name(text: &str, partitions: u16) -> Self {
+        Self((fnv1a(text.as_bytes()) % u64::from(partitions)) as u16)
     }
 }
 
 /// FNV-1a. It determines where data is stored, so it must not change between versions.
-fn fnv(bytes: &[u8]) -> u64 {
+fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -277,7 +277,7 @@ impl FromStr for WorkflowId {
             return Err(invalid());
         }
         let mut number: u128 = 0;
-        for part in text.as_bytes().chunks(PART) {
+        for part in text.as_bytes().chunks(DIGITS_PER_WORD) {
             let mut digits = 0;
             for &character in part {
                 digits = digits << 5 | digit(character).ok_or_else(invalid)?;

@@ -23,46 +23,48 @@ mod workflow;
 
 pub use codec::due::{due_row, read_due_row};
 pub use codec::format::{Format, RecordKind, UPGRADES, Upgrade};
+pub use codec::job_note::{LogLine, Progress};
 pub use codec::lease::LeaseRef;
-pub use codec::note::{LogLine, Progress};
 pub use codec::{change, rows};
 pub use drawing::{layout, picture};
 pub use engine::actor::request::{Action, ActionResult, Condition, StartMode};
-pub use engine::attempts::{AttemptEnd, AttemptOutcome, Attempts};
+pub use engine::attempts::{AttemptEnd, AttemptObserver, AttemptOutcome};
 pub use engine::claim::Claim;
 pub use engine::claim::claimed::{Claimed, Input};
 pub use engine::claim::leases::LeasedBatch;
-pub use engine::claim::report::{Extension, Report, Reported, given_back};
-pub use engine::context::attempt_counts::{AttemptCounts, CLASSES, Durations, HandlerTimes};
+pub use engine::claim::report::{Extension, Report, ReportAnswer, given_back};
+pub use engine::context::attempt_counts::{
+    AttemptCounts, CLASS_BOUNDS_MS, Durations, HandlerTimes,
+};
 pub use engine::context::watchers::{VersionChange, WatchGuard};
 pub use engine::create::{Created, NewWorkflow};
+pub use engine::dispatch::thread::EngineThread;
 pub use engine::error::EngineError;
-pub use engine::limits::status::{Full, Holding, Holdings, Look};
+pub use engine::limits::status::{ExhaustedLimit, HolderList, LimitStatus, PermitHolder};
 pub use engine::limits::unit_counter::{
-    Later, LimitExhausted, Receipt, UnitGrant, UnitRequest, Units,
+    BoxFuture, LimitExhausted, Receipt, UnitCounter, UnitGrant, UnitRequest,
 };
 pub use engine::list::count::CountPage;
 pub use engine::list::query::{Cursor, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};
 pub use engine::list::running::{RunningCursor, RunningJobs};
 pub use engine::list::waiting_keys::{WaitingKey, WaitingKeyPage};
-pub use engine::list::{Listed, Page};
+pub use engine::list::{ListedWorkflow, Page};
 pub use engine::membership::{HeartbeatQuery, Member, ServerDescription};
 pub use engine::notes::Note;
-pub use engine::partial::{Missing, Partial};
-pub use engine::post::thread::Thread;
+pub use engine::partial::{MissingPartitions, PartialResult};
 pub use engine::queues::{ClaimMode, Paused};
 pub use engine::snapshot::{JobResult, Snapshot, WaitReason, WorkflowSummary};
-pub use engine::store_health::{Trouble, Unserved};
+pub use engine::store_health::{MissedWork, StoreFailure};
 pub use engine::{Engine, EngineOptions};
 pub use graph::definition::{
     DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure,
     Retention, Retry, Scope, TriggerRule,
 };
 pub use graph::error::{
-    GraphError, InvalidPolicy, MAX_CONCURRENCY, MAX_DEPTH, MAX_HITS, MAX_JOBS, MAX_LIMIT_ENTRIES,
-    MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS, MAX_RETRIES,
-    MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, WrongLimit, WrongWeight,
+    GraphError, InvalidPolicy, LimitError, MAX_CONCURRENCY, MAX_DEPTH, MAX_HITS, MAX_JOBS,
+    MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS,
+    MAX_RETRIES, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, WeightError,
 };
 pub use graph::json::{Json, json_depth};
 pub use graph::limits::{Limit, Limits};
@@ -72,24 +74,24 @@ pub use gush::{GushError, GushReport, import_gush};
 pub use id::{IdPrefix, InvalidId, InvalidPrefix, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
 pub use state::{
     AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, Rerun, RetentionDefaults, Status,
-    Worker,
+    WorkerName,
 };
 pub use store::Store;
 pub use store::change_notice::ServerId;
 pub use store::error::{SCHEMA_VERSION, StoreError};
-pub use store::migration::{Earlier, Rewritten};
-pub use store::notes::{JobNote, Log, Noted};
-pub use store::permits::{Extended, PermitGrant, PermitHolders, PermitRequest};
+pub use store::migration::{OutdatedWorkflows, RewriteResult};
+pub use store::notes::{JobLog, JobNote, NoteOutcome};
+pub use store::permits::{PermitExtension, PermitGrant, PermitHolders, PermitRequest};
 pub use store::probe::Probe;
 pub use store::query::{EncodedSummary, Order, Register, RowRange, RowSet, TimeIndex};
 pub use store::redis::durability::{Durability, NodeDurability, Persistence};
 pub use store::redis::{RedisOptions, RedisOptionsError, RedisStore};
 pub use store::shared_table::SharedTable;
 #[cfg(feature = "test-util")]
-pub use store::simulated::{Call, DataLoss, Fault, InjectedFault, SimulatedStore};
-pub use store::sqlite::{Space, SqliteOptions, SqliteOptionsError, SqliteStore};
+pub use store::simulated::{CallKind, DataLoss, Fault, InjectedFault, SimulatedStore};
+pub use store::sqlite::{FileSpace, SqliteOptions, SqliteOptionsError, SqliteStore};
 pub use time::Timestamp;
 pub use transition::event::{DeleteIf, Intent, RestartScope};
 pub use transition::outcome::{Crash, Death, Failure, Outcome, RetryWish};
 pub use transition::refusal::Refusal;
-pub use workflow::imported::{Course, Imported};
+pub use workflow::adopt::{Continuation, ImportedState};

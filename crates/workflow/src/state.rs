@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::job::Job;
-pub use self::worker::Worker;
+pub use self::worker::WorkerName;
 use crate::codec::change::Stamp;
 use crate::graph::definition::Retention;
 use crate::time::Timestamp;
@@ -105,11 +105,11 @@ impl JobState {
     /// The name of the state in texts.
     #[must_use]
     pub const fn word(self) -> &'static str {
-        Self::WORDS[self.place()]
+        Self::WORDS[self.index()]
     }
 
     /// The index of the state in [`Counts`].
-    pub(crate) const fn place(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         match self {
             Self::Waiting => 0,
             Self::Scheduled { .. } => 1,
@@ -125,7 +125,7 @@ impl JobState {
     /// Whether the job has ended.
     #[must_use]
     pub const fn is_over(self) -> bool {
-        self.place() >= 4
+        self.index() >= 4
     }
 
     /// Whether the state can change without a change of the parents.
@@ -144,14 +144,14 @@ pub struct Counts(pub(crate) [u32; 8]);
 
 impl Counts {
     /// The name and the count of each state.
-    pub fn each(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
+    pub fn entries(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
         JobState::WORDS.into_iter().zip(self.0)
     }
 
     /// The number of jobs in the state `word`. 0 for other words.
     #[must_use]
-    pub fn of(&self, word: &str) -> u32 {
-        self.each()
+    pub fn count_by_word(&self, word: &str) -> u32 {
+        self.entries()
             .find(|&(known, _)| known == word)
             .map_or(0, |(_, number)| number)
     }
@@ -162,8 +162,8 @@ impl Counts {
         self.0.iter().map(|&number| number as usize).sum()
     }
 
-    pub(crate) fn number(&self, state: JobState) -> u32 {
-        self.0[state.place()]
+    pub(crate) fn count(&self, state: JobState) -> u32 {
+        self.0[state.index()]
     }
 
     /// Number of jobs that are scheduled, ready or running.
@@ -171,9 +171,9 @@ impl Counts {
         self.0[1..4].iter().map(|&number| number as usize).sum()
     }
 
-    pub(crate) fn change(&mut self, from: JobState, to: JobState) {
-        self.0[from.place()] -= 1;
-        self.0[to.place()] += 1;
+    pub(crate) fn move_job(&mut self, from: JobState, to: JobState) {
+        self.0[from.index()] -= 1;
+        self.0[to.index()] += 1;
     }
 }
 
@@ -239,7 +239,7 @@ pub struct AttemptError {
     /// The end of the attempt.
     pub at: Timestamp,
     /// The worker that ran it.
-    pub worker: Option<Worker>,
+    pub worker: Option<WorkerName>,
     /// The kind of error: a class of the worker's language, `timeout`, `lost`, `crashed` or
     /// `poison`.
     pub kind: String,
@@ -280,9 +280,9 @@ pub struct Meta {
 impl Meta {
     /// Number of blocked jobs, if it follows from the counts. `None` if the jobs must be read.
     pub(crate) fn blocked(&self) -> Option<u32> {
-        let waiting = self.counts.number(JobState::Waiting);
+        let waiting = self.counts.count(JobState::Waiting);
         let nothing_failed =
-            self.counts.number(JobState::Failed) + self.counts.number(JobState::Cancelled) == 0;
+            self.counts.count(JobState::Failed) + self.counts.count(JobState::Cancelled) == 0;
         match () {
             // Waiting jobs of an ended workflow never run by themselves.
             () if self.status.is_over() || waiting == 0 => Some(waiting),

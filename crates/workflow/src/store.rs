@@ -57,14 +57,14 @@ use crate::workflow::write_set::WriteOptions;
 
 /// The servers that use one store, as a heartbeat reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Roll {
+pub(crate) struct HeartbeatReply {
     /// Name and encoded description of each server.
     pub(crate) entries: Vec<(String, String)>,
     /// The time of the store, which all servers follow. `None` if it was not requested or cannot be
     /// read.
     pub(crate) time: Option<Timestamp>,
     /// Whether this heartbeat created the record of its server.
-    pub(crate) anew: bool,
+    pub(crate) is_new: bool,
 }
 
 /// A store of workflows.
@@ -87,7 +87,7 @@ impl Store {
     #[must_use]
     pub fn for_new_thread(&self) -> Self {
         match self {
-            Self::Redis(store) => Self::Redis(store.again()),
+            Self::Redis(store) => Self::Redis(store.for_new_thread()),
             other => other.clone(),
         }
     }
@@ -105,25 +105,25 @@ impl Store {
     }
 
     /// The options by which write sets for this store are built.
-    pub(crate) fn style(&self) -> WriteOptions {
-        let most = if let Self::Redis(_) = self {
-            redis::LARGE
+    pub(crate) fn write_options(&self) -> WriteOptions {
+        let max_inline = if let Self::Redis(_) = self {
+            redis::MAX_INLINE
         } else {
             usize::MAX
         };
         WriteOptions {
             format: self.format(),
-            max_inline: most,
+            max_inline,
         }
     }
 
     /// The largest number of requests of one group commit: they share the cost of a write, and the
     /// first request does not wait long for the last one.
-    pub(crate) fn round(&self) -> usize {
+    pub(crate) fn max_batch(&self) -> usize {
         match self {
             // A write is a sync of the disk, and one call may create a thousand workflows in a few
             // partitions.
-            Self::Sqlite(_) => sqlite::GROUP,
+            Self::Sqlite(_) => sqlite::GROUP_CHANGES,
             _ => 256,
         }
     }
@@ -169,17 +169,17 @@ impl Store {
 
     /// Applies changes as [`Store::apply`] does and sends the change notices of `notifier` to other
     /// servers.
-    pub(crate) async fn apply_as(
+    pub(crate) async fn apply_and_notify(
         &self,
         partition: Partition,
         changes: &Arc<[Change]>,
-        announcer: Option<&Notifier>,
+        notifier: Option<&Notifier>,
     ) -> Result<Vec<Applied>, StoreError> {
         match self {
             Self::Sqlite(store) => store.apply(partition, Arc::clone(changes)).await,
-            Self::Redis(store) => store.apply(partition, changes, announcer).await,
+            Self::Redis(store) => store.apply(partition, changes, notifier).await,
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => store.apply(partition, changes, announcer).await,
+            Self::Simulated(store) => store.apply(partition, changes, notifier).await,
         }
     }
 
@@ -218,14 +218,14 @@ impl Store {
 
     /// The changes of a workflow of `jobs` jobs after the write `since`. `None` if the store does
     /// not know them or the workflow does not exist.
-    pub(crate) async fn later(
+    pub(crate) async fn newer_state(
         &self,
         id: WorkflowId,
         jobs: usize,
         since: Stamp,
     ) -> Result<Option<NewerState>, StoreError> {
         match self {
-            Self::Redis(store) => store.later(id, jobs, since).await,
+            Self::Redis(store) => store.newer_state(id, jobs, since).await,
             _ => Ok(None),
         }
     }
@@ -242,11 +242,11 @@ impl Store {
     }
 
     /// Reads the summaries of workflows that lists show. `None` for a workflow that does not exist.
-    pub async fn heads(
+    pub async fn summaries(
         &self,
         ids: &[WorkflowId],
     ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
-        each_store!(self, store => store.heads(ids).await)
+        each_store!(self, store => store.summaries(ids).await)
     }
 
     /// Reads results of workflows. Each answer is as long as the list of fields that was requested.
@@ -283,20 +283,20 @@ impl Store {
     /// At most `limit` ids of each range of a partition, in order.
     pub async fn page(
         &self,
-        spans: &[(Partition, RowRange)],
+        ranges: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
-        each_store!(self, store => store.page(spans, order, limit).await)
+        each_store!(self, store => store.page(ranges, order, limit).await)
     }
 
     /// For each partition, the number of rows of each range.
     pub async fn count(
         &self,
-        spans: &[RowRange],
+        ranges: &[RowRange],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<u64>, StoreError>> {
-        each_store!(self, store => store.count(spans, partitions).await)
+        each_store!(self, store => store.count(ranges, partitions).await)
     }
 
     /// For each partition and each prefix, the number of ready rows and the first of them. A prefix
@@ -310,12 +310,12 @@ impl Store {
     }
 
     /// The workflow that has an idempotency key. The key decides the partition.
-    pub async fn keyed(
+    pub async fn workflow_by_key(
         &self,
         partition: Partition,
         key: &str,
     ) -> Result<Option<WorkflowId>, StoreError> {
-        each_store!(self, store => store.keyed(partition, key).await)
+        each_store!(self, store => store.workflow_by_key(partition, key).await)
     }
 
     /// At most `limit` rows of a set that follow `after`, ascending by their bytes.
@@ -334,16 +334,16 @@ impl Store {
     ///
     /// A workflow may be returned twice. The scan reads all keys or rows of the store. `None` if
     /// Redis forbids SCAN.
-    pub async fn states(
+    pub async fn scan_states(
         &self,
         partition: Partition,
-        from: u64,
+        cursor: u64,
     ) -> Result<Option<(u64, Vec<WorkflowId>)>, StoreError> {
         match self {
-            Self::Sqlite(store) => Ok(Some((0, store.states(partition).await?))),
-            Self::Redis(store) => store.states(partition, from).await,
+            Self::Sqlite(store) => Ok(Some((0, store.scan_states(partition).await?))),
+            Self::Redis(store) => store.scan_states(partition, cursor).await,
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => Ok(Some((0, store.states(partition).await?))),
+            Self::Simulated(store) => Ok(Some((0, store.scan_states(partition).await?))),
         }
     }
 
@@ -398,49 +398,51 @@ impl Store {
     ///
     /// # Errors
     /// The servers cannot be read.
-    pub(crate) async fn servers(
+    pub(crate) async fn heartbeat(
         &self,
         own: Option<(ServerId, &str)>,
         gone: &[ServerId],
-        asks: HeartbeatQuery,
-    ) -> Result<Option<Roll>, StoreError> {
+        query: HeartbeatQuery,
+    ) -> Result<Option<HeartbeatReply>, StoreError> {
         match self {
             Self::Sqlite(_) => Ok(None),
-            Self::Redis(store) => store.servers(own, gone, asks).await.map(Some),
+            Self::Redis(store) => store.heartbeat(own, gone, query).await.map(Some),
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => store.servers(own, gone).await.map(Some),
+            Self::Simulated(store) => store.heartbeat(own, gone).await.map(Some),
         }
     }
 
     /// Publishes a message to all servers that subscribed to [`subscription::Topic::Servers`]. It
     /// may get lost.
-    pub(crate) async fn call_out(&self, by: ServerId, call: Broadcast) {
+    pub(crate) async fn broadcast(&self, by: ServerId, message: Broadcast) {
         match self {
             Self::Sqlite(_) => {}
-            Self::Redis(store) => store.publish(&call.write(by)).await,
+            Self::Redis(store) => store.publish(&message.write(by)).await,
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => store.tell(subscription::Topic::Servers, &call.write(by)),
+            Self::Simulated(store) => {
+                store.publish(subscription::Topic::Servers, &message.write(by))
+            }
         }
     }
 
     /// Returns when this server may publish messages, if `allowed` is true, or when it may not, if
     /// it is false. Probes Redis at intervals of `interval`. Never returns for a store without
     /// Redis.
-    pub(crate) async fn until_voice(&self, may: bool, apart: &impl Fn() -> Duration) {
+    pub(crate) async fn publish_changed(&self, allowed: bool, interval: &impl Fn() -> Duration) {
         match self {
-            Self::Redis(store) => store.publish_changed(may, apart).await,
+            Self::Redis(store) => store.publish_changed(allowed, interval).await,
             _ => std::future::pending().await,
         }
     }
 
     /// Subscribes to messages of other servers. `None` if there are no other servers, or Redis does
     /// not allow it now.
-    pub(crate) fn listen(&self) -> Option<Subscription> {
+    pub(crate) fn subscribe(&self) -> Option<Subscription> {
         match self {
             Self::Sqlite(_) => None,
-            Self::Redis(store) => store.listen().map(Subscription::Redis),
+            Self::Redis(store) => store.subscribe().map(Subscription::Redis),
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => Some(Subscription::Simulated(store.listen())),
+            Self::Simulated(store) => Some(Subscription::Simulated(store.subscribe())),
         }
     }
 
@@ -456,9 +458,12 @@ impl Store {
 
 /// Turns the answer of a store that serves all partitions or none into one answer for each of
 /// `number` items.
-fn each_of<T>(number: usize, found: Result<Vec<T>, StoreError>) -> Vec<Result<T, StoreError>> {
-    match found {
-        Ok(found) => found.into_iter().map(Ok).collect(),
+fn split_result<T>(
+    number: usize,
+    result: Result<Vec<T>, StoreError>,
+) -> Vec<Result<T, StoreError>> {
+    match result {
+        Ok(result) => result.into_iter().map(Ok).collect(),
         Err(error) => vec![error; number].into_iter().map(Err).collect(),
     }
 }

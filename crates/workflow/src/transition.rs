@@ -35,7 +35,9 @@ pub(crate) fn transition(
             token,
             outcome,
         } => attempt::report(workflow, *job, *token, outcome, now),
-        Event::GiveBack { job, token } => attempt::give_back(workflow, *job, *token, now),
+        Event::ReturnUndelivered { job, token } => {
+            attempt::return_undelivered(workflow, *job, *token, now)
+        }
         Event::Extend {
             job,
             token,
@@ -44,8 +46,8 @@ pub(crate) fn transition(
         } => attempt::extend(workflow, (*job, *token), *expires, *intent, now),
         Event::Tick { served_since } => Ok(attempt::tick(workflow, *served_since, now)),
         Event::Cancel => operate::cancel(workflow, defaults, now),
-        Event::Pause => operate::pause_or_resume(workflow, operate::PAUSE, defaults, now),
-        Event::Resume => operate::pause_or_resume(workflow, operate::RESUME, defaults, now),
+        Event::Pause => operate::pause_or_resume(workflow, operate::PAUSE_CHANGE, defaults, now),
+        Event::Resume => operate::pause_or_resume(workflow, operate::RESUME_CHANGE, defaults, now),
         Event::RetryFailed { as_of } => operate::retry_failed(workflow, *as_of, now),
         Event::RetryJob { job, as_of } => operate::retry_job(workflow, *job, *as_of, now),
         Event::Restart { jobs, scope, as_of } => {
@@ -58,7 +60,7 @@ pub(crate) fn transition(
         Event::CancelJob(job) => {
             operate::end_by_hand(workflow, "cancel", *job, JobState::Cancelled, now)
         }
-        Event::Keep(retention) => Ok(operate::keep(workflow, *retention, now)),
+        Event::SetRetention(retention) => Ok(operate::set_retention(workflow, *retention, now)),
         Event::Delete(condition) => operate::delete(workflow, *condition, now),
     }?;
     if effect == Effect::Done {

@@ -1,11 +1,11 @@
 //! A workflow in memory: its state, and facts derived from the state. `unwritten` holds the
 //! contents of the next write.
 
-mod again;
-pub(crate) mod imported;
+pub(crate) mod adopt;
 mod pending_change;
 pub(crate) mod reachability;
 mod rebase;
+mod rerun;
 mod timers;
 pub(crate) mod write_set;
 
@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use self::reachability::{JobProgress, ParentOutcome, Reachability, RuleResult};
 use crate::codec::change::{Stamp, Stored, StoredState};
-use crate::codec::compact_state::{SplitValue, decode_compact};
+use crate::codec::compact_state::{DecodedValue, decode_compact};
 use crate::codec::lease::LeaseRef;
 use crate::codec::record::decode;
 use crate::graph::definition::Retention;
-use crate::graph::{Graph, allocated};
+use crate::graph::{Graph, allocation_bytes};
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{Counts, Job, JobState, Meta, Rerun, RetentionDefaults, Status};
 use crate::store::error::StoreError;
@@ -26,7 +26,7 @@ use crate::time::Timestamp;
 use pending_change::PendingChange;
 
 /// Minimum jobs of a large workflow, for which reading changes is cheaper than reading everything.
-const LARGE: usize = 256;
+const MIN_LARGE_JOBS: usize = 256;
 
 /// A workflow in memory.
 ///
@@ -41,7 +41,7 @@ pub(crate) struct Workflow {
     meta: Meta,
     pub(crate) jobs: Box<[Job]>,
     /// Derived facts for each job.
-    standings: Box<[JobProgress]>,
+    progress: Box<[JobProgress]>,
     /// The bytes of the stored meta.
     stored: Option<Box<[u8]>>,
     /// Whether the store keeps the state as one value.
@@ -49,16 +49,16 @@ pub(crate) struct Workflow {
     /// Changes since the latest write. `None` for most workflows, because very many wait in memory.
     unwritten: Option<Box<PendingChange>>,
     /// The parts that the latest change replaced, until the result of its write is known.
-    written: Option<Box<PendingChange>>,
+    in_flight: Option<Box<PendingChange>>,
     /// Writers of states whose ready rows may be missing.
-    owing: Vec<u32>,
+    pending_row_writers: Vec<u32>,
 }
 
 impl Workflow {
     /// A workflow that is not stored yet.
     pub(crate) fn new(id: WorkflowId, graph: Arc<Graph>, now: Timestamp) -> Self {
         let mut counts = Counts::default();
-        counts.0[JobState::Waiting.place()] = graph.jobs.len() as u32;
+        counts.0[JobState::Waiting.index()] = graph.jobs.len() as u32;
         let meta = Meta {
             version: 0,
             writer: 0,
@@ -98,7 +98,11 @@ impl Workflow {
         state: &StoredState,
     ) -> Result<Self, StoreError> {
         let what = || format!("the state of workflow {id}");
-        let SplitValue { meta, length, jobs } = decode_compact(&state.meta, what)?;
+        let DecodedValue {
+            meta,
+            meta_bytes: length,
+            jobs,
+        } = decode_compact(&state.meta, what)?;
         let small = jobs.is_some();
         let mut jobs: Box<[Job]> = jobs
             .unwrap_or_else(|| vec![Job::default(); graph.jobs.len()])
@@ -123,10 +127,10 @@ impl Workflow {
             *jobs.get_mut(index.index()).ok_or_else(none)? = decode(bytes, what)?;
         }
         let stored = Some(state.meta[..length].into());
-        let owing = state.owing.clone();
+        let pending_row_writers = state.pending_row_writers.clone();
         Ok(Self {
             small,
-            owing,
+            pending_row_writers,
             ..Self::assembled(id, graph, meta, jobs, stored)
         })
     }
@@ -138,22 +142,22 @@ impl Workflow {
         jobs: Box<[Job]>,
         stored: Option<Box<[u8]>>,
     ) -> Self {
-        let standings = vec![JobProgress::default(); jobs.len()].into();
+        let progress = vec![JobProgress::default(); jobs.len()].into();
         let unwritten = None;
-        let written = None;
-        let owing = Vec::new();
+        let in_flight = None;
+        let pending_row_writers = Vec::new();
         let small = false;
         let mut workflow = Self {
             id,
             graph,
             meta,
             jobs,
-            standings,
+            progress,
             stored,
             small,
             unwritten,
-            written,
-            owing,
+            in_flight,
+            pending_row_writers,
         };
         // No job of a new workflow has ended, so all counts are zero.
         if workflow.stored.is_some() {
@@ -169,12 +173,12 @@ impl Workflow {
 
     /// The state without the jobs, for a change.
     pub(crate) fn meta_mut(&mut self) -> &mut Meta {
-        self.unwritten();
+        self.unwritten_mut();
         &mut self.meta
     }
 
     /// The changes since the latest write. Every change of the workflow is recorded here first.
-    fn unwritten(&mut self) -> &mut PendingChange {
+    fn unwritten_mut(&mut self) -> &mut PendingChange {
         self.unwritten
             .get_or_insert_with(|| Box::new(PendingChange::since(self.meta.clone())))
     }
@@ -194,31 +198,35 @@ impl Workflow {
     }
 
     /// Whether ready rows may be missing.
-    pub(crate) fn is_owing(&self) -> bool {
-        !self.owing.is_empty()
+    pub(crate) fn may_lack_rows(&self) -> bool {
+        !self.pending_row_writers.is_empty()
     }
 
     /// Whether reading the changes is cheaper than reading the whole workflow.
     pub(crate) fn is_large(&self) -> bool {
-        self.jobs.len() >= LARGE
+        self.jobs.len() >= MIN_LARGE_JOBS
     }
 
     /// Bytes in memory besides `size_of::<Self>()`, with worker names of typical length.
-    pub(crate) fn allocated(&self) -> usize {
+    pub(crate) fn allocated_bytes(&self) -> usize {
         /// Bytes of a worker's name.
-        const NAME: usize = 16;
+        const WORKER_NAME_BYTES: usize = 16;
         /// Bytes of the encoded meta.
-        const META: usize = 80;
+        const META_BYTES: usize = 80;
         let job = size_of::<Job>() + size_of::<JobProgress>();
         // The reference counts of an `Arc` precede the graph.
-        let graph = allocated(size_of::<Graph>() + 2 * size_of::<usize>()) + self.graph.allocated();
-        META + graph + allocated(self.jobs.len() * job) + self.jobs.len() * NAME
+        let graph = allocation_bytes(size_of::<Graph>() + 2 * size_of::<usize>())
+            + self.graph.allocated_bytes();
+        META_BYTES
+            + graph
+            + allocation_bytes(self.jobs.len() * job)
+            + self.jobs.len() * WORKER_NAME_BYTES
     }
 
     /// The permits of leases that ended with the change that was just written, each with the name
     /// of its concurrency limit.
-    pub(crate) fn freed(&self) -> Vec<(String, LeaseRef)> {
-        let Some(written) = self.written.as_ref().filter(|_| self.graph.has_limits()) else {
+    pub(crate) fn released_permits(&self) -> Vec<(String, LeaseRef)> {
+        let Some(in_flight) = self.in_flight.as_ref().filter(|_| self.graph.has_limits()) else {
             return Vec::new();
         };
         let ended = |(job, was): &&(JobIndex, Job)| {
@@ -226,7 +234,7 @@ impl Workflow {
             let runs = |job: &Job| matches!(job.state, JobState::Running { .. });
             runs(was) && !(runs(now) && now.token == was.token)
         };
-        let places = written
+        let places = in_flight
             .stored_jobs
             .iter()
             .filter(ended)
@@ -237,7 +245,7 @@ impl Workflow {
                     token: was.token,
                 };
                 self.graph
-                    .sets(self.id, *job)
+                    .permit_sets(self.id, *job)
                     .into_iter()
                     .map(move |set| (set, lease))
             });
@@ -250,13 +258,13 @@ impl Workflow {
     }
 
     /// Whether a waiting job may still run.
-    pub(crate) fn prospect(&self, job: JobIndex) -> Reachability {
-        self.standings[job.index()].prospect
+    pub(crate) fn reachability(&self, job: JobIndex) -> Reachability {
+        self.progress[job.index()].reachability
     }
 
     /// Whether the rule of a job lets it run now.
     pub(crate) fn may_run(&self, job: JobIndex) -> bool {
-        self.verdict(job) == RuleResult::Run
+        self.rule_result(job) == RuleResult::Run
     }
 
     pub(crate) fn job(&self, job: JobIndex) -> &Job {
@@ -265,15 +273,15 @@ impl Workflow {
 
     /// A job, for a change of anything but its state.
     pub(crate) fn job_mut(&mut self, index: JobIndex) -> &mut Job {
-        self.note(index);
+        self.record_change(index);
         &mut self.jobs[index.index()]
     }
 
     /// Records the stored form of a job before its first change.
-    fn note(&mut self, index: JobIndex) {
-        if !std::mem::replace(&mut self.standings[index.index()].changed, true) {
+    fn record_change(&mut self, index: JobIndex) {
+        if !std::mem::replace(&mut self.progress[index.index()].changed, true) {
             let before = self.jobs[index.index()].clone();
-            let unwritten = self.unwritten();
+            let unwritten = self.unwritten_mut();
             // Most writes change one job.
             if unwritten.stored_jobs.is_empty() {
                 unwritten.stored_jobs.reserve_exact(1);
@@ -297,9 +305,9 @@ impl Workflow {
         if !matches!(state, JobState::Running { .. }) {
             job.end_lease();
         }
-        self.meta.counts.change(old, state);
+        self.meta.counts.move_job(old, state);
         if state == JobState::Ready {
-            self.unwritten().ready.push(index);
+            self.unwritten_mut().ready.push(index);
         }
         if let Some(due) = self.due(index) {
             self.meta.timer = Some(self.meta.timer.map_or(due, |timer| timer.min(due)));
@@ -309,8 +317,10 @@ impl Workflow {
     /// Ends a job. Its children become ready, skipped, unreachable or blocked.
     pub(crate) fn end(&mut self, index: JobIndex, state: JobState, now: Timestamp) {
         self.set_state(index, state, now);
-        let news = self.news_of(index).expect("the state given is an end");
-        self.tell_children((index, news), now);
+        let outcome = self
+            .outcome_for_children(index)
+            .expect("the state given is an end");
+        self.notify_children((index, outcome), now);
     }
 
     /// Whether the derived facts follow from the states.
@@ -318,29 +328,29 @@ impl Workflow {
     pub(crate) fn is_counted(&self) -> bool {
         let mut anew = self.clone();
         anew.recount();
-        anew.standings == self.standings
+        anew.progress == self.progress
     }
 
-    fn each(&self) -> impl Iterator<Item = JobIndex> + use<> {
+    fn job_indexes(&self) -> impl Iterator<Item = JobIndex> + use<> {
         (0..self.jobs.len()).map(|at| JobIndex(at as u32))
     }
 
-    fn verdict(&self, job: JobIndex) -> RuleResult {
-        let about = &self.graph.jobs[job.index()];
-        self.standings[job.index()]
-            .tally
-            .verdict(about.rule, about.parents.len())
+    fn rule_result(&self, job: JobIndex) -> RuleResult {
+        let definition = &self.graph.jobs[job.index()];
+        self.progress[job.index()]
+            .parent_counts
+            .apply_rule(definition.rule, definition.parents.len())
     }
 
     /// The outcome of a job for its children. `None` if it is still open.
-    fn news_of(&self, job: JobIndex) -> Option<ParentOutcome> {
+    fn outcome_for_children(&self, job: JobIndex) -> Option<ParentOutcome> {
         match self.job(job).state {
             JobState::Succeeded => Some(ParentOutcome::Succeeded),
             JobState::Failed | JobState::Cancelled => Some(ParentOutcome::Failed),
             JobState::Skipped => Some(ParentOutcome::Skipped),
-            JobState::Waiting => match self.prospect(job) {
+            JobState::Waiting => match self.reachability(job) {
                 Reachability::Open => None,
-                Reachability::Unreachable => Some(ParentOutcome::Doomed),
+                Reachability::Unreachable => Some(ParentOutcome::Unreachable),
                 Reachability::Blocked => Some(ParentOutcome::Failed),
             },
             _ => None,
@@ -349,72 +359,75 @@ impl Workflow {
 
     /// Recomputes the derived facts from the states.
     pub(crate) fn recount(&mut self) {
-        self.visit(|_, _| {});
+        self.recount_with(|_, _| {});
     }
 
     /// Recomputes the derived facts. Calls `before_children` with each job before the outcome of
     /// the job reaches its children. One pass is enough, because a job comes after its parents.
-    fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex)) {
-        self.standings.iter_mut().for_each(|standing| {
-            *standing = JobProgress {
-                changed: standing.changed,
+    fn recount_with(&mut self, mut before_children: impl FnMut(&mut Self, JobIndex)) {
+        self.progress.iter_mut().for_each(|progress| {
+            *progress = JobProgress {
+                changed: progress.changed,
                 ..JobProgress::default()
             }
         });
         let graph = Arc::clone(&self.graph);
         for job in graph.in_order() {
-            settle(self, job);
+            before_children(self, job);
             if self.job(job).state == JobState::Waiting {
-                self.standings[job.index()].prospect = self.verdict(job).prospect();
+                self.progress[job.index()].reachability = self.rule_result(job).reachability();
             }
-            if let Some(news) = self.news_of(job) {
+            if let Some(outcome) = self.outcome_for_children(job) {
                 graph
                     .children(job)
                     .iter()
-                    .for_each(|child| self.standings[child.index()].tally.add(news));
+                    .for_each(|child| self.progress[child.index()].parent_counts.add(outcome));
             }
         }
     }
 
     /// Passes outcomes on to children, without recursion because a chain may be long.
-    fn tell_children(&mut self, first: (JobIndex, ParentOutcome), now: Timestamp) {
+    fn notify_children(&mut self, first: (JobIndex, ParentOutcome), now: Timestamp) {
         let graph = Arc::clone(&self.graph);
         // In this order a child learns that a parent is unreachable before it learns that the
         // parent is blocked.
-        let mut untold = VecDeque::from([first]);
-        let mut again = Vec::new();
-        while let Some((job, news)) = untold.pop_front() {
+        let mut queue = VecDeque::from([first]);
+        let mut rerun = Vec::new();
+        while let Some((job, outcome)) = queue.pop_front() {
             for &child in graph.children(job) {
-                self.standings[child.index()].tally.add(news);
+                self.progress[child.index()].parent_counts.add(outcome);
                 match self.job(child).state {
-                    JobState::Waiting => {
-                        untold.extend(self.settle(child, now).map(|news| (child, news)))
-                    }
-                    _ if news.is_failure() && self.job(child).rerun == Rerun::AfterFailure => {
-                        again.push(child)
+                    JobState::Waiting => queue.extend(
+                        self.update_waiting(child, now)
+                            .map(|outcome| (child, outcome)),
+                    ),
+                    _ if outcome.is_failure() && self.job(child).rerun == Rerun::AfterFailure => {
+                        rerun.push(child)
                     }
                     _ => {}
                 }
             }
         }
-        self.react_again(&again, now);
+        self.rerun_reacting(&rerun, now);
     }
 
     /// Applies the rule of a waiting job. Returns its outcome for its children, if that has
     /// changed.
-    fn settle(&mut self, job: JobIndex, now: Timestamp) -> Option<ParentOutcome> {
-        let verdict = self.verdict(job);
+    fn update_waiting(&mut self, job: JobIndex, now: Timestamp) -> Option<ParentOutcome> {
+        let result = self.rule_result(job);
         let was = std::mem::replace(
-            &mut self.standings[job.index()].prospect,
-            verdict.prospect(),
+            &mut self.progress[job.index()].reachability,
+            result.reachability(),
         );
-        match (was, verdict) {
+        match (was, result) {
             (_, RuleResult::Run) => self.activate(job, now),
             (_, RuleResult::Skip) => {
                 self.set_state(job, JobState::Skipped, now);
                 return Some(ParentOutcome::Skipped);
             }
-            (Reachability::Open, RuleResult::Unreachable) => return Some(ParentOutcome::Doomed),
+            (Reachability::Open, RuleResult::Unreachable) => {
+                return Some(ParentOutcome::Unreachable);
+            }
             (Reachability::Open, RuleResult::Block) => return Some(ParentOutcome::Failed),
             (Reachability::Unreachable, RuleResult::Block) => return Some(ParentOutcome::Blocked),
             (_, RuleResult::Wait | RuleResult::Unreachable | RuleResult::Block) => {}
@@ -437,7 +450,7 @@ impl Workflow {
         let counts = self.meta.counts;
         let unfinished = [JobState::Failed, JobState::Cancelled, JobState::Waiting]
             .iter()
-            .any(|&state| counts.number(state) > 0);
+            .any(|&state| counts.count(state) > 0);
         match self.meta.status {
             Status::Pending => {}
             Status::Running | Status::Paused if counts.active() > 0 => {}

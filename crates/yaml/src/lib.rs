@@ -16,4 +16,4 @@ mod tree;
 
 pub use error::{Error, Problem};
 pub use node::{Content, Node, Pair, Position};
-pub use tree::{Document, Form, Schema, outer_names, parse};
+pub use tree::{Document, ScalarStyle, Schema, parse, top_level_keys};

@@ -67,7 +67,7 @@ pub(crate) enum Token {
 
 /// Position where a key may have begun.
 #[derive(Debug, Clone, Copy, Default)]
-struct MaybeKey {
+struct PossibleKey {
     is_possible: bool,
     /// Whether only a key can stand there.
     is_required: bool,
@@ -83,14 +83,14 @@ pub(crate) struct Scanner<'t> {
     end: Option<super::error::Problem>,
     tokens: VecDeque<(Mark, Token)>,
     /// Number of tokens that have left the queue.
-    taken: usize,
+    taken_tokens: usize,
     /// Column of the innermost block collection; -1 outside of all.
     indent: isize,
     /// Columns of the block collections around that one.
     indents: Vec<isize>,
     /// Positions where a key may have begun: one outside of flow collections, and one for each open
     /// flow collection. Their token numbers ascend.
-    keys: Vec<MaybeKey>,
+    keys: Vec<PossibleKey>,
     /// Whether a key may begin at the current position.
     key_allowed: bool,
     has_ended: bool,
@@ -102,10 +102,10 @@ impl<'t> Scanner<'t> {
             cursor: Cursor::new(&text.characters),
             end: text.end.clone(),
             tokens: VecDeque::new(),
-            taken: 0,
+            taken_tokens: 0,
             indent: -1,
             indents: Vec::new(),
-            keys: vec![MaybeKey::default()],
+            keys: vec![PossibleKey::default()],
             key_allowed: true,
             has_ended: false,
         }
@@ -132,11 +132,11 @@ impl<'t> Scanner<'t> {
     }
 
     /// Takes the token that `peek` returned. The end of the text stays in the queue.
-    pub(crate) fn take(&mut self) -> Token {
+    pub(crate) fn advance(&mut self) -> Token {
         match self.tokens.front() {
             None | Some((_, Token::End)) => Token::End,
             Some(_) => {
-                self.taken += 1;
+                self.taken_tokens += 1;
                 self.tokens
                     .pop_front()
                     .map_or(Token::End, |(_, token)| token)
@@ -153,10 +153,12 @@ impl<'t> Scanner<'t> {
         if self.tokens.is_empty() {
             return Ok(true);
         }
-        let first = self.keys.partition_point(|key| key.token < self.taken);
+        let first = self
+            .keys
+            .partition_point(|key| key.token < self.taken_tokens);
         let found = self.keys[first..]
             .iter()
-            .take_while(|key| key.token == self.taken)
+            .take_while(|key| key.token == self.taken_tokens)
             .position(|key| key.is_possible);
         match found {
             None => Ok(false),
@@ -183,9 +185,9 @@ impl<'t> Scanner<'t> {
         if self.key_allowed {
             self.drop_key()?;
             let is_required = !self.is_in_flow() && self.indent == self.column();
-            let token = self.taken + self.tokens.len();
+            let token = self.taken_tokens + self.tokens.len();
             if let Some(last) = self.keys.last_mut() {
-                *last = MaybeKey {
+                *last = PossibleKey {
                     is_possible: true,
                     is_required,
                     token,
@@ -330,11 +332,11 @@ impl<'t> Scanner<'t> {
 
     fn fetch_flow_start(&mut self, token: Token) -> Result<(), Error> {
         self.save_key()?;
-        let first = self.taken + self.tokens.len();
-        self.keys.push(MaybeKey {
+        let first = self.taken_tokens + self.tokens.len();
+        self.keys.push(PossibleKey {
             token: first,
             mark: self.cursor.mark,
-            ..MaybeKey::default()
+            ..PossibleKey::default()
         });
         self.key_allowed = true;
         self.push_characters(token, 1);
@@ -394,8 +396,8 @@ impl<'t> Scanner<'t> {
     fn fetch_value(&mut self) -> Result<(), Error> {
         let last = self.keys.len() - 1;
         if self.is_still_possible(last)? {
-            let MaybeKey { token, mark, .. } = self.keys[last];
-            let at = token.saturating_sub(self.taken);
+            let PossibleKey { token, mark, .. } = self.keys[last];
+            let at = token.saturating_sub(self.taken_tokens);
             self.tokens.insert(at, (mark, Token::Key));
             self.indent_to(mark, at, Token::BlockMap);
             self.keys[last].is_possible = false;

@@ -10,7 +10,7 @@ use super::error::{Error, Problem};
 use super::node::{Content, Node};
 use super::scan::{Mark, Scanner, Token};
 use super::text::Text;
-use aliases::{Anchors, Built};
+use aliases::{Anchors, BuiltNode};
 use directives::Directives;
 
 /// Most bytes of a text.
@@ -25,7 +25,7 @@ const MAX_ALIASED: usize = 1_000_000;
 
 /// Style in which a scalar was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form<'a> {
+pub enum ScalarStyle<'a> {
     /// The scalar has no quotes and no tag, or is left out: its text decides the type.
     Plain,
     /// The scalar is in quotes or in a block: it is a text.
@@ -43,7 +43,7 @@ pub trait Schema {
     ///
     /// # Errors
     /// The message says what is wrong with the scalar.
-    fn scalar(text: String, form: Form<'_>) -> Result<Self::Scalar, String>;
+    fn scalar(text: String, form: ScalarStyle<'_>) -> Result<Self::Scalar, String>;
 
     /// Checks the tag of a list or map. The tag has no other effect.
     ///
@@ -73,17 +73,17 @@ pub struct Document<S> {
 /// The first reason why the document cannot be read.
 pub fn parse<S: Schema>(bytes: &[u8], max_depth: usize) -> Result<Document<S::Scalar>, Error> {
     let text = Text::decode(within_bound(bytes)?);
-    Reader::<S>::new(&text, max_depth).document()
+    DocumentReader::<S>::new(&text, max_depth).document()
 }
 
 /// Returns the keys of the map at the top of the first document, as far as it can be read.
 #[must_use]
-pub fn outer_names(bytes: &[u8]) -> Vec<String> {
-    struct Names;
-    impl Schema for Names {
+pub fn top_level_keys(bytes: &[u8]) -> Vec<String> {
+    struct KeySchema;
+    impl Schema for KeySchema {
         type Scalar = String;
 
-        fn scalar(text: String, _: Form<'_>) -> Result<String, String> {
+        fn scalar(text: String, _: ScalarStyle<'_>) -> Result<String, String> {
             Ok(text)
         }
     }
@@ -93,7 +93,7 @@ pub fn outer_names(bytes: &[u8]) -> Vec<String> {
         return Vec::new();
     };
     let text = Text::decode(bytes);
-    let mut reader = Reader::<Names>::new(&text, MAX_DEPTH);
+    let mut reader = DocumentReader::<KeySchema>::new(&text, MAX_DEPTH);
     // An error ends the document. The names before it are known.
     let _ = reader.document();
     let names = reader.outer_keys.iter().filter_map(|key| match &**key {
@@ -115,7 +115,7 @@ fn within_bound(bytes: &[u8]) -> Result<&[u8], Error> {
 
 /// Context of a node, which decides whether it may be a block collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum NodeContext {
     Flow,
     Block,
     /// The node is a key or value of a block map, where the dashes of a list may stand below the
@@ -124,7 +124,7 @@ enum Place {
 }
 
 #[derive(Debug)]
-struct Reader<'t, S: Schema> {
+struct DocumentReader<'t, S: Schema> {
     scanner: Scanner<'t>,
     directives: Directives,
     anchors: Anchors<S::Scalar>,
@@ -142,7 +142,7 @@ struct Properties {
     tag: Option<String>,
 }
 
-impl<'t, S: Schema> Reader<'t, S> {
+impl<'t, S: Schema> DocumentReader<'t, S> {
     fn new(text: &'t Text<'_>, max_depth: usize) -> Self {
         Self {
             scanner: Scanner::new(text),
@@ -167,12 +167,12 @@ impl<'t, S: Schema> Reader<'t, S> {
                 self.directives.read(&mut self.scanner)?;
                 self.content()?
             }
-            _ => self.node(Place::Block)?,
+            _ => self.node(NodeContext::Block)?,
         };
         let mut next = self.scanner.peek()?;
         if next.1 == Token::DocumentEnd {
             let mark = next.0;
-            self.scanner.take();
+            self.scanner.advance();
             // The rest is not part of the document, and need not be YAML.
             let Ok(after) = self.scanner.peek() else {
                 return Ok(Document {
@@ -190,7 +190,7 @@ impl<'t, S: Schema> Reader<'t, S> {
     }
 
     /// Reads the node after `---`.
-    fn content(&mut self) -> Result<Built<S::Scalar>, Error> {
+    fn content(&mut self) -> Result<BuiltNode<S::Scalar>, Error> {
         let (mark, token) = self.scanner.peek()?;
         let mark = *mark;
         match token {
@@ -199,11 +199,11 @@ impl<'t, S: Schema> Reader<'t, S> {
             | Token::DocumentStart
             | Token::DocumentEnd
             | Token::End => self.empty(mark),
-            _ => self.node(Place::Block),
+            _ => self.node(NodeContext::Block),
         }
     }
 
-    fn node(&mut self, place: Place) -> Result<Built<S::Scalar>, Error> {
+    fn node(&mut self, node_context: NodeContext) -> Result<BuiltNode<S::Scalar>, Error> {
         if let (mark, Token::Alias(_)) = *self.scanner.peek()? {
             return self.alias(mark);
         }
@@ -212,25 +212,29 @@ impl<'t, S: Schema> Reader<'t, S> {
         let mark = *mark;
         match token {
             Token::Scalar { is_plain, .. } => {
-                let form = if *is_plain { Form::Plain } else { Form::Quoted };
-                let Token::Scalar { text, .. } = self.scanner.take() else {
+                let form = if *is_plain {
+                    ScalarStyle::Plain
+                } else {
+                    ScalarStyle::Quoted
+                };
+                let Token::Scalar { text, .. } = self.scanner.advance() else {
                     return self.empty(mark);
                 };
                 self.scalar(mark, properties, text, form)
             }
-            Token::BlockEntry if place == Place::BlockPair => {
+            Token::BlockEntry if node_context == NodeContext::BlockPair => {
                 self.collection(mark, properties, Self::list_below_key)
             }
             Token::FlowList => self.collection(mark, properties, Self::flow_list),
             Token::FlowMap => self.collection(mark, properties, Self::flow_map),
-            Token::BlockList if place != Place::Flow => {
+            Token::BlockList if node_context != NodeContext::Flow => {
                 self.collection(mark, properties, Self::block_list)
             }
-            Token::BlockMap if place != Place::Flow => {
+            Token::BlockMap if node_context != NodeContext::Flow => {
                 self.collection(mark, properties, Self::block_map)
             }
             _ => match properties.at {
-                Some(at) => self.scalar(at, properties, String::new(), Form::Plain),
+                Some(at) => self.scalar(at, properties, String::new(), ScalarStyle::Plain),
                 None => Err(mark.error("did not find expected node content")),
             },
         }
@@ -251,7 +255,7 @@ impl<'t, S: Schema> Reader<'t, S> {
                 return Ok(properties);
             }
             properties.at.get_or_insert(mark);
-            match self.scanner.take() {
+            match self.scanner.advance() {
                 Token::Anchor(name) => properties.anchor = Some(name),
                 Token::Tag { handle, suffix } => {
                     properties.tag = Some(self.directives.tag(mark, &handle, suffix)?)
@@ -262,8 +266,13 @@ impl<'t, S: Schema> Reader<'t, S> {
     }
 
     /// Makes the node of a value that is left out.
-    fn empty(&mut self, mark: Mark) -> Result<Built<S::Scalar>, Error> {
-        self.scalar(mark, Properties::default(), String::new(), Form::Plain)
+    fn empty(&mut self, mark: Mark) -> Result<BuiltNode<S::Scalar>, Error> {
+        self.scalar(
+            mark,
+            Properties::default(),
+            String::new(),
+            ScalarStyle::Plain,
+        )
     }
 
     fn scalar(
@@ -271,14 +280,14 @@ impl<'t, S: Schema> Reader<'t, S> {
         mark: Mark,
         properties: Properties,
         text: String,
-        form: Form<'_>,
-    ) -> Result<Built<S::Scalar>, Error> {
+        form: ScalarStyle<'_>,
+    ) -> Result<BuiltNode<S::Scalar>, Error> {
         self.count_node(mark)?;
-        let form = properties.tag.as_deref().map_or(form, Form::Tagged);
+        let form = properties.tag.as_deref().map_or(form, ScalarStyle::Tagged);
         let is_merge_key = text == "<<"
             && matches!(
                 form,
-                Form::Plain | Form::Tagged("!" | "tag:yaml.org,2002:merge")
+                ScalarStyle::Plain | ScalarStyle::Tagged("!" | "tag:yaml.org,2002:merge")
             );
         let size = aliases::scalar_size(&text);
         // An error in a tag is reported at the position of the tag.
@@ -291,7 +300,7 @@ impl<'t, S: Schema> Reader<'t, S> {
             at: mark.position(),
             content: Rc::new(Content::Scalar(scalar)),
         };
-        let built = Built {
+        let built = BuiltNode {
             node,
             size,
             height: 0,
@@ -328,8 +337,8 @@ impl<'t, S: Schema> Reader<'t, S> {
         Ok(())
     }
 
-    fn alias(&mut self, mark: Mark) -> Result<Built<S::Scalar>, Error> {
-        let Token::Alias(name) = self.scanner.take() else {
+    fn alias(&mut self, mark: Mark) -> Result<BuiltNode<S::Scalar>, Error> {
+        let Token::Alias(name) = self.scanner.advance() else {
             return self.empty(mark);
         };
         let found = self.anchors.follow(&name).map_err(|problem| Error {
@@ -343,7 +352,7 @@ impl<'t, S: Schema> Reader<'t, S> {
             content: found.node.content,
         };
         // Only the plain word itself is a merge key, not an alias to it.
-        Ok(Built {
+        Ok(BuiltNode {
             node,
             is_merge_key: false,
             ..found

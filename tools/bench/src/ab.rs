@@ -16,7 +16,7 @@ use clap::Args;
 use crate::figures::{Table, duration, write_tables};
 use crate::scenario::absolute;
 use ratio::{MAX_PAIRS, Ratio};
-use work::{RATE, WORKS, Work};
+use work::{RATE_HEAD, WORKS, Work};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -78,7 +78,7 @@ fn compare([a, b]: &[Table; 2], margin: f64) -> Result<Table> {
         let b = of_b.next().context("B did less than A")?;
         let name = || format!("{} has no {}", a.row, a.head);
         let ratio = Ratio::new(a.values, b.values).with_context(name)?;
-        let cost = if a.head == RATE {
+        let cost = if a.head == RATE_HEAD {
             ratio.inverse()
         } else {
             ratio

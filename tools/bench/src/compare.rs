@@ -77,7 +77,7 @@ impl Compare {
                     count,
                     spent,
                 } = turn.await?;
-                let server = format!("{server}, {}", variant.store.of_counters());
+                let server = format!("{server}, {}", variant.store.counter_store_name());
                 let mut row = table.row(&[&server, &traffic.name(), &descriptors]);
                 row.add("decisions/s", 0, [per_second]);
                 spent.add_to(&mut row, "decision", count);

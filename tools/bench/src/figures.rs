@@ -12,7 +12,7 @@ pub(crate) use calls::{Calls, Latency};
 pub(crate) use duration::duration;
 pub(crate) use file::{read_tables, write_tables};
 pub(crate) use spread::percentile;
-pub(crate) use table::{Figures, Table};
+pub(crate) use table::{RowFigures, Table};
 
 use std::time::Duration;
 

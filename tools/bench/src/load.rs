@@ -4,13 +4,13 @@ mod body;
 pub(crate) mod command;
 mod connection;
 mod keys;
-mod pace;
 mod report;
 mod run;
+mod schedule;
 mod session;
 
 pub(crate) use body::{Shape, one_body};
-pub(crate) use keys::{Distribution, Keys};
-pub(crate) use pace::CallSchedule;
+pub(crate) use keys::{Distribution, KeyStream};
 pub(crate) use run::{Load, PATH};
+pub(crate) use schedule::CallSchedule;
 pub(crate) use session::Session;

@@ -9,8 +9,8 @@ mod server;
 mod testbed;
 
 pub(crate) use address::Address;
-pub(crate) use cluster::{Cores, FarCluster};
-pub(crate) use meter::{Meter, Spent, info};
+pub(crate) use cluster::{Cores, DelayedCluster};
+pub(crate) use meter::{MeasuredCost, Meter, info};
 pub(crate) use process::{Cost, Process, thread_time};
 pub(crate) use server::Server;
 pub(crate) use testbed::{Store, Testbed};

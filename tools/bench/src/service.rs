@@ -1,7 +1,7 @@
 //! Comparisons of the whole service on a distant Redis Cluster.
 
 mod callers;
-mod far_servers;
+mod delayed_servers;
 mod round_trips;
 
 pub(crate) use callers::Callers;

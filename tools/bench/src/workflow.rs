@@ -16,12 +16,12 @@ mod worker;
 use anyhow::Result;
 use clap::Args;
 
-use crate::figures::{Figures, Table};
+use crate::figures::{RowFigures, Table};
 use crate::machine::{Store, Testbed};
 use crate::scenario::{RunOptions, Scenario};
-pub(crate) use api::Api;
+pub(crate) use api::ApiClient;
 use bullmq::BullMq;
-pub(crate) use worker::work_off;
+pub(crate) use worker::run_all_jobs;
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -77,7 +77,7 @@ impl Scenario for Workflow {
             "python" => Ok(vec![python::measure(options, jobs).await?]),
             "limits" => Ok(vec![
                 limits::cost(options, jobs).await?,
-                limits::behind(options, self.waiting).await?,
+                limits::key_with_room(options, self.waiting).await?,
             ]),
             _ => self.measure_all(options).await,
         }
@@ -113,13 +113,13 @@ async fn measure_stores(
     options: &RunOptions,
     name: &str,
     label: &str,
-    turn: impl AsyncFn(&Testbed, &mut Figures<'_>) -> Result<()>,
+    turn: impl AsyncFn(&Testbed, &mut RowFigures<'_>) -> Result<()>,
 ) -> Result<Table> {
     let mut table = Table::new(name, &[label]);
     for _ in options.rounds(name) {
         for store in [Store::Redis, Store::Embedded] {
             let testbed = Testbed::start(&options.program()?, store).await?;
-            turn(&testbed, &mut table.row(&[&store.of_workflows()])).await?;
+            turn(&testbed, &mut table.row(&[&store.workflow_store_name()])).await?;
         }
     }
     Ok(table)

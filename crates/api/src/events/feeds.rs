@@ -9,7 +9,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 
 use super::frames::Frames;
-use super::pacer::Pace;
+use super::pacer::SendPacer;
 use super::snapshot::{FeedSnapshot, ReaderState};
 
 /// Changes within this time are sent as one update: people see no more than four updates a second.
@@ -18,26 +18,26 @@ pub(super) const COALESCE_TIME: Duration = Duration::from_millis(250);
 /// large workflow keeps a processor busy for a while.
 const IDLE_FACTOR: u32 = 9;
 /// Longest pause that [`IDLE_FACTOR`] leads to.
-const LONGEST_REST: Duration = Duration::from_secs(5);
+const MAX_IDLE: Duration = Duration::from_secs(5);
 /// Number of reader positions for which the update to the latest version is cached.
-const MOST_NEWS: usize = 8;
+const MAX_CACHED_UPDATES: usize = 8;
 
 /// State that a reader has before it gets an update.
 #[derive(Debug)]
 pub(super) enum ReaderPosition {
     /// The reader is new and needs the workflow only.
-    Now,
+    LatestOnly,
     /// The reader has missed changes and needs all jobs.
-    Ever,
-    Told(Arc<ReaderState>),
+    FromStart,
+    After(Arc<ReaderState>),
 }
 
 impl ReaderPosition {
     fn key(&self) -> (bool, Option<u64>) {
         match self {
-            Self::Now => (false, None),
-            Self::Ever => (true, None),
-            Self::Told(told) => (true, Some(told.version)),
+            Self::LatestOnly => (false, None),
+            Self::FromStart => (true, None),
+            Self::After(state) => (true, Some(state.version)),
         }
     }
 }
@@ -45,7 +45,7 @@ impl ReaderPosition {
 /// Update for all readers with one position, and their state after it.
 #[derive(Debug, Clone)]
 pub(super) struct FeedUpdate {
-    pub(super) told: Arc<ReaderState>,
+    pub(super) state: Arc<ReaderState>,
     pub(super) frames: Arc<Frames>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum FeedVersion {
     Version {
         version: u64,
         /// Whether the workflow has ended.
-        over: bool,
+        has_ended: bool,
     },
     Removed,
 }
@@ -65,12 +65,12 @@ pub(crate) enum FeedVersion {
 /// once, and one task polls the store, whatever the number of readers.
 #[derive(Debug)]
 pub(crate) struct WorkflowFeed {
-    latest: Mutex<Latest>,
+    cache: Mutex<VersionCache>,
     round: Mutex<DeliveryRound>,
-    pace: Arc<Pace>,
-    known: watch::Sender<FeedVersion>,
+    pacer: Arc<SendPacer>,
+    versions: watch::Sender<FeedVersion>,
     /// Known version, published no more often than readers are notified.
-    gathered: watch::Sender<FeedVersion>,
+    coalesced_versions: watch::Sender<FeedVersion>,
 }
 
 /// Reads and writes that an update has caused. Until they end, no further update is published: then
@@ -78,9 +78,9 @@ pub(crate) struct WorkflowFeed {
 #[derive(Debug)]
 struct DeliveryRound {
     /// Number of readers that read now, or wait for one that does.
-    reading: usize,
+    active_reads: usize,
     /// Time until which the pacer and the pause keep the readers busy.
-    until: Instant,
+    busy_until: Instant,
 }
 
 /// Counts one reader as reading, until it is dropped.
@@ -88,93 +88,93 @@ struct ReadGuard<'a>(&'a WorkflowFeed);
 
 impl Drop for ReadGuard<'_> {
     fn drop(&mut self) {
-        self.0.round().reading -= 1;
+        self.0.lock_round().active_reads -= 1;
     }
 }
 
 /// Snapshot of one version and the updates made of it. For a large workflow they are dropped as
 /// soon as the waiting readers have them.
 #[derive(Debug, Default)]
-struct Latest {
+struct VersionCache {
     version: u64,
-    look: Arc<OnceCell<Arc<FeedSnapshot>>>,
-    news: HashMap<(bool, Option<u64>), Arc<OnceCell<FeedUpdate>>>,
+    snapshot: Arc<OnceCell<Arc<FeedSnapshot>>>,
+    updates: HashMap<(bool, Option<u64>), Arc<OnceCell<FeedUpdate>>>,
 }
 
 impl WorkflowFeed {
-    pub(super) fn new(pace: Arc<Pace>) -> Self {
-        let known = || {
+    pub(super) fn new(pacer: Arc<SendPacer>) -> Self {
+        let channel = || {
             watch::Sender::new(FeedVersion::Version {
                 version: 0,
-                over: false,
+                has_ended: false,
             })
         };
         let round = Mutex::new(DeliveryRound {
-            reading: 0,
-            until: Instant::now(),
+            active_reads: 0,
+            busy_until: Instant::now(),
         });
         Self {
-            latest: Mutex::default(),
+            cache: Mutex::default(),
             round,
-            pace,
-            known: known(),
-            gathered: known(),
+            pacer,
+            versions: channel(),
+            coalesced_versions: channel(),
         }
     }
 
-    fn round(&self) -> MutexGuard<'_, DeliveryRound> {
+    fn lock_round(&self) -> MutexGuard<'_, DeliveryRound> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time from which a reader may get a text of this number of bytes.
-    pub(super) fn turn(&self, bytes: usize) -> Instant {
-        let turn = self.pace.reserve(bytes, Instant::now());
-        self.busy_until(turn);
-        turn
+    pub(super) fn reserve_send(&self, bytes: usize) -> Instant {
+        let send_at = self.pacer.reserve(bytes, Instant::now());
+        self.busy_until(send_at);
+        send_at
     }
 
-    fn busy_until(&self, moment: Instant) {
-        let mut round = self.round();
-        round.until = round.until.max(moment);
+    fn busy_until(&self, time: Instant) {
+        let mut round = self.lock_round();
+        round.busy_until = round.busy_until.max(time);
     }
 
-    fn read(&self) -> ReadGuard<'_> {
-        self.round().reading += 1;
+    fn begin_read(&self) -> ReadGuard<'_> {
+        self.lock_round().active_reads += 1;
         ReadGuard(self)
     }
 
     /// Returns the time from which readers may be notified again. `None` if that is now.
-    pub(super) fn busy(&self) -> Option<Instant> {
+    pub(super) fn next_delivery(&self) -> Option<Instant> {
         let now = Instant::now();
-        let round = self.round();
-        if round.reading > 0 {
+        let round = self.lock_round();
+        if round.active_reads > 0 {
             Some(now + COALESCE_TIME)
         } else {
-            Some(round.until).filter(|until| *until > now)
+            Some(round.busy_until).filter(|until| *until > now)
         }
     }
 
-    fn latest(&self) -> MutexGuard<'_, Latest> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_cache(&self) -> MutexGuard<'_, VersionCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Subscribes to each change of the known version.
-    pub(super) fn known(&self) -> watch::Receiver<FeedVersion> {
-        self.known.subscribe()
+    pub(super) fn subscribe(&self) -> watch::Receiver<FeedVersion> {
+        self.versions.subscribe()
     }
 
     /// Whether the workflow has a reader.
     pub(super) fn has_readers(&self) -> bool {
-        self.known.receiver_count() + self.gathered.receiver_count() > 0
+        self.versions.receiver_count() + self.coalesced_versions.receiver_count() > 0
     }
 
     /// Subscribes to the known version, coalesced for readers.
-    pub(super) fn readers(&self) -> watch::Receiver<FeedVersion> {
-        self.gathered.subscribe()
+    pub(super) fn subscribe_coalesced(&self) -> watch::Receiver<FeedVersion> {
+        self.coalesced_versions.subscribe()
     }
 
     /// Returns the update to this version of the workflow, or to a later one.
-    pub(super) async fn news(
+    pub(super) async fn update(
         &self,
         engine: &Engine,
         id: WorkflowId,
@@ -182,99 +182,114 @@ impl WorkflowFeed {
         since: &ReaderPosition,
     ) -> Result<FeedUpdate, EngineError> {
         let cells = self.cells(version, since);
-        let _reading = self.read();
+        let _guard = self.begin_read();
         let write = || async {
-            let begin = Instant::now();
-            let look = cells
-                .look
+            let started_at = Instant::now();
+            let current = cells
+                .snapshot
                 .get_or_try_init(|| FeedSnapshot::read(engine, id))
                 .await?;
-            let news = news_of(engine, Arc::clone(look), since).await;
-            let end = Instant::now();
-            self.busy_until(end + LONGEST_REST.min((end - begin) * IDLE_FACTOR));
-            Ok::<_, EngineError>(news)
+            let update = write_update(engine, Arc::clone(current), since).await;
+            let ended_at = Instant::now();
+            self.busy_until(ended_at + MAX_IDLE.min((ended_at - started_at) * IDLE_FACTOR));
+            Ok::<_, EngineError>(update)
         };
-        cells.news.get_or_try_init(write).await.cloned()
+        cells.update.get_or_try_init(write).await.cloned()
     }
 
-    fn cells(&self, version: u64, since: &ReaderPosition) -> Cells<'_> {
-        let mut latest = self.latest();
+    fn cells(&self, version: u64, since: &ReaderPosition) -> SharedCells<'_> {
+        let mut latest = self.lock_cache();
         if latest.version < version {
-            *latest = Latest {
+            *latest = VersionCache {
                 version,
-                ..Latest::default()
+                ..VersionCache::default()
             };
         }
         // Slow readers are at many different versions.
-        if latest.news.len() >= MOST_NEWS {
-            latest.news.clear();
+        if latest.updates.len() >= MAX_CACHED_UPDATES {
+            latest.updates.clear();
         }
-        let news = Arc::clone(latest.news.entry(since.key()).or_default());
-        Cells {
-            view: self,
-            look: Arc::clone(&latest.look),
-            news,
+        let update = Arc::clone(latest.updates.entry(since.key()).or_default());
+        SharedCells {
+            feed: self,
+            snapshot: Arc::clone(&latest.snapshot),
+            update,
         }
     }
 
     /// Records a version that was learned. Returns whether it is new.
-    pub(super) fn note(&self, learned: FeedVersion) -> bool {
-        self.known.send_if_modified(|known| {
-            let news = learned > *known;
-            if news {
-                *known = learned;
+    pub(super) fn record(&self, version: FeedVersion) -> bool {
+        self.versions.send_if_modified(|latest| {
+            let is_new = version > *latest;
+            if is_new {
+                *latest = version;
             }
-            news
+            is_new
         })
     }
 
     /// Publishes the known version to the readers.
-    pub(super) fn tell(&self) {
-        let known = *self.known.borrow();
-        self.gathered.send_replace(known);
+    pub(super) fn publish(&self) {
+        let latest = *self.versions.borrow();
+        self.coalesced_versions.send_replace(latest);
     }
 
     /// Returns when the workflow seems to have no reader any more.
     pub(super) async fn closed(&self) {
-        self.known.closed().await;
-        self.gathered.closed().await;
+        self.versions.closed().await;
+        self.coalesced_versions.closed().await;
     }
 }
 
 /// Cells that one reader shares with others while it reads and writes.
-struct Cells<'a> {
-    view: &'a WorkflowFeed,
-    look: Arc<OnceCell<Arc<FeedSnapshot>>>,
-    news: Arc<OnceCell<FeedUpdate>>,
+struct SharedCells<'a> {
+    feed: &'a WorkflowFeed,
+    snapshot: Arc<OnceCell<Arc<FeedSnapshot>>>,
+    update: Arc<OnceCell<FeedUpdate>>,
 }
 
-impl Drop for Cells<'_> {
+impl Drop for SharedCells<'_> {
     fn drop(&mut self) {
         // This also runs if the reader has gone before it had them. Readers that come later read a
         // large workflow again.
-        if self.look.get().is_some_and(|look| look.snapshot.is_large()) {
-            let mut latest = self.view.latest();
-            if Arc::ptr_eq(&latest.look, &self.look) {
-                latest.look = Arc::default();
+        if self
+            .snapshot
+            .get()
+            .is_some_and(|cached| cached.snapshot.is_large())
+        {
+            let mut latest = self.feed.lock_cache();
+            if Arc::ptr_eq(&latest.snapshot, &self.snapshot) {
+                latest.snapshot = Arc::default();
             }
             latest
-                .news
-                .retain(|_, other| !Arc::ptr_eq(other, &self.news));
+                .updates
+                .retain(|_, other| !Arc::ptr_eq(other, &self.update));
         }
     }
 }
 
-async fn news_of(engine: &Engine, look: Arc<FeedSnapshot>, since: &ReaderPosition) -> FeedUpdate {
-    let told = Arc::clone(&look.told);
-    let large = look.snapshot.is_large();
-    let known = match since {
-        ReaderPosition::Now => Some(Arc::clone(&told)),
-        ReaderPosition::Ever => None,
-        ReaderPosition::Told(told) => Some(Arc::clone(told)),
+async fn write_update(
+    engine: &Engine,
+    current: Arc<FeedSnapshot>,
+    since: &ReaderPosition,
+) -> FeedUpdate {
+    let state = Arc::clone(&current.state);
+    let large = current.snapshot.is_large();
+    let previous = match since {
+        ReaderPosition::LatestOnly => Some(Arc::clone(&state)),
+        ReaderPosition::FromStart => None,
+        ReaderPosition::After(state) => Some(Arc::clone(state)),
     };
-    let write = move || Frames::changes(known.as_ref().map_or(&[], |known| &known.places), &look);
+    let write = move || {
+        Frames::changes(
+            previous
+                .as_ref()
+                .map_or(&[], |previous| &previous.job_states),
+            &current,
+        )
+    };
     FeedUpdate {
-        told,
+        state,
         frames: if large {
             engine.run_blocking(write).await
         } else {
@@ -299,7 +314,7 @@ mod tests {
     use crate::http::request::ServerHooks;
 
     fn host() -> ServerHooks {
-        ServerHooks::of_test(Timestamp::default())
+        ServerHooks::for_test(Timestamp::default())
     }
 
     async fn workflow(engine: &Engine) -> WorkflowId {
@@ -315,7 +330,7 @@ mod tests {
         .unwrap();
         let new = NewWorkflow {
             graph,
-            begin: StartMode::Now,
+            start: StartMode::Now,
             created_at: None,
         };
         engine
@@ -329,7 +344,7 @@ mod tests {
     /// A thousand readers of one idle workflow asked Redis four thousand times a second.
     #[tokio::test]
     async fn a_thousand_readers_of_a_workflow_ask_the_store_as_one_does() {
-        const LOOK: Duration = Duration::from_millis(50);
+        const POLL_INTERVAL: Duration = Duration::from_millis(50);
         let store = SimulatedStore::new(1);
         let engine = Engine::start(Store::Simulated(store.clone()), EngineOptions::default())
             .await
@@ -338,16 +353,16 @@ mod tests {
         let views = Arc::new(Feeds::default());
         let host = host();
         let readers: Vec<_> = (0..1_000)
-            .map(|_| views.follow(&engine, id, Some(LOOK), &host))
+            .map(|_| views.follow(&engine, id, Some(POLL_INTERVAL), &host))
             .collect();
         let before = store.calls();
         let began = Instant::now();
         while store.calls() < before + 3 {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
-        let asked = store.calls() - before;
-        let looks = began.elapsed().as_millis() / LOOK.as_millis();
-        assert!(u128::from(asked) <= looks, "{asked} times");
+        let store_reads = store.calls() - before;
+        let polls = began.elapsed().as_millis() / POLL_INTERVAL.as_millis();
+        assert!(u128::from(store_reads) <= polls, "{store_reads} times");
         drop(readers);
     }
 
@@ -364,15 +379,15 @@ mod tests {
         let (one, mut known) = follow();
         let (other, others) = follow();
         assert_eq!(host.tasks.len(), 1);
-        let version = engine.glance(id).await.unwrap().version;
+        let version = engine.workflow_meta(id).await.unwrap().version;
         let news = async |view: &WorkflowFeed, version| {
-            view.news(&engine, id, version, &ReaderPosition::Now)
+            view.update(&engine, id, version, &ReaderPosition::LatestOnly)
                 .await
                 .unwrap()
         };
         let first = news(&one, version).await;
         let same = |other: &FeedUpdate| {
-            Arc::ptr_eq(&first.told, &other.told) && Arc::ptr_eq(&first.frames, &other.frames)
+            Arc::ptr_eq(&first.state, &other.state) && Arc::ptr_eq(&first.frames, &other.frames)
         };
         assert!(same(&news(&other, version).await));
         assert!(!same(&news(&other, version + 1).await), "it is read again");
@@ -380,19 +395,19 @@ mod tests {
             .act(id, Action::Cancel, Timestamp::from_micros(2))
             .await
             .unwrap();
-        let ended = |known: &FeedVersion| matches!(known, FeedVersion::Version { over: true, version: found } if *found > version);
+        let ended = |known: &FeedVersion| matches!(known, FeedVersion::Version { has_ended: true, version: found } if *found > version);
         known.wait_for(ended).await.unwrap();
         drop((known, others));
         host.tasks.close();
         host.tasks.wait().await;
-        assert!(views.each().is_empty(), "nobody follows it");
+        assert!(views.lock().is_empty(), "nobody follows it");
         assert_ne!(Arc::as_ptr(&follow().0), Arc::as_ptr(&one));
     }
 
     /// A thousand readers got each change at once, four times a second: other requests waited for
     /// all of them.
     #[tokio::test(start_paused = true)]
-    async fn readers_are_told_again_when_all_have_had_their_turn() {
+    async fn readers_are_notified_again_when_all_have_been_served() {
         let engine = Engine::start(
             Store::Simulated(SimulatedStore::new(1)),
             EngineOptions::default(),
@@ -403,24 +418,24 @@ mod tests {
         let views = Arc::new(Feeds::default());
         let host = host();
         let (view, _known) = views.follow(&engine, id, None, &host);
-        let mut told = view.readers();
+        let mut versions = view.subscribe_coalesced();
         let mut after = async |action| {
             let began = Instant::now();
             engine
                 .act(id, action, Timestamp::from_micros(2))
                 .await
                 .unwrap();
-            told.changed().await.unwrap();
+            versions.changed().await.unwrap();
             began.elapsed()
         };
         let at_once = COALESCE_TIME..COALESCE_TIME + Duration::from_millis(20);
         assert!(at_once.contains(&after(Action::Pause).await));
-        let last = (0..1_000).map(|_| view.turn(100)).max().unwrap();
+        let last = (0..1_000).map(|_| view.reserve_send(100)).max().unwrap();
         let wait = last - Instant::now();
         assert!(wait > COALESCE_TIME && after(Action::Resume).await >= wait);
         assert!(at_once.contains(&after(Action::Pause).await));
         // One of the readers reads, or waits for one that does.
-        let reading = view.read();
+        let reading = view.begin_read();
         let mut waits = Box::pin(after(Action::Resume));
         assert!(timeout(20 * COALESCE_TIME, waits.as_mut()).await.is_err());
         drop(reading);
@@ -430,7 +445,7 @@ mod tests {
     /// For each of 256 readers of a workflow of 131,072 jobs, all of its jobs were written, and all
     /// texts were kept as long as one of the readers read.
     #[tokio::test]
-    async fn news_of_a_large_workflow_are_written_once_and_kept_by_nobody() {
+    async fn updates_of_a_large_workflow_are_written_once_and_not_kept() {
         let store = SimulatedStore::new(1);
         let engine = Engine::start(Store::Simulated(store.clone()), EngineOptions::default())
             .await
@@ -442,14 +457,14 @@ mod tests {
         let views = Arc::new(Feeds::default());
         let host = host();
         let (view, _known) = views.follow(&engine, id, None, &host);
-        let version = engine.glance(id).await.unwrap().version;
+        let version = engine.workflow_meta(id).await.unwrap().version;
         let before = store.calls();
         let mut readers = tokio::task::JoinSet::new();
         for _ in 0..256 {
             let engine = engine.clone();
             let view = Arc::clone(&view);
             readers.spawn(async move {
-                view.news(&engine, id, version, &ReaderPosition::Ever)
+                view.update(&engine, id, version, &ReaderPosition::FromStart)
                     .await
                     .unwrap()
             });
@@ -461,10 +476,10 @@ mod tests {
                 .all(|other| Arc::ptr_eq(&other.frames, &news[0].frames))
         );
         // A reader that leaves while others read leaves nothing behind.
-        let mut leaves = Box::pin(view.news(&engine, id, version, &ReaderPosition::Now));
+        let mut leaves = Box::pin(view.update(&engine, id, version, &ReaderPosition::LatestOnly));
         let read = poll_fn(|context| {
             let ready = leaves.as_mut().poll(context).is_ready();
-            if ready || view.latest().look.get().is_some() {
+            if ready || view.lock_cache().snapshot.get().is_some() {
                 Poll::Ready(())
             } else {
                 Poll::Pending
@@ -472,14 +487,14 @@ mod tests {
         });
         read.await;
         drop(leaves);
-        let looked = async {
+        let all_read = async {
             (
                 engine.show(id).await.unwrap(),
                 engine.show(id).await.unwrap(),
             )
         };
         assert!(
-            timeout(Duration::from_secs(20), looked).await.is_ok(),
+            timeout(Duration::from_secs(20), all_read).await.is_ok(),
             "there is room for two"
         );
     }

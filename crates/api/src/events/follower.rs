@@ -10,19 +10,21 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::feeds::{COALESCE_TIME, FeedVersion, WorkflowFeed};
-use super::pacer::Pace;
+use super::pacer::SendPacer;
 use crate::http::request::ServerHooks;
 
 /// Feeds of the workflows that have readers.
 #[derive(Debug, Default)]
 pub(crate) struct Feeds {
-    each: Mutex<HashMap<WorkflowId, Arc<WorkflowFeed>>>,
-    pace: Arc<Pace>,
+    by_workflow: Mutex<HashMap<WorkflowId, Arc<WorkflowFeed>>>,
+    pacer: Arc<SendPacer>,
 }
 
 impl Feeds {
-    pub(super) fn each(&self) -> MutexGuard<'_, HashMap<WorkflowId, Arc<WorkflowFeed>>> {
-        self.each.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<WorkflowId, Arc<WorkflowFeed>>> {
+        self.by_workflow
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows a workflow until the receiver is dropped. The store is polled for changes by other
@@ -31,49 +33,49 @@ impl Feeds {
         self: &Arc<Self>,
         engine: &Engine,
         id: WorkflowId,
-        look: Option<Duration>,
+        poll_interval: Option<Duration>,
         host: &ServerHooks,
     ) -> (Arc<WorkflowFeed>, watch::Receiver<FeedVersion>) {
-        let mut each = self.each();
-        if let Some(view) = each.get(&id) {
-            return (Arc::clone(view), view.known());
+        let mut feeds = self.lock();
+        if let Some(feed) = feeds.get(&id) {
+            return (Arc::clone(feed), feed.subscribe());
         }
-        let view = Arc::new(WorkflowFeed::new(Arc::clone(&self.pace)));
-        let known = view.known();
-        each.insert(id, Arc::clone(&view));
-        let watching = engine.watch(id);
+        let feed = Arc::new(WorkflowFeed::new(Arc::clone(&self.pacer)));
+        let versions = feed.subscribe();
+        feeds.insert(id, Arc::clone(&feed));
+        let changes = engine.watch(id);
         let follower = Follower {
-            views: Arc::clone(self),
-            view: Arc::clone(&view),
+            feeds: Arc::clone(self),
+            feed: Arc::clone(&feed),
             engine: engine.clone(),
             id,
-            look,
+            poll_interval,
         };
         let drain = host.drain.clone();
         host.tasks
-            .spawn(async move { drain.run_until_cancelled(follower.run(watching)).await });
-        (view, known)
+            .spawn(async move { drain.run_until_cancelled(follower.run(changes)).await });
+        (feed, versions)
     }
 }
 
 /// Follows the changes of one workflow for all of its readers.
 struct Follower {
-    views: Arc<Feeds>,
-    view: Arc<WorkflowFeed>,
+    feeds: Arc<Feeds>,
+    feed: Arc<WorkflowFeed>,
     engine: Engine,
     id: WorkflowId,
-    look: Option<Duration>,
+    poll_interval: Option<Duration>,
 }
 
 impl Follower {
-    async fn run(self, mut watching: WatchGuard) {
+    async fn run(self, mut changes: WatchGuard) {
         // Time at which readers are notified of a change. More changes are likely to follow at
         // once.
         let mut due: Option<Instant> = None;
         loop {
             let company = async {
-                match self.look {
-                    Some(look) => sleep(look).await,
+                match self.poll_interval {
+                    Some(poll_interval) => sleep(poll_interval).await,
                     None => pending().await,
                 }
             };
@@ -83,47 +85,49 @@ impl Follower {
                     None => pending().await,
                 }
             };
-            let news = tokio::select! {
-                notice = watching.next() => self.view.note(known(notice.version, notice.status)),
-                () = company => self.look().await,
+            let is_new = tokio::select! {
+                notice = changes.next() => self.feed.record(feed_version(notice.version, notice.status)),
+                () = company => self.poll().await,
                 () = gathered => {
-                    due = self.view.busy();
+                    due = self.feed.next_delivery();
                     if due.is_none() {
-                        self.view.tell();
+                        self.feed.publish();
                     }
                     false
                 }
-                () = self.view.closed() => {
-                    if self.is_done() {
+                () = self.feed.closed() => {
+                    if self.remove_if_unread() {
                         return;
                     }
                     false
                 }
             };
-            if news && due.is_none() {
+            if is_new && due.is_none() {
                 due = Some(Instant::now() + COALESCE_TIME);
             }
         }
     }
 
     /// Reads the version from the store. Returns whether it is new.
-    async fn look(&self) -> bool {
-        match self.engine.glance(self.id).await {
-            Ok(meta) => self.view.note(known(meta.version, Some(meta.status))),
-            Err(EngineError::NoWorkflow { .. }) => self.view.note(FeedVersion::Removed),
+    async fn poll(&self) -> bool {
+        match self.engine.workflow_meta(self.id).await {
+            Ok(meta) => self
+                .feed
+                .record(feed_version(meta.version, Some(meta.status))),
+            Err(EngineError::NoWorkflow { .. }) => self.feed.record(FeedVersion::Removed),
             // The next poll may succeed.
             Err(_) => false,
         }
     }
 
     /// Removes the feed, unless a reader has come in the meantime. Returns whether it was removed.
-    fn is_done(&self) -> bool {
-        let mut each = self.views.each();
-        let done = !self.view.has_readers();
-        if done {
-            each.remove(&self.id);
+    fn remove_if_unread(&self) -> bool {
+        let mut feeds = self.feeds.lock();
+        let has_no_readers = !self.feed.has_readers();
+        if has_no_readers {
+            feeds.remove(&self.id);
         }
-        done
+        has_no_readers
     }
 }
 
@@ -131,19 +135,19 @@ impl Drop for Follower {
     fn drop(&mut self) {
         // This runs when the server drains, or a thread has ended. A later reader gets another
         // follower.
-        let mut each = self.views.each();
-        if each
+        let mut feeds = self.feeds.lock();
+        if feeds
             .get(&self.id)
-            .is_some_and(|view| Arc::ptr_eq(view, &self.view))
+            .is_some_and(|feed| Arc::ptr_eq(feed, &self.feed))
         {
-            each.remove(&self.id);
+            feeds.remove(&self.id);
         }
     }
 }
 
-fn known(version: u64, status: Option<Status>) -> FeedVersion {
+fn feed_version(version: u64, status: Option<Status>) -> FeedVersion {
     status.map_or(FeedVersion::Removed, |status| FeedVersion::Version {
         version,
-        over: status.is_over(),
+        has_ended: status.is_over(),
     })
 }

@@ -9,7 +9,7 @@ use super::snapshot::FeedSnapshot;
 use super::{JobEvent, RemovedEvent};
 use crate::http::json::{self, Id};
 use crate::http::problem::Problem;
-use crate::http::quota::{self, Caller, Quota, QuotaGuard, SMALL};
+use crate::http::quota::{self, Caller, MAX_UNRESERVED_BYTES, Quota, QuotaGuard};
 use crate::workflows::view::Workflow;
 
 /// Frames for any number of readers.
@@ -17,14 +17,14 @@ use crate::workflows::view::Workflow;
 pub(super) struct Frames {
     text: Bytes,
     /// Quota of the text, once for each caller that has readers of it.
-    shares: Mutex<Vec<(Caller, Weak<QuotaGuard>)>>,
+    guards: Mutex<Vec<(Caller, Weak<QuotaGuard>)>>,
 }
 
 impl Frames {
     fn new(text: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
             text: text.into(),
-            shares: Mutex::default(),
+            guards: Mutex::default(),
         })
     }
 
@@ -42,26 +42,26 @@ impl Frames {
 
     /// Writes the jobs whose state differs from the state that the reader has, and then the
     /// workflow. A reader that has the workflow's version has all jobs, too.
-    pub(super) fn changes(told: &[u8], now: &FeedSnapshot) -> Arc<Self> {
-        let snapshot = &now.snapshot;
+    pub(super) fn changes(known_states: &[u8], current: &FeedSnapshot) -> Arc<Self> {
+        let snapshot = &current.snapshot;
         let mut text = Vec::new();
-        for (at, place) in now.told.places.iter().enumerate() {
-            if told.get(at) != Some(place) {
-                let about = &snapshot.graph().jobs[at];
-                let state = snapshot.jobs()[at].state;
+        for (index, state_index) in current.state.job_states.iter().enumerate() {
+            if known_states.get(index) != Some(state_index) {
+                let definition = &snapshot.graph().jobs[index];
+                let state = snapshot.jobs()[index].state;
                 push_event(
                     &mut text,
                     "job",
                     &JobEvent {
-                        name: &about.name,
+                        name: &definition.name,
                         state: state.into(),
-                        index: at,
+                        index,
                     },
                 );
             }
         }
-        text.extend_from_slice(format!("id: {}\n", now.told.version).as_bytes());
-        push_event(&mut text, "workflow", &Workflow::of(snapshot));
+        text.extend_from_slice(format!("id: {}\n", current.state.version).as_bytes());
+        push_event(&mut text, "workflow", &Workflow::from_snapshot(snapshot));
         Self::new(text)
     }
 
@@ -74,35 +74,40 @@ impl Frames {
     ///
     /// # Errors
     /// There was no quota for it in time.
-    pub(super) async fn keep(&self, room: &Arc<Quota>, caller: &Caller) -> Result<Bytes, Problem> {
-        if self.len() <= SMALL {
+    pub(super) async fn text_for(
+        &self,
+        quota: &Arc<Quota>,
+        caller: &Caller,
+    ) -> Result<Bytes, Problem> {
+        if self.len() <= MAX_UNRESERVED_BYTES {
             return Ok(self.text.clone());
         }
-        let share = match self.share(caller, || room.take(caller, self.len()).ok()) {
-            Some(share) => share,
+        let guard = match self.guard_for(caller, || quota.try_reserve(caller, self.len()).ok()) {
+            Some(guard) => guard,
             None => {
-                let share = room.wait(caller, self.len()).await?;
-                self.share(caller, || Some(share)).expect("one was given")
+                let guard = quota.reserve_or_wait(caller, self.len()).await?;
+                self.guard_for(caller, || Some(guard))
+                    .expect("one was given")
             }
         };
-        Ok(quota::hold(self.text.clone(), share))
+        Ok(quota::attach_guard(self.text.clone(), guard))
     }
 
     /// Returns the guard that another reader of the caller holds, or a new one.
-    fn share(
+    fn guard_for(
         &self,
         caller: &Caller,
-        take: impl FnOnce() -> Option<QuotaGuard>,
+        reserve: impl FnOnce() -> Option<QuotaGuard>,
     ) -> Option<Arc<QuotaGuard>> {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = shares.iter().find(|(of, _)| of == caller);
-        if let Some(share) = own.and_then(|(_, share)| share.upgrade()) {
-            return Some(share);
+        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        let existing = guards.iter().find(|(of, _)| of == caller);
+        if let Some(guard) = existing.and_then(|(_, guard)| guard.upgrade()) {
+            return Some(guard);
         }
-        let share = Arc::new(take()?);
-        shares.retain(|(_, share)| share.strong_count() > 0);
-        shares.push((caller.clone(), Arc::downgrade(&share)));
-        Some(share)
+        let guard = Arc::new(reserve()?);
+        guards.retain(|(_, guard)| guard.strong_count() > 0);
+        guards.push((caller.clone(), Arc::downgrade(&guard)));
+        Some(guard)
     }
 }
 
@@ -110,7 +115,7 @@ pub(crate) fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize)
     text.extend_from_slice(b"event: ");
     text.extend_from_slice(event.as_bytes());
     text.extend_from_slice(b"\ndata: ");
-    json::add(text, data);
+    json::append(text, data);
     text.extend_from_slice(b"\n\n");
 }
 
@@ -122,20 +127,23 @@ mod tests {
     /// off.
     #[tokio::test]
     async fn readers_of_one_caller_share_the_room_of_a_text() {
-        let room = Quota::new("tests", 4 * SMALL, 3 * SMALL);
+        let room = Quota::new("tests", 4 * MAX_UNRESERVED_BYTES, 3 * MAX_UNRESERVED_BYTES);
         let [one, two] = ["one", "two"].map(|name| Caller::Token(name.to_owned()));
-        let frames = Frames::new(vec![b'x'; 2 * SMALL]);
+        let frames = Frames::new(vec![b'x'; 2 * MAX_UNRESERVED_BYTES]);
         let mut kept = Vec::new();
         for _ in 0..100 {
-            kept.push(frames.keep(&room, &one).await.unwrap());
+            kept.push(frames.text_for(&room, &one).await.unwrap());
         }
         assert!(
             kept.iter().all(|text| text.as_ptr() == kept[0].as_ptr()),
             "it is held once"
         );
-        kept.push(frames.keep(&room, &two).await.unwrap());
-        assert!(room.take(&two, 1).is_err(), "all is taken");
+        kept.push(frames.text_for(&room, &two).await.unwrap());
+        assert!(room.try_reserve(&two, 1).is_err(), "all is taken");
         drop(kept);
-        drop((room.take(&one, 3 * SMALL).unwrap(), frames));
+        drop((
+            room.try_reserve(&one, 3 * MAX_UNRESERVED_BYTES).unwrap(),
+            frames,
+        ));
     }
 }

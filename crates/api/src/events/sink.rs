@@ -7,55 +7,55 @@ use axum::body::Bytes;
 use tokio::sync::{Mutex, mpsc};
 
 /// Bytes of a text that the connection gets at once. Other connections are served in between.
-const PIECE: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Chunk of a response body.
-pub(crate) type Piece = Result<Bytes, Infallible>;
+pub(crate) type BodyChunk = Result<Bytes, Infallible>;
 
 /// Sends texts of several senders to one reader. The text of one sender is sent whole, behind a
 /// line that names its topic.
 #[derive(Debug, Clone)]
 pub(crate) struct EventSink {
-    pieces: mpsc::Sender<Piece>,
+    chunks: mpsc::Sender<BodyChunk>,
     /// Topic of the last text. It is locked while a text is sent.
-    last: Arc<Mutex<Bytes>>,
-    about: Bytes,
+    last_topic: Arc<Mutex<Bytes>>,
+    topic: Bytes,
 }
 
 impl EventSink {
-    pub(crate) fn new(pieces: mpsc::Sender<Piece>) -> Self {
+    pub(crate) fn new(chunks: mpsc::Sender<BodyChunk>) -> Self {
         Self {
-            pieces,
-            last: Arc::default(),
-            about: Bytes::new(),
+            chunks,
+            last_topic: Arc::default(),
+            topic: Bytes::new(),
         }
     }
 
     /// Returns a sink of the same reader for texts about another topic, which this event names.
-    pub(crate) fn about(&self, about: Bytes) -> Self {
+    pub(crate) fn for_topic(&self, topic: Bytes) -> Self {
         Self {
-            about,
+            topic,
             ..self.clone()
         }
     }
 
     /// Returns when the reader has gone.
     pub(crate) async fn closed(&self) {
-        self.pieces.closed().await;
+        self.chunks.closed().await;
     }
 
     /// Sends a text to the connection in chunks. False if the reader has gone.
-    pub(crate) async fn hand_over(&self, mut text: Bytes) -> bool {
-        let mut last = self.last.lock().await;
-        if !self.about.is_empty() && *last != self.about {
-            last.clone_from(&self.about);
-            if self.pieces.send(Ok(self.about.clone())).await.is_err() {
+    pub(crate) async fn send(&self, mut text: Bytes) -> bool {
+        let mut last_topic = self.last_topic.lock().await;
+        if !self.topic.is_empty() && *last_topic != self.topic {
+            last_topic.clone_from(&self.topic);
+            if self.chunks.send(Ok(self.topic.clone())).await.is_err() {
                 return false;
             }
         }
         while !text.is_empty() {
-            let piece = text.split_to(text.len().min(PIECE));
-            if self.pieces.send(Ok(piece)).await.is_err() {
+            let chunk = text.split_to(text.len().min(CHUNK_BYTES));
+            if self.chunks.send(Ok(chunk)).await.is_err() {
                 return false;
             }
         }
@@ -90,22 +90,22 @@ mod tests {
             }
             read
         };
-        let (handed, read) = tokio::join!(outlet.hand_over(text.clone()), read);
+        let (handed, read) = tokio::join!(outlet.send(text.clone()), read);
         assert!(handed && read == text);
         drop(receiver);
-        assert!(!outlet.hand_over(text).await, "nobody reads");
+        assert!(!outlet.send(text).await, "nobody reads");
     }
 
     #[tokio::test]
-    async fn texts_of_several_are_not_mixed_and_say_what_they_are_about() {
+    async fn texts_of_several_senders_are_not_mixed_and_have_a_topic() {
         let (pieces, mut receiver) = mpsc::channel(1);
         let outlet = EventSink::new(pieces);
-        let one = outlet.about("[1]".into());
-        let two = outlet.about("[2]".into());
-        let long = |byte: u8| Bytes::from(vec![byte; 3 * PIECE]);
-        let tell = async {
-            tokio::join!(one.hand_over(long(b'a')), two.hand_over(long(b'b')));
-            assert!(two.hand_over("b".into()).await && outlet.hand_over(":".into()).await);
+        let one = outlet.for_topic("[1]".into());
+        let two = outlet.for_topic("[2]".into());
+        let long = |byte: u8| Bytes::from(vec![byte; 3 * CHUNK_BYTES]);
+        let sends = async {
+            tokio::join!(one.send(long(b'a')), two.send(long(b'b')));
+            assert!(two.send("b".into()).await && outlet.send(":".into()).await);
             drop((one, two, outlet));
         };
         let read = async {
@@ -115,8 +115,12 @@ mod tests {
             }
             String::from_utf8(read).unwrap()
         };
-        let ((), read) = tokio::join!(tell, read);
-        let expected = format!("[1]{}[2]{}b:", "a".repeat(3 * PIECE), "b".repeat(3 * PIECE));
+        let ((), read) = tokio::join!(sends, read);
+        let expected = format!(
+            "[1]{}[2]{}b:",
+            "a".repeat(3 * CHUNK_BYTES),
+            "b".repeat(3 * CHUNK_BYTES)
+        );
         assert!(read == expected, "{} bytes", read.len());
     }
 }

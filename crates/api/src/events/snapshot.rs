@@ -10,40 +10,40 @@ use tidegate_workflow::{Engine, EngineError, JobState, Snapshot, WorkflowId};
 pub(super) struct ReaderState {
     pub(super) version: u64,
     /// State of each job, as its index in `JobState::WORDS`.
-    pub(super) places: Vec<u8>,
+    pub(super) job_states: Vec<u8>,
 }
 
 /// A workflow at one version.
 #[derive(Debug)]
 pub(super) struct FeedSnapshot {
     pub(super) snapshot: Snapshot,
-    pub(super) told: Arc<ReaderState>,
+    pub(super) state: Arc<ReaderState>,
 }
 
 impl FeedSnapshot {
     pub(super) async fn read(engine: &Engine, id: WorkflowId) -> Result<Arc<Self>, EngineError> {
         let snapshot = engine.show(id).await?;
         let large = snapshot.is_large();
-        let look = move || {
-            let told = ReaderState {
+        let build = move || {
+            let state = ReaderState {
                 version: snapshot.meta().version,
-                places: places(&snapshot),
+                job_states: job_states(&snapshot),
             };
             Arc::new(Self {
                 snapshot,
-                told: Arc::new(told),
+                state: Arc::new(state),
             })
         };
         Ok(if large {
-            engine.run_blocking(look).await
+            engine.run_blocking(build).await
         } else {
-            look()
+            build()
         })
     }
 }
 
-fn places(snapshot: &Snapshot) -> Vec<u8> {
-    let place = |state: JobState| {
+fn job_states(snapshot: &Snapshot) -> Vec<u8> {
+    let index_of = |state: JobState| {
         JobState::WORDS
             .iter()
             .position(|word| *word == state.word())
@@ -52,6 +52,6 @@ fn places(snapshot: &Snapshot) -> Vec<u8> {
     snapshot
         .jobs()
         .iter()
-        .map(|job| place(job.state) as u8)
+        .map(|job| index_of(job.state) as u8)
         .collect()
 }

@@ -12,9 +12,9 @@ use super::route::Route;
 use super::tokens::Role;
 
 /// Cookie in which a browser keeps its token.
-pub(crate) const COOKIE: &str = "tidegate";
+pub(crate) const TOKEN_COOKIE: &str = "tidegate";
 /// Header that marks a request of this server's own page. Pages of other sites cannot send it.
-const PAGE: &str = "tidegate-page";
+const PAGE_HEADER: &str = "tidegate-page";
 
 /// Checks the token of a request and its role. Returns the name of the token, if one was needed.
 pub(crate) fn check(
@@ -56,7 +56,7 @@ pub(crate) fn check(
 }
 
 /// Returns the role and name of the caller, by token or cookie.
-pub(crate) fn who(access: &Access, headers: &HeaderMap) -> Option<(Role, Arc<str>)> {
+pub(crate) fn identify(access: &Access, headers: &HeaderMap) -> Option<(Role, Arc<str>)> {
     access.tokens.as_ref()?.find(&secret(headers)?.text)
 }
 
@@ -66,24 +66,24 @@ pub(crate) fn who(access: &Access, headers: &HeaderMap) -> Option<(Role, Arc<str
 /// # Errors
 /// The header is missing.
 pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
-    if headers.contains_key(PAGE) {
+    if headers.contains_key(PAGE_HEADER) {
         return Ok(());
     }
-    let detail = format!("this call needs the header `{PAGE}: 1`");
+    let detail = format!("this call needs the header `{PAGE_HEADER}: 1`");
     Err(Problem::new(Code::Forbidden, detail))
 }
 
 /// Token of a request, and how it was sent.
-struct Secret<'a> {
+struct PresentedToken<'a> {
     text: Cow<'a, str>,
     by_cookie: bool,
 }
 
 /// Returns the token of a request. An Authorization header hides the cookie, even if it holds no
 /// bearer token.
-fn secret(headers: &HeaderMap) -> Option<Secret<'_>> {
+fn secret(headers: &HeaderMap) -> Option<PresentedToken<'_>> {
     if headers.contains_key(header::AUTHORIZATION) {
-        return bearer(headers).map(|token| Secret {
+        return bearer(headers).map(|token| PresentedToken {
             text: token.into(),
             by_cookie: false,
         });
@@ -95,9 +95,9 @@ fn secret(headers: &HeaderMap) -> Option<Secret<'_>> {
     let mut pairs = cookies
         .flat_map(|cookies| cookies.split(';'))
         .filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = pairs.find(|(name, _)| *name == COOKIE)?;
+    let (_, value) = pairs.find(|(name, _)| *name == TOKEN_COOKIE)?;
     let text = percent_decode_str(value).decode_utf8().ok()?;
-    Some(Secret {
+    Some(PresentedToken {
         text,
         by_cookie: true,
     })

@@ -23,69 +23,74 @@ use crate::duration_text;
 
 /// Time in which a body must arrive. It is enough for the largest body on a slow line, and bounds
 /// the time for which a client holds memory.
-const ARRIVAL: Duration = Duration::from_secs(60);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Factor of the largest size up to which a too large body is read and dropped, so that its sender
 /// can read the answer.
-const DROPPED: usize = 8;
+const DRAIN_FACTOR: usize = 8;
 
 /// Receives a body of at most `max_bytes` bytes.
 ///
 /// # Errors
 /// The body is larger, is incomplete, or takes too long.
 pub(crate) async fn receive(
-    most: usize,
+    max_bytes: usize,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Bytes, Problem> {
-    let announced = headers
+    let announced_bytes = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     // A client that sends `Expect` has sent no body yet.
-    if headers.contains_key(header::EXPECT) && announced.is_some_and(|length| length > most) {
-        return Err(too_large(most));
+    if headers.contains_key(header::EXPECT)
+        && announced_bytes.is_some_and(|length| length > max_bytes)
+    {
+        return Err(too_large(max_bytes));
     }
-    let late = || {
+    let timed_out = || {
         Problem::new(
             Code::RequestTimeout,
-            format!("the body did not arrive within {} s", ARRIVAL.as_secs()),
+            format!(
+                "the body did not arrive within {} s",
+                RECEIVE_TIMEOUT.as_secs()
+            ),
         )
     };
-    timeout(ARRIVAL, collected(most, body))
+    timeout(RECEIVE_TIMEOUT, read_to_end(max_bytes, body))
         .await
-        .unwrap_or_else(|_| Err(late()))
+        .unwrap_or_else(|_| Err(timed_out()))
 }
 
-async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
-    let mut kept = Vec::new();
+async fn read_to_end(max_bytes: usize, mut body: Body) -> Result<Bytes, Problem> {
+    let mut received = Vec::new();
     let mut length = 0_usize;
     while let Some(frame) = body.frame().await {
         let frame = match frame {
             Ok(frame) => frame,
-            Err(_) if length > most => break,
-            Err(error) => return Err(broken_off(error)),
+            Err(_) if length > max_bytes => break,
+            Err(error) => return Err(incomplete(error)),
         };
         let Ok(bytes) = frame.into_data() else {
             continue;
         };
         length = length.saturating_add(bytes.len());
-        if length <= most {
-            kept.extend_from_slice(&bytes);
-        } else if length > most.saturating_mul(DROPPED) {
+        if length <= max_bytes {
+            received.extend_from_slice(&bytes);
+        } else if length > max_bytes.saturating_mul(DRAIN_FACTOR) {
             break;
         } else {
-            kept = Vec::new();
+            received = Vec::new();
         }
     }
-    if length > most {
-        Err(too_large(most))
+    if length > max_bytes {
+        Err(too_large(max_bytes))
     } else {
-        Ok(kept.into())
+        Ok(received.into())
     }
 }
 
 /// Returns the problem of an incomplete body. The server that embeds the API may have limits of
 /// its own.
-fn broken_off(error: axum::Error) -> Problem {
+fn incomplete(error: axum::Error) -> Problem {
     let error = error.into_inner();
     let code = match error.downcast_ref::<io::Error>().map(io::Error::kind) {
         Some(ErrorKind::TimedOut) => Code::RequestTimeout,
@@ -95,10 +100,10 @@ fn broken_off(error: axum::Error) -> Problem {
     Problem::new(code, error.to_string())
 }
 
-fn too_large(most: usize) -> Problem {
+fn too_large(max_bytes: usize) -> Problem {
     Problem::new(
         Code::PayloadTooLarge,
-        format!("the body has more than {most} bytes (TIDEGATE_MAX_BODY)"),
+        format!("the body has more than {max_bytes} bytes (TIDEGATE_MAX_BODY)"),
     )
 }
 
@@ -123,7 +128,7 @@ pub(crate) fn check_depth(json: Option<&RawValue>, path: impl fmt::Display) -> R
 pub(crate) fn read<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
     decode(body)
         .map(|object| object.0)
-        .map_err(|error| mistake::<T>(body, &error))
+        .map_err(|error| describe_error::<T>(body, &error))
 }
 
 /// Reads a body that has no mistake.
@@ -143,10 +148,10 @@ fn decode<'de, T: Deserialize<'de>>(body: &'de [u8]) -> serde_json::Result<Objec
 ///
 /// # Errors
 /// There are more than `max_items`.
-pub(crate) fn check_number(number: usize, most: usize, field: &str) -> Result<(), Problem> {
-    let detail = || format!("{number} {field}, more than {most}: send them in several calls");
+pub(crate) fn check_number(number: usize, max_items: usize, field: &str) -> Result<(), Problem> {
+    let detail = || format!("{number} {field}, more than {max_items}: send them in several calls");
     let too_many = || Problem::new(Code::PayloadTooLarge, detail()).at(field);
-    if number > most {
+    if number > max_items {
         Err(too_many())
     } else {
         Ok(())
@@ -163,9 +168,12 @@ pub(crate) fn read_optional<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result
 }
 
 /// Parses the body once more to find the place of the error. Only a wrong body pays for it.
-fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Problem {
-    if let Some(said) = not_json(body) {
-        return Problem::new(Code::InvalidJson, format!("the body is not JSON: {said}"));
+fn describe_error<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Problem {
+    if let Some(syntax_error) = not_json(body) {
+        return Problem::new(
+            Code::InvalidJson,
+            format!("the body is not JSON: {syntax_error}"),
+        );
     }
     let mut json = serde_json::Deserializer::from_slice(body);
     match serde_path_to_error::deserialize::<_, Object<T>>(&mut json) {
@@ -232,19 +240,19 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// Word of an enum. By itself, serde also reads it from an object with the word as its only key.
-struct Word<T>(T);
+struct EnumWord<T>(T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Word<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for EnumWord<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
-            type Value = Word<T>;
+            type Value = EnumWord<T>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a word")
             }
             fn visit_str<E: Error>(self, word: &str) -> Result<Self::Value, E> {
-                T::deserialize(StrDeserializer::new(word)).map(Word)
+                T::deserialize(StrDeserializer::new(word)).map(EnumWord)
             }
         }
         deserializer.deserialize_str(Reader(PhantomData))
@@ -285,27 +293,27 @@ pub(crate) fn optional_objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 pub(crate) fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
-    Word::deserialize(deserializer).map(|word| word.0)
+    EnumWord::deserialize(deserializer).map(|word| word.0)
 }
 
 /// Reads a field that is a word, null, or left out.
 pub(crate) fn optional_word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
-    Option::deserialize(deserializer).map(|read| read.map(|Word(word)| word))
+    Option::deserialize(deserializer).map(|read| read.map(|EnumWord(word)| word))
 }
 
 /// A time span: numbers with units such as `500ms`, `30s`, `1h30m` or `7d`, of at most 36500 days. A bare number is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Span, value_type = String))]
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct TimeSpan(pub(crate) Duration);
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expected = "a time span such as \"30s\", \"1h30m\" or \"500ms\", of at most 36500 days";
         deserializer
-            .deserialize_any(SpanText {
-                read: duration_text::read,
+            .deserialize_any(TimeSpanVisitor {
+                read: duration_text::parse,
                 expected,
             })
             .map(Self)
@@ -313,12 +321,12 @@ impl<'de> Deserialize<'de> for Span {
 }
 
 /// Reads a duration from a text. A number is refused, because it may mean seconds or milliseconds.
-pub(crate) struct SpanText<T> {
+pub(crate) struct TimeSpanVisitor<T> {
     pub(crate) read: fn(&str) -> Option<T>,
     pub(crate) expected: &'static str,
 }
 
-impl<T> SpanText<T> {
+impl<T> TimeSpanVisitor<T> {
     fn refused<E: Error>(&self, number: impl fmt::Display) -> E {
         E::custom(format_args!(
             "the number {number} has no unit: expected {}",
@@ -327,7 +335,7 @@ impl<T> SpanText<T> {
     }
 }
 
-impl<T> Visitor<'_> for SpanText<T> {
+impl<T> Visitor<'_> for TimeSpanVisitor<T> {
     type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -355,29 +363,29 @@ pub(crate) struct NoBody {}
 /// One name, or a list of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(test, derive(ToSchema), schema(value_type = Vec<String>))]
-pub(crate) struct Names(pub(crate) Vec<String>);
+pub(crate) struct NameList(pub(crate) Vec<String>);
 
-impl<'de> Deserialize<'de> for Names {
+impl<'de> Deserialize<'de> for NameList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Names;
+            type Value = NameList;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a name or a list of names")
             }
-            fn visit_str<E: Error>(self, name: &str) -> Result<Names, E> {
-                Ok(Names(vec![name.to_owned()]))
+            fn visit_str<E: Error>(self, name: &str) -> Result<NameList, E> {
+                Ok(NameList(vec![name.to_owned()]))
             }
-            fn visit_unit<E: Error>(self) -> Result<Names, E> {
-                Ok(Names::default())
+            fn visit_unit<E: Error>(self) -> Result<NameList, E> {
+                Ok(NameList::default())
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Names, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<NameList, A::Error> {
                 let mut names = Vec::new();
                 while let Some(name) = items.next_element()? {
                     names.push(name);
                 }
-                Ok(Names(names))
+                Ok(NameList(names))
             }
         }
         deserializer.deserialize_any(Reader)
@@ -416,8 +424,8 @@ mod tests {
         word: Option<WordBody>,
         #[serde(default, deserialize_with = "optional_object")]
         named: Option<Named>,
-        span: Option<Span>,
-        names: Option<Names>,
+        span: Option<TimeSpan>,
+        names: Option<NameList>,
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Report of the data that an answer lacks because a part of the store does not answer.
 
 use serde::Serialize;
-use tidegate_workflow::Missing;
+use tidegate_workflow::MissingPartitions;
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -17,7 +17,7 @@ pub(crate) struct Incomplete {
 
 impl Incomplete {
     /// Returns `None` if the answer is complete.
-    pub(crate) fn of(missing: &Missing) -> Option<Self> {
+    pub(crate) fn from_missing(missing: &MissingPartitions) -> Option<Self> {
         let reason = missing.0.values().next()?.to_string();
         Some(Self {
             partitions: missing.0.keys().map(|partition| partition.0).collect(),

@@ -20,43 +20,43 @@ pub(crate) fn text(body: &impl Serialize) -> Vec<u8> {
 }
 
 /// Writes JSON text whose expected size is `capacity`.
-pub(crate) fn large_text(bytes: usize, body: &impl Serialize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes);
-    add(&mut out, body);
+pub(crate) fn large_text(capacity: usize, body: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(capacity);
+    append(&mut out, body);
     out
 }
 
 /// Appends the JSON text of a value.
-pub(crate) fn add(out: &mut Vec<u8>, part: &impl Serialize) {
+pub(crate) fn append(out: &mut Vec<u8>, part: &impl Serialize) {
     serde_json::to_writer(out, part).expect("keys are texts, and a buffer takes any text");
 }
 
 /// Returns the JSON text if it has at most `max_bytes` bytes. Writing stops at the limit.
-pub(crate) fn text_within(most: usize, body: &impl Serialize) -> Option<Vec<u8>> {
+pub(crate) fn text_within(max_bytes: usize, body: &impl Serialize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(256);
-    add_within(&mut out, most, body).then_some(out)
+    append_within(&mut out, max_bytes, body).then_some(out)
 }
 
 /// Appends the JSON text of a value if the whole text then has at most `max_bytes` bytes. Otherwise
 /// nothing is appended.
-pub(crate) fn add_within(out: &mut Vec<u8>, most: usize, part: &impl Serialize) -> bool {
-    let before = out.len();
-    let fits = serde_json::to_writer(Within { out, most }, part).is_ok();
+pub(crate) fn append_within(out: &mut Vec<u8>, max_bytes: usize, part: &impl Serialize) -> bool {
+    let start = out.len();
+    let fits = serde_json::to_writer(LimitedWriter { out, max_bytes }, part).is_ok();
     if !fits {
-        out.truncate(before);
+        out.truncate(start);
     }
     fits
 }
 
 /// Writer that fails when the text would exceed its limit.
-struct Within<'a> {
+struct LimitedWriter<'a> {
     out: &'a mut Vec<u8>,
-    most: usize,
+    max_bytes: usize,
 }
 
-impl io::Write for Within<'_> {
+impl io::Write for LimitedWriter<'_> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        if self.out.len() + text.len() > self.most {
+        if self.out.len() + text.len() > self.max_bytes {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         self.out.extend_from_slice(text);
@@ -78,7 +78,7 @@ pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Response {
 }
 
 /// Answers with JSON text.
-pub(crate) fn page(text: Vec<u8>) -> Response {
+pub(crate) fn answer_text(text: Vec<u8>) -> Response {
     (
         StatusCode::OK,
         [(header::CONTENT_TYPE, "application/json")],
@@ -98,7 +98,7 @@ pub(crate) struct Verbatim<'a>(pub(crate) Cow<'a, str>);
 impl<'a> Verbatim<'a> {
     pub(crate) const NULL: Verbatim<'static> = Verbatim(Cow::Borrowed("null"));
 
-    pub(crate) fn of(text: &'a [u8]) -> Self {
+    pub(crate) fn from_bytes(text: &'a [u8]) -> Self {
         Self(String::from_utf8_lossy(text))
     }
 }
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn what_is_too_long_is_not_written_to_its_end() {
         /// Counts how often it is written.
-        struct Part<'a>(&'a std::cell::Cell<usize>);
+        struct CountedPart<'a>(&'a std::cell::Cell<usize>);
 
-        impl Serialize for Part<'_> {
+        impl Serialize for CountedPart<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 self.0.set(self.0.get() + 1);
                 serializer.serialize_str("123")
@@ -142,14 +142,14 @@ mod tests {
         }
 
         let written = std::cell::Cell::new(0);
-        let parts: Vec<_> = (0..1_000).map(|_| Part(&written)).collect();
+        let parts: Vec<_> = (0..1_000).map(|_| CountedPart(&written)).collect();
         assert_eq!(text_within(7, &&parts[..1]).unwrap(), br#"["123"]"#);
         assert!(text_within(6, &&parts[..1]).is_none());
         written.set(0);
         assert!(text_within(60, &parts).is_none());
         assert!(written.get() < 13, "{}", written.get());
         let mut out = b"so far".to_vec();
-        assert!(!add_within(&mut out, 9, &"1234") && add_within(&mut out, 9, &1));
+        assert!(!append_within(&mut out, 9, &"1234") && append_within(&mut out, 9, &1));
         assert_eq!(out, b"so far1");
     }
 

@@ -14,17 +14,17 @@ use super::json::{self, Id};
 use super::request_id::RequestId;
 
 /// Most characters of a detail, which may repeat parts of the request.
-const MOST_DETAIL: usize = 1_000;
+const MAX_DETAIL_CHARS: usize = 1_000;
 /// Most characters of a path.
-const MOST_PATH: usize = 200;
+const MAX_PATH_CHARS: usize = 200;
 
 /// Shortens a text to `max_chars` characters by leaving out its middle.
-fn cut(text: String, most: usize) -> String {
-    if text.len() <= most || text.chars().count() <= most {
+fn truncate_middle(text: String, max_chars: usize) -> String {
+    if text.len() <= max_chars || text.chars().count() <= max_chars {
         return text;
     }
-    let start: String = text.chars().take(most / 2).collect();
-    let end: Vec<char> = text.chars().rev().take(most / 2).collect();
+    let start: String = text.chars().take(max_chars / 2).collect();
+    let end: Vec<char> = text.chars().rev().take(max_chars / 2).collect();
     start + "…" + &end.into_iter().rev().collect::<String>()
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct Problem {
     /// Where in the request.
     path: Option<String>,
     /// Extension member of RFC 9457. It is boxed because few problems have one.
-    more: Option<Box<More>>,
+    extension: Option<Box<ExtensionMember>>,
 }
 
 /// Problem of a request, in the form of RFC 9457. Programs can rely on `code`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Problem))]
-pub(crate) struct Body<'a> {
+pub(crate) struct ProblemBody<'a> {
     /// A URN that ends with the code.
     r#type: String,
     /// Meaning of the code.
@@ -77,7 +77,7 @@ pub(crate) struct Body<'a> {
 
 /// Extension members for programs.
 #[derive(Debug)]
-enum More {
+enum ExtensionMember {
     Workflow(WorkflowId),
     Cycle(Vec<String>),
     /// Why a lease was lost.
@@ -92,9 +92,9 @@ impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
             code,
-            detail: cut(detail.into(), MOST_DETAIL),
+            detail: truncate_middle(detail.into(), MAX_DETAIL_CHARS),
             path: None,
-            more: None,
+            extension: None,
         }
     }
 
@@ -105,13 +105,13 @@ impl Problem {
 
     pub(crate) fn at(self, path: impl Into<String>) -> Self {
         Self {
-            path: Some(cut(path.into(), MOST_PATH)),
+            path: Some(truncate_middle(path.into(), MAX_PATH_CHARS)),
             ..self
         }
     }
 
     /// Moves the path below `prefix`, the part of the request that the problem is in.
-    pub(crate) fn under(self, prefix: &str) -> Self {
+    pub(crate) fn under_prefix(self, prefix: &str) -> Self {
         let path = self.path.as_ref().map(|path| match path.as_str() {
             "" => prefix.trim_end_matches('.').to_owned(),
             path => format!("{prefix}{path}"),
@@ -120,17 +120,17 @@ impl Problem {
     }
 
     pub(crate) fn allowing(self, methods: String) -> Self {
-        self.with(More::Allow(methods))
+        self.with_extension(ExtensionMember::Allow(methods))
     }
 
     /// The store is not available, and nothing was done.
     pub(crate) fn without_store(detail: impl Into<String>) -> Self {
-        Self::new(Code::StoreUnavailable, detail).with(More::NothingDone)
+        Self::new(Code::StoreUnavailable, detail).with_extension(ExtensionMember::NothingDone)
     }
 
-    fn with(self, more: More) -> Self {
+    fn with_extension(self, extension: ExtensionMember) -> Self {
         Self {
-            more: Some(Box::new(more)),
+            extension: Some(Box::new(extension)),
             ..self
         }
     }
@@ -163,9 +163,9 @@ impl Problem {
     }
 
     /// Returns the JSON body, as the answer to a request or for one of its items.
-    pub(crate) fn body<'a>(&'a self, request: &'a RequestId) -> Body<'a> {
+    pub(crate) fn body<'a>(&'a self, request_id: &'a RequestId) -> ProblemBody<'a> {
         let code = self.word();
-        let mut body = Body {
+        let mut body = ProblemBody {
             r#type: format!("urn:tidegate:problem:{code}"),
             title: self.code.title(),
             status: self.status().as_u16(),
@@ -177,22 +177,23 @@ impl Problem {
             reason: None,
             nothing_done: None,
             retry_after: self.retry_after(),
-            request_id: request.text(),
+            request_id: request_id.text(),
         };
-        match self.more.as_deref() {
-            Some(More::Workflow(id)) => body.workflow_id = Some(Id(*id)),
-            Some(More::Cycle(names)) => body.cycle = Some(names),
-            Some(More::Reason(word)) => body.reason = Some(*word),
-            Some(More::NothingDone) => body.nothing_done = Some(true),
-            Some(More::Allow(_)) | None => {}
+        match self.extension.as_deref() {
+            Some(ExtensionMember::Workflow(id)) => body.workflow_id = Some(Id(*id)),
+            Some(ExtensionMember::Cycle(names)) => body.cycle = Some(names),
+            Some(ExtensionMember::Reason(word)) => body.reason = Some(*word),
+            Some(ExtensionMember::NothingDone) => body.nothing_done = Some(true),
+            Some(ExtensionMember::Allow(_)) | None => {}
         }
         body
     }
 
     /// The answer to the request that has this problem.
-    pub(crate) fn response(&self, request: &RequestId) -> Response {
+    pub(crate) fn response(&self, request_id: &RequestId) -> Response {
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.status(), kind, json::text(&self.body(request))).into_response();
+        let mut response =
+            (self.status(), kind, json::text(&self.body(request_id))).into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after() {
             headers.insert(header::RETRY_AFTER, seconds.into());
@@ -203,7 +204,7 @@ impl Problem {
                 header::HeaderValue::from_static("Bearer"),
             );
         }
-        if let Some(More::Allow(methods)) = self.more.as_deref()
+        if let Some(ExtensionMember::Allow(methods)) = self.extension.as_deref()
             && let Ok(methods) = methods.parse()
         {
             headers.insert(header::ALLOW, methods);
@@ -214,7 +215,7 @@ impl Problem {
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
-        if let EngineError::Terms(error) = error {
+        if let EngineError::InvalidPolicies(error) = error {
             return error.into();
         }
         let code = match &error {
@@ -224,25 +225,29 @@ impl From<EngineError> for Problem {
             EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Code::AlreadyStarted,
             EngineError::Refused(_) => Code::StateConflict,
             EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
-            EngineError::TooManyTerms { .. }
+            EngineError::TooManyPolicies { .. }
             // The early return above has handled it.
-            | EngineError::Terms(_) => Code::InvalidDefinition,
+            | EngineError::InvalidPolicies(_) => Code::InvalidDefinition,
             EngineError::TooManyToCount { .. } => Code::InvalidField,
             EngineError::Overloaded | EngineError::Contended { .. } => Code::Overloaded,
             EngineError::Closed => Code::ShuttingDown,
             EngineError::Store(
-                StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. },
+                StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::PartialWrite { .. },
             ) => Code::StoreUnavailable,
             EngineError::Store(_) => Code::Internal,
         };
         let problem = Self::new(code, error.to_string());
         match error {
-            EngineError::KeyMismatch { workflow, .. } => problem.with(More::Workflow(workflow)),
+            EngineError::KeyMismatch { workflow, .. } => {
+                problem.with_extension(ExtensionMember::Workflow(workflow))
+            }
             EngineError::TooManyToCount { .. } => problem.at("tag"),
             EngineError::Refused(Refusal::LeaseLost { reason, .. }) => {
-                problem.with(More::Reason(reason))
+                problem.with_extension(ExtensionMember::Reason(reason))
             }
-            EngineError::Store(StoreError::Unavailable { .. }) => problem.with(More::NothingDone),
+            EngineError::Store(StoreError::Unavailable { .. }) => {
+                problem.with_extension(ExtensionMember::NothingDone)
+            }
             _ => problem,
         }
     }
@@ -259,13 +264,13 @@ impl From<GraphError> for Problem {
         let text = error.to_string();
         // The text is about the definition alone, which may be one of many. Only `path` says where
         // it is in the request.
-        let of = |code, path: String| {
+        let at_path = |code, path: String| {
             let detail = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
             Self::new(code, detail).at(path)
         };
         match error {
             GraphError::NoJobs | GraphError::TooManyJobs { .. } => {
-                of(Code::InvalidDefinition, "jobs".to_owned())
+                at_path(Code::InvalidDefinition, "jobs".to_owned())
             }
             GraphError::TooManyTags { count } => {
                 let detail = format!("there are {count} tags, more than {MAX_TAGS}");
@@ -273,22 +278,21 @@ impl From<GraphError> for Problem {
             }
             GraphError::InvalidName { path, .. }
             | GraphError::Limit { path, .. }
-            | GraphError::Terms { path, .. }
-            | GraphError::Weight { path, .. } => of(Code::InvalidDefinition, path),
+            | GraphError::Policy { path, .. }
+            | GraphError::Weight { path, .. } => at_path(Code::InvalidDefinition, path),
             GraphError::NotAnObject { path }
             | GraphError::NoTime { path }
             | GraphError::TooManyRetries { path, .. }
-            | GraphError::Backoff { path, .. } => of(Code::InvalidField, path),
+            | GraphError::Backoff { path, .. } => at_path(Code::InvalidField, path),
             GraphError::DuplicateName { name, second, .. } => {
                 let detail = format!(
                     "'{name}' is also the name of an earlier job: give each job a name of its own"
                 );
                 Self::new(Code::DuplicateJobName, detail).at(format!("jobs[{second}].name"))
             }
-            GraphError::UnknownJob { path, .. } => of(Code::UnknownDependency, path),
-            GraphError::Cycle { cycle } => {
-                of(Code::GraphCycle, "jobs".to_owned()).with(More::Cycle(cycle))
-            }
+            GraphError::UnknownJob { path, .. } => at_path(Code::UnknownDependency, path),
+            GraphError::Cycle { cycle } => at_path(Code::GraphCycle, "jobs".to_owned())
+                .with_extension(ExtensionMember::Cycle(cycle)),
         }
     }
 }
@@ -306,13 +310,16 @@ mod tests {
         );
         assert_eq!(
             problem.path().map(|path| path.chars().count()),
-            Some(MOST_PATH + 1)
+            Some(MAX_PATH_CHARS + 1)
         );
-        assert_eq!(problem.detail().chars().count(), MOST_DETAIL + 1);
+        assert_eq!(problem.detail().chars().count(), MAX_DETAIL_CHARS + 1);
         assert!(
             problem.detail().starts_with("unknown field `éé")
                 && problem.detail().ends_with("`, expected `name`")
         );
-        assert_eq!(cut("é".repeat(MOST_PATH), MOST_PATH), "é".repeat(MOST_PATH));
+        assert_eq!(
+            truncate_middle("é".repeat(MAX_PATH_CHARS), MAX_PATH_CHARS),
+            "é".repeat(MAX_PATH_CHARS)
+        );
     }
 }

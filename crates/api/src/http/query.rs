@@ -11,7 +11,7 @@ use super::time;
 use crate::duration_text;
 
 /// Most pairs of a query: several times the number of parameters of any path.
-const MOST_PAIRS: usize = 32;
+const MAX_PAIRS: usize = 32;
 
 /// Pairs of a query, each of which is taken once. A pair that is left over is an error.
 #[derive(Debug)]
@@ -34,10 +34,10 @@ impl Query {
             };
             let name = read(name)?;
             let value = read(value)?;
-            if pairs.len() == MOST_PAIRS {
+            if pairs.len() == MAX_PAIRS {
                 return Err(Problem::field(
                     name,
-                    format!("there are more than {MOST_PAIRS} parameters"),
+                    format!("there are more than {MAX_PAIRS} parameters"),
                 ));
             }
             if pairs.iter().any(|(known, _)| *known == name) {
@@ -49,34 +49,38 @@ impl Query {
     }
 
     /// Takes a value. An empty one counts as not given.
-    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
-        let at = self.pairs.iter().position(|(known, _)| known == name)?;
-        Some(self.pairs.swap_remove(at).1).filter(|value| !value.is_empty())
+    pub(crate) fn remove(&mut self, name: &str) -> Option<String> {
+        let index = self.pairs.iter().position(|(known, _)| known == name)?;
+        Some(self.pairs.swap_remove(index).1).filter(|value| !value.is_empty())
     }
 
-    pub(crate) fn moment(&mut self, name: &str) -> Result<Option<Timestamp>, Problem> {
+    pub(crate) fn time(&mut self, name: &str) -> Result<Option<Timestamp>, Problem> {
         let wrong = || Problem::field(name, "expected a time such as 2026-11-21T12:00:00Z");
         // The plus sign of a time zone arrives as a space if the client has not escaped it.
         let zoned = |text: String| match text.rsplit_once(' ') {
             Some((moment, zone)) if moment.contains('T') => format!("{moment}+{zone}"),
             _ => text,
         };
-        self.take(name)
-            .map(|text| time::read(&zoned(text)).ok_or_else(wrong))
+        self.remove(name)
+            .map(|text| time::parse(&zoned(text)).ok_or_else(wrong))
             .transpose()
     }
 
     /// Takes a duration of at most `max`.
-    pub(crate) fn span(&mut self, name: &str, most: Duration) -> Result<Option<Duration>, Problem> {
-        let Some(text) = self.take(name) else {
+    pub(crate) fn duration(
+        &mut self,
+        name: &str,
+        max: Duration,
+    ) -> Result<Option<Duration>, Problem> {
+        let Some(text) = self.remove(name) else {
             return Ok(None);
         };
-        let read = duration_text::read(&text).filter(|span| *span <= most);
-        let most = most.as_secs();
+        let read = duration_text::parse(&text).filter(|span| *span <= max);
+        let max = max.as_secs();
         let wrong = || {
             Problem::field(
                 name,
-                format!("expected a time span with a unit, such as 30s, of at most {most}s"),
+                format!("expected a time span with a unit, such as 30s, of at most {max}s"),
             )
         };
         read.map(Some).ok_or_else(wrong)
@@ -88,30 +92,30 @@ impl Query {
             text.parse()
                 .map_err(|error: InvalidPrefix| Problem::field("id_prefix", error.to_string()))
         };
-        self.take("id_prefix").map(read).transpose()
+        self.remove("id_prefix").map(read).transpose()
     }
 
     /// Takes a number from 1 to `max`.
-    pub(crate) fn limit(&mut self, default: usize, most: usize) -> Result<usize, Problem> {
-        let Some(text) = self.take("limit") else {
+    pub(crate) fn limit(&mut self, default: usize, max: usize) -> Result<usize, Problem> {
+        let Some(text) = self.remove("limit") else {
             return Ok(default);
         };
         let read = text
             .parse()
             .ok()
-            .filter(|number| (1..=most).contains(number));
-        read.ok_or_else(|| Problem::field("limit", format!("expected a number from 1 to {most}")))
+            .filter(|number| (1..=max).contains(number));
+        read.ok_or_else(|| Problem::field("limit", format!("expected a number from 1 to {max}")))
     }
 
     pub(crate) fn statuses(&mut self) -> Result<Vec<Status>, Problem> {
-        let text = self.take("status");
+        let text = self.remove("status");
         text.iter()
             .flat_map(|text| text.split(','))
             .map(|word| status(word, "status"))
             .collect()
     }
 
-    pub(crate) fn end(self) -> Result<(), Problem> {
+    pub(crate) fn finish(self) -> Result<(), Problem> {
         match self.pairs.into_iter().next() {
             Some((name, _)) => Err(Problem::field(name, "this parameter is unknown")),
             None => Ok(()),
@@ -168,7 +172,7 @@ mod tests {
         ] {
             let moment = Query::new(Some(&format!("at={text}")))
                 .unwrap()
-                .moment("at")
+                .time("at")
                 .unwrap();
             assert_eq!(
                 moment,
@@ -182,14 +186,14 @@ mod tests {
     fn every_pair_must_be_wanted_and_alone() {
         let mut query = Query::new(Some("limit=7&tag=a+b%26c&status=&x=1")).unwrap();
         assert_eq!(query.limit(100, 1_000).unwrap(), 7);
-        assert_eq!(query.take("tag").as_deref(), Some("a b&c"));
+        assert_eq!(query.remove("tag").as_deref(), Some("a b&c"));
         assert_eq!(query.statuses().unwrap(), []);
-        assert!(query.end().is_err());
+        assert!(query.finish().is_err());
         assert!(Query::new(Some("status=,")).unwrap().statuses().is_err());
         assert!(Query::new(Some("a=1&a=2")).is_err());
         let pairs = |count: usize| (0..count).map(|at| format!("p{at}=&")).collect::<String>();
-        assert!(Query::new(Some(&pairs(MOST_PAIRS))).is_ok());
-        assert!(Query::new(Some(&pairs(MOST_PAIRS + 1))).is_err());
-        assert!(Query::new(None).unwrap().end().is_ok());
+        assert!(Query::new(Some(&pairs(MAX_PAIRS))).is_ok());
+        assert!(Query::new(Some(&pairs(MAX_PAIRS + 1))).is_err());
+        assert!(Query::new(None).unwrap().finish().is_ok());
     }
 }

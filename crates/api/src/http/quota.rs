@@ -18,16 +18,16 @@ use super::problem::{Code, Problem};
 use super::request::RequestContext;
 
 /// Largest answer that needs no quota: the number of connections bounds those.
-pub(crate) const SMALL: usize = 256 * 1024;
+pub(crate) const MAX_UNRESERVED_BYTES: usize = 256 * 1024;
 /// Bytes of large answers in all: four of the largest.
-pub(crate) const LARGE: usize = 256 * 1024 * 1024;
+pub(crate) const ANSWER_QUOTA_BYTES: usize = 256 * 1024 * 1024;
 /// Time for which a large answer waits for quota. Clients that do not read are cut off soon after
 /// it.
 pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for which an answer with leased jobs waits for quota. Other workers could have these jobs,
 /// and a lease may last 5 s.
-const PATIENCE_OF_LEASES: Duration = Duration::from_secs(2);
+const LEASED_QUOTA_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Caller that a quota counts for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,29 +41,29 @@ pub(crate) enum Caller {
 /// Capacity that callers share. One caller has at most a part of it.
 #[derive(Debug)]
 pub(crate) struct Quota {
-    what: &'static str,
-    most: usize,
-    most_of_one: usize,
-    taken: Mutex<HashMap<Caller, usize>>,
+    resource: &'static str,
+    capacity: usize,
+    max_per_caller: usize,
+    used: Mutex<HashMap<Caller, usize>>,
     freed: Notify,
 }
 
 /// Reserved part of a quota. Dropping it releases the part.
 #[derive(Debug)]
 pub(crate) struct QuotaGuard {
-    room: Arc<Quota>,
+    quota: Arc<Quota>,
     caller: Caller,
     size: usize,
 }
 
 impl Quota {
     /// Makes a quota. `resource` names the resource in the problem of a refusal.
-    pub(crate) fn new(what: &'static str, most: usize, most_of_one: usize) -> Arc<Self> {
+    pub(crate) fn new(resource: &'static str, capacity: usize, max_per_caller: usize) -> Arc<Self> {
         Arc::new(Self {
-            what,
-            most,
-            most_of_one,
-            taken: Mutex::default(),
+            resource,
+            capacity,
+            max_per_caller,
+            used: Mutex::default(),
             freed: Notify::new(),
         })
     }
@@ -72,20 +72,20 @@ impl Quota {
     ///
     /// # Errors
     /// Others hold too much, or the caller does.
-    pub(crate) fn take(
+    pub(crate) fn try_reserve(
         self: &Arc<Self>,
         caller: &Caller,
         size: usize,
     ) -> Result<QuotaGuard, Problem> {
         let mut taken = self.lock();
-        let own = self.check_own(&taken, caller, size)?;
+        let caller_size = self.check_caller(&taken, caller, size)?;
         let all: usize = taken.values().sum();
-        if all + size > self.most {
-            return Err(self.full("all callers have", all, self.most));
+        if all + size > self.capacity {
+            return Err(self.exhausted("all callers have", all, self.capacity));
         }
-        taken.insert(caller.clone(), own + size);
+        taken.insert(caller.clone(), caller_size + size);
         Ok(QuotaGuard {
-            room: self.clone(),
+            quota: self.clone(),
             caller: caller.clone(),
             size,
         })
@@ -96,78 +96,78 @@ impl Quota {
     ///
     /// # Errors
     /// The quota was not free in time, or the caller has too much.
-    pub(crate) async fn wait(
+    pub(crate) async fn reserve_or_wait(
         self: &Arc<Self>,
         caller: &Caller,
         size: usize,
     ) -> Result<QuotaGuard, Problem> {
-        self.check_own(&self.lock(), caller, size)?;
-        self.take_within(QUOTA_TIMEOUT, caller, size).await
+        self.check_caller(&self.lock(), caller, size)?;
+        self.reserve_within(QUOTA_TIMEOUT, caller, size).await
     }
 
     /// Reserves `size` within a time. It also waits for the caller's own part: no other request
     /// waits for this one.
-    async fn take_within(
+    async fn reserve_within(
         self: &Arc<Self>,
-        patience: Duration,
+        wait_limit: Duration,
         caller: &Caller,
         size: usize,
     ) -> Result<QuotaGuard, Problem> {
-        let waiting = async {
+        let acquired = async {
             loop {
                 // The listener is made before the try, so that no release falls between.
                 let freed = self.freed.notified();
-                if let Ok(share) = self.take(caller, size) {
-                    return share;
+                if let Ok(guard) = self.try_reserve(caller, size) {
+                    return guard;
                 }
                 freed.await;
             }
         };
-        match timeout(patience, waiting).await {
-            Ok(share) => Ok(share),
-            Err(_) => self.take(caller, size),
+        match timeout(wait_limit, acquired).await {
+            Ok(guard) => Ok(guard),
+            Err(_) => self.try_reserve(caller, size),
         }
     }
 
     /// Reserves `size` even beyond the capacity: the answer to a finished action must be sent.
-    fn force(self: &Arc<Self>, caller: &Caller, size: usize) -> QuotaGuard {
+    fn reserve_over_capacity(self: &Arc<Self>, caller: &Caller, size: usize) -> QuotaGuard {
         *self.lock().entry(caller.clone()).or_default() += size;
         QuotaGuard {
-            room: self.clone(),
+            quota: self.clone(),
             caller: caller.clone(),
             size,
         }
     }
 
     /// Returns the size that the caller holds, if it may have `size` more.
-    fn check_own(
+    fn check_caller(
         &self,
         taken: &HashMap<Caller, usize>,
         caller: &Caller,
         size: usize,
     ) -> Result<usize, Problem> {
-        let own = taken.get(caller).copied().unwrap_or_default();
-        if own + size <= self.most_of_one {
-            return Ok(own);
+        let caller_size = taken.get(caller).copied().unwrap_or_default();
+        if caller_size + size <= self.max_per_caller {
+            return Ok(caller_size);
         }
         let advice = "all that one caller may have: the server has room for others, so end some of these first";
-        Err(self.full(
+        Err(self.exhausted(
             "this caller has",
-            own,
-            format_args!("{}, {advice}", self.most_of_one),
+            caller_size,
+            format_args!("{}, {advice}", self.max_per_caller),
         ))
     }
 
-    fn full(&self, who: &str, taken: usize, most: impl Display) -> Problem {
+    fn exhausted(&self, holder: &str, taken: usize, max: impl Display) -> Problem {
         Problem::new(
             Code::Overloaded,
-            format!("too many {}: {who} {taken} of {most}", self.what),
+            format!("too many {}: {holder} {taken} of {max}", self.resource),
         )
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Caller, usize>> {
         // Each change is complete or absent.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,14 +179,14 @@ impl QuotaGuard {
     /// Changes the reserved size, even beyond the capacity: the answer turned out larger or
     /// smaller.
     fn resize(&mut self, size: usize) {
-        let mut taken = self.room.lock();
-        let own = taken.remove(&self.caller).unwrap_or_default() + size - self.size;
-        if own > 0 {
-            taken.insert(self.caller.clone(), own);
+        let mut taken = self.quota.lock();
+        let caller_size = taken.remove(&self.caller).unwrap_or_default() + size - self.size;
+        if caller_size > 0 {
+            taken.insert(self.caller.clone(), caller_size);
         }
         drop(taken);
         self.size = size;
-        self.room.freed.notify_waiters();
+        self.quota.freed.notify_waiters();
     }
 }
 
@@ -197,12 +197,12 @@ impl Drop for QuotaGuard {
 }
 
 /// Text on its way to its reader, with its quota.
-struct Kept {
+struct ReservedText {
     text: Bytes,
-    _share: Arc<QuotaGuard>,
+    _guard: Arc<QuotaGuard>,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for ReservedText {
     fn as_ref(&self) -> &[u8] {
         &self.text
     }
@@ -217,23 +217,23 @@ pub(crate) struct Reserved;
 /// # Errors
 /// There was no quota for it in time.
 pub(crate) async fn reserve_text(
-    room: &Arc<Quota>,
+    quota: &Arc<Quota>,
     caller: &Caller,
     text: Vec<u8>,
 ) -> Result<Bytes, Problem> {
     let text = Bytes::from(text);
-    if text.len() <= SMALL {
+    if text.len() <= MAX_UNRESERVED_BYTES {
         return Ok(text);
     }
-    let share = room.wait(caller, text.len()).await?;
-    Ok(hold(text, Arc::new(share)))
+    let guard = quota.reserve_or_wait(caller, text.len()).await?;
+    Ok(attach_guard(text, Arc::new(guard)))
 }
 
 /// Ties a quota guard to a text until its reader has it.
-pub(crate) fn hold(text: Bytes, share: Arc<QuotaGuard>) -> Bytes {
-    Bytes::from_owner(Kept {
+pub(crate) fn attach_guard(text: Bytes, guard: Arc<QuotaGuard>) -> Bytes {
+    Bytes::from_owner(ReservedText {
         text,
-        _share: share,
+        _guard: guard,
     })
 }
 
@@ -243,23 +243,24 @@ pub(crate) fn hold(text: Bytes, share: Arc<QuotaGuard>) -> Bytes {
 /// # Errors
 /// There was no quota for it in time.
 pub(crate) async fn reserve(
-    room: &Arc<Quota>,
+    quota: &Arc<Quota>,
     caller: &Caller,
     size: usize,
 ) -> Result<Option<QuotaGuard>, Problem> {
-    if size <= SMALL {
+    if size <= MAX_UNRESERVED_BYTES {
         return Ok(None);
     }
-    room.take_within(PATIENCE_OF_LEASES, caller, size)
+    quota
+        .reserve_within(LEASED_QUOTA_TIMEOUT, caller, size)
         .await
         .map(Some)
 }
 
 /// Answers with JSON that has its quota already.
-pub(crate) fn reserved_json(mut text: Vec<u8>, mut share: QuotaGuard) -> Response {
+pub(crate) fn reserved_json(mut text: Vec<u8>, mut guard: QuotaGuard) -> Response {
     text.shrink_to_fit();
-    share.resize(text.len());
-    let text = hold(Bytes::from(text), Arc::new(share));
+    guard.resize(text.len());
+    let text = attach_guard(Bytes::from(text), Arc::new(guard));
     (
         Extension(Reserved),
         [(header::CONTENT_TYPE, "application/json")],
@@ -273,9 +274,9 @@ pub(crate) fn reserved_json(mut text: Vec<u8>, mut share: QuotaGuard) -> Respons
 ///
 /// # Errors
 /// There is no quota for it now.
-pub(crate) async fn keep_answer(
-    room: &Arc<Quota>,
-    ask: &RequestContext<'_>,
+pub(crate) async fn reserve_answer(
+    quota: &Arc<Quota>,
+    request: &RequestContext<'_>,
     answer: Response,
 ) -> Result<Response, Problem> {
     let size = answer
@@ -283,16 +284,17 @@ pub(crate) async fn keep_answer(
         .size_hint()
         .exact()
         .and_then(|size| usize::try_from(size).ok());
-    let needs_room =
-        |size: &usize| *size > SMALL && answer.extensions().get::<Reserved>().is_none();
-    let Some(size) = size.filter(needs_room) else {
+    let needs_quota = |size: &usize| {
+        *size > MAX_UNRESERVED_BYTES && answer.extensions().get::<Reserved>().is_none()
+    };
+    let Some(size) = size.filter(needs_quota) else {
         return Ok(answer);
     };
-    let caller = ask.caller();
-    let share = if ask.matched.route.method == Method::POST {
-        room.force(&caller, size)
+    let caller = request.caller();
+    let guard = if request.matched.route.method == Method::POST {
+        quota.reserve_over_capacity(&caller, size)
     } else {
-        room.take(&caller, size)?
+        quota.try_reserve(&caller, size)?
     };
     let (head, body) = answer.into_parts();
     let text = body
@@ -302,7 +304,7 @@ pub(crate) async fn keep_answer(
         .to_bytes();
     Ok(Response::from_parts(
         head,
-        Body::from(hold(text, Arc::new(share))),
+        Body::from(attach_guard(text, Arc::new(guard))),
     ))
 }
 
@@ -314,34 +316,45 @@ mod tests {
     async fn one_caller_leaves_room_for_others() {
         let room = Quota::new("tests", 3, 2);
         let [one, two] = ["one", "two"].map(|name| Caller::Token(name.to_owned()));
-        let first = room.take(&one, 2).unwrap();
-        let told = "too many tests: this caller has 2 of 2, all that one caller may have: the server has room for others";
-        assert!(room.take(&one, 1).unwrap_err().detail().starts_with(told));
-        let second = room.take(&two, 1).unwrap();
+        let first = room.try_reserve(&one, 2).unwrap();
+        let expected = "too many tests: this caller has 2 of 2, all that one caller may have: the server has room for others";
+        assert!(
+            room.try_reserve(&one, 1)
+                .unwrap_err()
+                .detail()
+                .starts_with(expected)
+        );
+        let second = room.try_reserve(&two, 1).unwrap();
         assert_eq!(
-            room.take(&two, 1).unwrap_err().detail(),
+            room.try_reserve(&two, 1).unwrap_err().detail(),
             "too many tests: all callers have 3 of 3"
         );
-        assert!(room.wait(&one, 1).await.is_err(), "at once");
-        let forced = room.force(&one, 5);
-        assert!(room.take(&one, 1).is_err() && room.take(&two, 1).is_err());
+        assert!(room.reserve_or_wait(&one, 1).await.is_err(), "at once");
+        let forced = room.reserve_over_capacity(&one, 5);
+        assert!(room.try_reserve(&one, 1).is_err() && room.try_reserve(&two, 1).is_err());
         drop(forced);
-        let (third, ()) = tokio::join!(room.wait(&two, 1), async { drop(first) });
+        let (third, ()) = tokio::join!(room.reserve_or_wait(&two, 1), async { drop(first) });
         drop((second, third));
         assert!(room.lock().is_empty());
     }
 
     #[tokio::test]
     async fn an_answer_waits_for_its_room_and_gives_back_what_it_did_not_need() {
-        let room = Quota::new("tests", 4 * SMALL, 2 * SMALL);
+        let room = Quota::new("tests", 4 * MAX_UNRESERVED_BYTES, 2 * MAX_UNRESERVED_BYTES);
         let one = Caller::Token("one".to_owned());
         assert!(
-            reserve(&room, &one, SMALL).await.unwrap().is_none(),
+            reserve(&room, &one, MAX_UNRESERVED_BYTES)
+                .await
+                .unwrap()
+                .is_none(),
             "it is small"
         );
-        let first = reserve(&room, &one, 2 * SMALL).await.unwrap().unwrap();
+        let first = reserve(&room, &one, 2 * MAX_UNRESERVED_BYTES)
+            .await
+            .unwrap()
+            .unwrap();
         let refused = room
-            .take_within(Duration::ZERO, &one, SMALL + 1)
+            .reserve_within(Duration::ZERO, &one, MAX_UNRESERVED_BYTES + 1)
             .await
             .unwrap_err();
         assert!(
@@ -351,10 +364,11 @@ mod tests {
             "{}",
             refused.detail()
         );
-        let (second, answer) = tokio::join!(reserve(&room, &one, 2 * SMALL - 3), async {
-            reserved_json(vec![b' '; 3], first)
-        });
-        assert_eq!(room.lock()[&one], 2 * SMALL);
+        let (second, answer) =
+            tokio::join!(reserve(&room, &one, 2 * MAX_UNRESERVED_BYTES - 3), async {
+                reserved_json(vec![b' '; 3], first)
+            });
+        assert_eq!(room.lock()[&one], 2 * MAX_UNRESERVED_BYTES);
         drop((second, answer));
         assert!(room.lock().is_empty());
     }

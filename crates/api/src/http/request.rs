@@ -15,23 +15,23 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::problem::{Code, Problem};
-use super::quota::{Caller, LARGE, QUOTA_TIMEOUT, Quota};
+use super::quota::{ANSWER_QUOTA_BYTES, Caller, QUOTA_TIMEOUT, Quota};
 use super::request_id::RequestId;
-use super::route::Matched;
+use super::route::MatchedRoute;
 use super::tokens::Tokens;
-use crate::error_log::Lines;
+use crate::error_log::LogThrottle;
 use crate::events::{FeedVersion, Feeds, WorkflowFeed};
 use crate::limits::RateLimits;
 use crate::limits::configuration::loads::{LimitUse, Loads};
-use crate::metrics::Activity;
-use crate::overview::{History, Totals};
+use crate::metrics::ApiMetrics;
+use crate::overview::{GatewayTotals, History};
 use crate::readiness::{Availability, ProbeCache};
 use crate::store_gate::StoreGate;
 use crate::traces::Traces;
 use crate::workers::WorkerRegistry;
 
 /// Poll interval for a workflow with readers, if other servers may change it.
-pub(crate) const LOOK: Duration = Duration::from_millis(250);
+pub(crate) const WORKFLOW_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Rules for access to the API, and limits for one request.
 #[derive(Debug, Clone)]
@@ -66,7 +66,11 @@ impl Quotas {
     pub(crate) fn new(access: &Access) -> Self {
         let streams = access.max_streams;
         Self {
-            answers: Quota::new("bytes of answers that were not read", LARGE, LARGE / 2),
+            answers: Quota::new(
+                "bytes of answers that were not read",
+                ANSWER_QUOTA_BYTES,
+                ANSWER_QUOTA_BYTES / 2,
+            ),
             streams: Quota::new("event streams", streams, streams.div_ceil(4)),
             worker_streams: Quota::new("event streams of workers", 4 * streams, 4 * streams),
         }
@@ -88,9 +92,9 @@ pub struct ServerHooks {
     /// Whether the server as a whole is healthy.
     pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Whether the store of counters works, by the latest rate limit calls.
-    pub counting: Arc<dyn Fn() -> Availability + Send + Sync>,
+    pub counter_store_health: Arc<dyn Fn() -> Availability + Send + Sync>,
     /// Counts of the server's gateway.
-    pub totals: Arc<dyn Fn() -> Totals + Send + Sync>,
+    pub totals: Arc<dyn Fn() -> GatewayTotals + Send + Sync>,
     /// History of the last hour.
     pub history: Arc<History>,
     /// Rate limits of the server.
@@ -98,7 +102,7 @@ pub struct ServerHooks {
     /// Loads of the configuration of these limits, with their results.
     pub loads: Arc<dyn Fn() -> Arc<Loads> + Send + Sync>,
     /// Counts of the limits with these slots, of a configuration that is held.
-    pub uses: Arc<LimitUses>,
+    pub limit_uses: Arc<LimitUses>,
     /// Hooks for traces.
     pub traces: Traces,
     /// Cancelled when the server drains: streams and waits end.
@@ -116,18 +120,18 @@ impl fmt::Debug for ServerHooks {
 #[cfg(test)]
 impl ServerHooks {
     /// Hooks of a server for tests.
-    pub(crate) fn of_test(now: Timestamp) -> Self {
+    pub(crate) fn for_test(now: Timestamp) -> Self {
         Self {
             version: "test",
             clock: Arc::new(move || now),
             test_clock: None,
             serving: Arc::new(|| true),
-            counting: Arc::new(|| Availability::Up),
-            totals: Arc::new(Totals::default),
+            counter_store_health: Arc::new(|| Availability::Up),
+            totals: Arc::new(GatewayTotals::default),
             history: Arc::default(),
             limits: RateLimits::in_memory(),
             loads: Arc::new(Arc::default),
-            uses: Arc::new(|slots| vec![LimitUse::default(); slots.len()]),
+            limit_uses: Arc::new(|slots| vec![LimitUse::default(); slots.len()]),
             traces: Traces {
                 caller: |_| None,
                 exporter: None,
@@ -142,15 +146,15 @@ impl ServerHooks {
 /// engine.
 #[derive(Debug, Clone)]
 pub(crate) struct AppState {
-    pub(crate) opening: Arc<StoreGate>,
+    pub(crate) store_gate: Arc<StoreGate>,
     pub(crate) access: Access,
-    pub(crate) activity: Arc<Activity>,
-    pub(crate) views: Arc<Feeds>,
-    pub(crate) rooms: Quotas,
-    pub(crate) failures: Arc<Lines>,
-    pub(crate) looks: Arc<ProbeCache>,
-    pub(crate) roll: Arc<WorkerRegistry>,
-    pub(crate) host: ServerHooks,
+    pub(crate) metrics: Arc<ApiMetrics>,
+    pub(crate) feeds: Arc<Feeds>,
+    pub(crate) quotas: Quotas,
+    pub(crate) error_log: Arc<LogThrottle>,
+    pub(crate) probe_cache: Arc<ProbeCache>,
+    pub(crate) worker_registry: Arc<WorkerRegistry>,
+    pub(crate) hooks: ServerHooks,
     /// Engine for callers on this thread, once it is open.
     engine: OnceLock<Engine>,
     /// Number of the thread.
@@ -160,7 +164,7 @@ pub(crate) struct AppState {
 /// Context of one request.
 pub(crate) struct RequestContext<'a> {
     pub(crate) api: &'a AppState,
-    pub(crate) matched: Matched<'a>,
+    pub(crate) matched: MatchedRoute<'a>,
     pub(crate) query: Option<&'a str>,
     pub(crate) headers: &'a HeaderMap,
     /// Name of the token, if one was needed.
@@ -170,7 +174,7 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) id: &'a RequestId,
 }
 
-pub(crate) type Answer = Result<Response, Problem>;
+pub(crate) type HandlerResult = Result<Response, Problem>;
 
 impl RequestContext<'_> {
     /// Returns the caller, for quotas.
@@ -187,8 +191,8 @@ impl RequestContext<'_> {
         read: impl FnOnce(&[u8]) -> T + Send + 'static,
     ) -> T {
         /// Body size that takes a millisecond to parse.
-        const LARGE: usize = 128 * 1024;
-        if self.body.len() <= LARGE {
+        const MAX_INLINE_BYTES: usize = 128 * 1024;
+        if self.body.len() <= MAX_INLINE_BYTES {
             return read(self.body);
         }
         let body = self.body.clone();
@@ -209,7 +213,7 @@ impl RequestContext<'_> {
 ///
 /// # Errors
 /// The read did not end in time, or failed.
-pub(crate) async fn in_time<T>(
+pub(crate) async fn with_read_timeout<T>(
     read: impl Future<Output = Result<T, EngineError>>,
 ) -> Result<T, Problem> {
     let busy = |_| {
@@ -222,25 +226,25 @@ pub(crate) async fn in_time<T>(
 }
 
 impl AppState {
-    pub(crate) fn new(access: Access, activity: Arc<Activity>, host: ServerHooks) -> Self {
-        let rooms = Quotas::new(&access);
+    pub(crate) fn new(access: Access, metrics: Arc<ApiMetrics>, hooks: ServerHooks) -> Self {
+        let quotas = Quotas::new(&access);
         Self {
-            opening: Arc::default(),
+            store_gate: Arc::default(),
             access,
-            activity,
-            views: Arc::default(),
-            rooms,
-            failures: Arc::default(),
-            looks: Arc::default(),
-            roll: Arc::default(),
-            host,
+            metrics,
+            feeds: Arc::default(),
+            quotas,
+            error_log: Arc::default(),
+            probe_cache: Arc::default(),
+            worker_registry: Arc::default(),
+            hooks,
             engine: OnceLock::new(),
             thread: 0,
         }
     }
 
     /// Returns the state for requests on another thread.
-    pub(crate) fn on(&self, thread: usize) -> Self {
+    pub(crate) fn for_thread(&self, thread: usize) -> Self {
         Self {
             thread,
             engine: OnceLock::new(),
@@ -251,7 +255,7 @@ impl AppState {
     /// Returns the engine. Calls that need it begin when it is open.
     pub(crate) fn engine(&self) -> &Engine {
         let opened = || {
-            self.opening
+            self.store_gate
                 .engine()
                 .expect("calls that need the engine wait until the store is open")
         };
@@ -263,7 +267,7 @@ impl AppState {
     /// # Errors
     /// It does not exist, cannot be read, or reads of other large workflows took all the time.
     pub(crate) async fn show(&self, id: WorkflowId) -> Result<Snapshot, Problem> {
-        in_time(self.engine().show(id)).await
+        with_read_timeout(self.engine().show(id)).await
     }
 
     /// Follows a workflow until the receiver is dropped.
@@ -272,11 +276,13 @@ impl AppState {
         id: WorkflowId,
     ) -> (Arc<WorkflowFeed>, watch::Receiver<FeedVersion>) {
         // Other servers may change workflows in Redis.
-        let look = matches!(self.engine().store(), Store::Redis(_)).then_some(LOOK);
-        self.views.follow(self.engine(), id, look, &self.host)
+        let poll_interval =
+            matches!(self.engine().store(), Store::Redis(_)).then_some(WORKFLOW_POLL_INTERVAL);
+        self.feeds
+            .follow(self.engine(), id, poll_interval, &self.hooks)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        (self.host.clock)()
+        (self.hooks.clock)()
     }
 }

@@ -8,7 +8,7 @@ use super::tokens::Role;
 
 /// Store that an operation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
+pub(crate) enum StoreRequirement {
     /// Store of workflows. The call waits until the engine is open.
     Engine,
     /// Another store, or that of workflows only in some cases. The handler opens it.
@@ -24,21 +24,21 @@ pub(crate) struct Route {
     pub(crate) template: &'static str,
     /// The role that a caller must have. `None` if no token is needed.
     pub(crate) role: Option<Role>,
-    pub(crate) needs: Needs,
+    pub(crate) needs: StoreRequirement,
     /// Whether the handler reads parameters of the query. If not, the call may have none.
     pub(crate) has_parameters: bool,
 }
 
 /// Route of a request, and the parts of its path that stand for names.
 #[derive(Debug)]
-pub(crate) struct Matched<'a> {
+pub(crate) struct MatchedRoute<'a> {
     pub(crate) route: &'static Route,
     /// The index of the route in its table.
-    pub(crate) at: usize,
+    pub(crate) index: usize,
     names: [&'a str; 2],
 }
 
-impl Matched<'_> {
+impl MatchedRoute<'_> {
     /// Returns the part of the path that stands for the name with this position.
     pub(crate) fn name(&self, place: usize) -> Result<String, Problem> {
         let text = self.names[place];
@@ -59,7 +59,7 @@ pub(crate) fn find<'a>(
     routes: &'static [Route],
     method: &Method,
     path: &'a str,
-) -> Result<Matched<'a>, Problem> {
+) -> Result<MatchedRoute<'a>, Problem> {
     let mut allowed: Vec<&str> = Vec::new();
     // A HEAD request is answered like GET, and the connection leaves the body out.
     let method = if method == Method::HEAD {
@@ -68,11 +68,15 @@ pub(crate) fn find<'a>(
         method
     };
     for (at, route) in routes.iter().enumerate() {
-        let Some(names) = names(route.template, path) else {
+        let Some(names) = match_template(route.template, path) else {
             continue;
         };
         if route.method == *method {
-            return Ok(Matched { route, at, names });
+            return Ok(MatchedRoute {
+                route,
+                index: at,
+                names,
+            });
         }
         if !allowed.contains(&route.method.as_str()) {
             allowed.push(route.method.as_str());
@@ -100,7 +104,7 @@ fn unknown_action(routes: &[Route], method: &Method, path: &str) -> Option<Probl
         .filter(|(_, action)| method == Method::POST && !action.contains('/'))?;
     let actions = routes.iter().filter_map(|route| {
         let (template, action) = route.template.rsplit_once("}:")?;
-        names(&format!("{template}}}"), noun).map(|_| format!(":{action}"))
+        match_template(&format!("{template}}}"), noun).map(|_| format!(":{action}"))
     });
     let actions: Vec<String> = actions.collect();
     let shown: String = action.chars().take(200).collect();
@@ -112,17 +116,17 @@ fn unknown_action(routes: &[Route], method: &Method, path: &str) -> Option<Probl
 }
 
 /// Returns the parts of a path that stand for the names of a template, if the path matches it.
-fn names<'a>(template: &str, path: &'a str) -> Option<[&'a str; 2]> {
+fn match_template<'a>(template: &str, path: &'a str) -> Option<[&'a str; 2]> {
     let mut names = [""; 2];
-    let mut place = 0;
+    let mut position = 0;
     let mut parts = path.split('/');
-    for wanted in template.split('/') {
+    for template_part in template.split('/') {
         let part = parts.next()?;
-        let Some((_, verb)) = wanted
+        let Some((_, verb)) = template_part
             .strip_prefix('{')
             .and_then(|rest| rest.split_once('}'))
         else {
-            if part != wanted {
+            if part != template_part {
                 return None;
             }
             continue;
@@ -136,8 +140,8 @@ fn names<'a>(template: &str, path: &'a str) -> Option<[&'a str; 2]> {
         if name.is_empty() {
             return None;
         }
-        names[place] = name;
-        place += 1;
+        names[position] = name;
+        position += 1;
     }
     parts.next().is_none().then_some(names)
 }
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_action_is_told_which_there_are() {
+    fn an_unknown_action_lists_the_known_ones() {
         let check = |path: &str, detail: &str| {
             let problem = find(ROUTES, &Method::POST, path).unwrap_err();
             assert_eq!(

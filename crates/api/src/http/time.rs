@@ -43,8 +43,8 @@ impl Serialize for Rfc3339 {
 /// Reads a time of 1970 or later, in any time zone. Digits after the microsecond are cut, and a
 /// leap second is the second before it. Times in the last two days of the year 9999 become the last
 /// time that can be written.
-pub(crate) fn read(text: &str) -> Option<Timestamp> {
-    let moment = text.parse().ok().or_else(|| last(text))?;
+pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+    let moment = text.parse().ok().or_else(|| last_representable(text))?;
     u64::try_from(moment.as_microsecond())
         .ok()
         .map(Timestamp::from_micros)
@@ -52,26 +52,26 @@ pub(crate) fn read(text: &str) -> Option<Timestamp> {
 
 /// Reads the end of a time range. A text without microseconds means the end of its last digit,
 /// because some programs keep milliseconds or seconds.
-pub(crate) fn read_end(text: &str) -> Option<Timestamp> {
+pub(crate) fn parse_range_end(text: &str) -> Option<Timestamp> {
     let digits = text.split_once(['.', ',']).map_or(0, |(_, fraction)| {
         fraction
             .bytes()
             .take_while(u8::is_ascii_digit)
             .count()
-            .min(MICROSECONDS as usize)
+            .min(MICROSECOND_DIGITS as usize)
     });
-    let rest = 10_u64.pow(MICROSECONDS - digits as u32) - 1;
+    let rest = 10_u64.pow(MICROSECOND_DIGITS - digits as u32) - 1;
     Some(Timestamp::from_micros(
-        read(text)?.micros().saturating_add(rest),
+        parse(text)?.micros().saturating_add(rest),
     ))
 }
 
 /// Number of digits of microseconds.
-const MICROSECONDS: u32 = 6;
+const MICROSECOND_DIGITS: u32 = 6;
 
 /// Returns the last time that can be written, if the text is a later one: the end of 9999 stands
 /// for the end of time.
-fn last(text: &str) -> Option<jiff::Timestamp> {
+fn last_representable(text: &str) -> Option<jiff::Timestamp> {
     let pieces = Pieces::parse(text).ok()?;
     let (time, offset): (Time, _) = (pieces.time()?, pieces.to_numeric_offset()?);
     let moment = pieces.date().to_datetime(time);
@@ -86,7 +86,7 @@ mod tests {
     fn a_time_with_few_digits_lasts_until_the_next() {
         let check = |text: &str, expected: &str| {
             assert_eq!(
-                read_end(text)
+                parse_range_end(text)
                     .map(|end| Rfc3339(end).to_string())
                     .as_deref(),
                 Some(expected),
@@ -101,7 +101,7 @@ mod tests {
         check("2026-11-21T12:00:00.616Z", "2026-11-21T12:00:00.616999Z");
         check("2026-11-21T13:00:00.6+01:00", "2026-11-21T12:00:00.699999Z");
         check("2026-11-21T12:00:00Z", "2026-11-21T12:00:00.999999Z");
-        assert!(read_end("2026").is_none());
+        assert!(parse_range_end("2026").is_none());
     }
 
     #[test]
@@ -115,14 +115,14 @@ mod tests {
         ] {
             let moment = Timestamp::from_micros(micros);
             assert_eq!(Rfc3339(moment).to_string(), text);
-            assert_eq!(read(text), Some(moment), "{text}");
+            assert_eq!(parse(text), Some(moment), "{text}");
         }
     }
 
     #[test]
     fn zones_and_fractions_are_read_and_nonsense_is_not() {
         let check = |text: &str, micros: Option<u64>| {
-            assert_eq!(read(text), micros.map(Timestamp::from_micros), "{text}");
+            assert_eq!(parse(text), micros.map(Timestamp::from_micros), "{text}");
         };
         check("1970-01-02T01:00:00+01:00", Some(86_400_000_000));
         check("1970-01-01t00:00:00.5-00:01", Some(60_500_000));

@@ -12,32 +12,32 @@ use utoipa::ToSchema;
 
 use super::params::merged;
 use super::waiting;
-use crate::http::body::{self, Span};
+use crate::http::body::{self, TimeSpan};
 use crate::http::json::{self, Id, ObjectText, Verbatim};
 use crate::http::problem::Problem;
 use crate::http::quota::{self, QuotaGuard};
-use crate::http::request::{Answer, AppState, RequestContext};
+use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
-use crate::metrics::Event;
+use crate::metrics::CountedEvent;
 use crate::traces::Traces;
-use crate::workers::{self, Process};
+use crate::workers::{self, WorkerProcess};
 
 /// Most jobs of one claim.
-const MOST_JOBS: usize = 1_000;
+const MAX_JOBS: usize = 1_000;
 /// Most queues of one claim.
-const MOST_QUEUES: usize = 100;
+const MAX_QUEUES: usize = 100;
 /// Most handlers of one claim.
-const MOST_HANDLERS: usize = 256;
-const LEASE: Duration = Duration::from_secs(30);
+const MAX_HANDLERS: usize = 256;
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// Range of lease durations. A shorter lease would be lost to a short network failure. A longer one
 /// would block the jobs of a dead worker.
-const LEASES: std::ops::RangeInclusive<Duration> =
+const LEASE_RANGE: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(3_600);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Typical bytes of a job in an answer, without its params.
-const USUAL_JOB: usize = 384;
+const TYPICAL_JOB_BYTES: usize = 384;
 /// Bytes of the answer besides the jobs.
-const AROUND: usize = 64;
+const ENVELOPE_BYTES: usize = 64;
 
 /// Claim of a worker.
 #[derive(Debug, Deserialize)]
@@ -57,11 +57,11 @@ pub(crate) struct ClaimBody {
     #[cfg_attr(test, schema(minimum = 1, maximum = 1000))]
     limit: Option<usize>,
     /// How long the jobs are the worker's unless it extends that: 5s to 1h, 30s if left out.
-    lease: Option<Span>,
+    lease: Option<TimeSpan>,
     /// How long to wait for work: at most 60s, not at all if left out.
-    wait: Option<Span>,
+    wait: Option<TimeSpan>,
     /// How long the worker has run, such as `1500ms`: one that started after it was drained does not drain.
-    uptime: Option<Span>,
+    uptime: Option<TimeSpan>,
 }
 
 /// Validated claim of a worker.
@@ -156,23 +156,23 @@ impl ClaimBody {
         let path = |field: &str| format!("{prefix}{field}");
         self.check_names(prefix)?;
         let limit = self.limit.unwrap_or(1);
-        if !(1..=MOST_JOBS).contains(&limit) {
+        if !(1..=MAX_JOBS).contains(&limit) {
             return Err(Problem::field(
                 path("limit"),
-                format!("expected a number from 1 to {MOST_JOBS}"),
+                format!("expected a number from 1 to {MAX_JOBS}"),
             ));
         }
-        let lease = lease(self.lease, &path("lease"))?;
+        let lease = lease_duration(self.lease, &path("lease"))?;
         let wait = self.wait.map_or(Duration::ZERO, |wait| wait.0);
-        if wait > LONGEST_WAIT {
+        if wait > MAX_WAIT {
             return Err(Problem::field(
                 path("wait"),
-                format!("expected at most {} s", LONGEST_WAIT.as_secs()),
+                format!("expected at most {} s", MAX_WAIT.as_secs()),
             ));
         }
         let claim = Claim {
-            queues: each_once(self.queues),
-            handlers: self.handlers.map(each_once),
+            queues: deduplicated(self.queues),
+            handlers: self.handlers.map(deduplicated),
             worker: self.worker,
             limit,
             lease,
@@ -186,17 +186,20 @@ impl ClaimBody {
 
     /// Checks that queues, handlers and worker have valid names.
     fn check_names(&self, prefix: &str) -> Result<(), Problem> {
-        check_list(&self.queues, MOST_QUEUES, &format!("{prefix}queues"))?;
+        check_list(&self.queues, MAX_QUEUES, &format!("{prefix}queues"))?;
         if let Some(handlers) = &self.handlers {
-            check_list(handlers, MOST_HANDLERS, &format!("{prefix}handlers"))?;
+            check_list(handlers, MAX_HANDLERS, &format!("{prefix}handlers"))?;
         }
         check_name(&self.worker, || format!("{prefix}worker"))
     }
 }
 
-fn check_list(names: &[String], most: usize, path: &str) -> Result<(), Problem> {
-    if names.is_empty() || names.len() > most {
-        return Err(Problem::field(path, format!("expected 1 to {most} names")));
+fn check_list(names: &[String], max_names: usize, path: &str) -> Result<(), Problem> {
+    if names.is_empty() || names.len() > max_names {
+        return Err(Problem::field(
+            path,
+            format!("expected 1 to {max_names} names"),
+        ));
     }
     names
         .iter()
@@ -206,7 +209,7 @@ fn check_list(names: &[String], most: usize, path: &str) -> Result<(), Problem> 
 
 /// Checks that a name is one that a worker or a queue may have.
 pub(crate) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), Problem> {
-    if is_name(name) {
+    if is_valid_name(name) {
         return Ok(());
     }
     Err(Problem::field(
@@ -217,120 +220,129 @@ pub(crate) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<()
     ))
 }
 
-fn each_once(mut names: Vec<String>) -> Vec<String> {
+fn deduplicated(mut names: Vec<String>) -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     names
 }
 
 /// Whether a text is a valid name that a terminal can show.
-fn is_name(text: &str) -> bool {
+fn is_valid_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.len())
         && !text.chars().any(char::is_control)
         && !matches!(text, "." | "..")
 }
 
 /// Returns the duration of a lease, if it is within bounds.
-pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem> {
-    let lease = given.map_or(LEASE, |lease| lease.0);
+pub(crate) fn lease_duration(given: Option<TimeSpan>, path: &str) -> Result<Duration, Problem> {
+    let lease = given.map_or(DEFAULT_LEASE, |lease| lease.0);
     let wrong = || Problem::field(path, "expected a time span from 5s to 1h");
-    LEASES.contains(&lease).then_some(lease).ok_or_else(wrong)
+    LEASE_RANGE
+        .contains(&lease)
+        .then_some(lease)
+        .ok_or_else(wrong)
 }
 
-pub(crate) async fn claim(ask: &RequestContext<'_>) -> Answer {
+pub(crate) async fn claim(request: &RequestContext<'_>) -> HandlerResult {
     let ClaimRequest {
         claim,
         wait,
         uptime,
-    } = body::read::<ClaimBody>(ask.body)?.resolve("")?;
-    let api = ask.api;
-    let process = workers::note_claim(api, &claim, uptime);
+    } = body::read::<ClaimBody>(request.body)?.resolve("")?;
+    let api = request.api;
+    let process = workers::record_claim(api, &claim, uptime);
     workers::await_drains(api).await;
-    if api.roll.is_draining(&process) {
+    if api.worker_registry.is_draining(&process) {
         let result = ClaimResult {
             jobs: Vec::new(),
             drain: Some(true),
         };
-        return Ok(answer(&result, None, AROUND));
+        return Ok(answer(&result, None, ENVELOPE_BYTES));
     }
-    let patience = waiting::patience(wait);
-    let mut leases = api
+    let mode = waiting::claim_mode(wait);
+    let mut batch = api
         .engine()
-        .lease_except(&claim, &[], patience, api.now())
+        .lease_except(&claim, &[], mode, api.now())
         .await?;
-    if leases.is_empty() {
-        leases = waiting::claim(api, &claim, &[], wait, &process).await?;
+    if batch.is_empty() {
+        batch = waiting::claim(api, &claim, &[], wait, &process).await?;
     }
-    let Delivered { jobs, share } = deliver(ask, &claim.worker, leases).await?;
+    let Delivered { jobs, guard } = deliver(request, &claim.worker, batch).await?;
     let result = ClaimResult {
-        jobs: ClaimedJob::all(&jobs, &api.host.traces),
+        jobs: ClaimedJob::list_from(&jobs, &api.hooks.traces),
         drain: drain(api, &process),
     };
-    Ok(answer(&result, share, AROUND))
+    Ok(answer(&result, guard, ENVELOPE_BYTES))
 }
 
 /// Claimed jobs with their inputs, and the quota that their answer holds.
 #[derive(Default)]
 pub(crate) struct Delivered {
     pub(crate) jobs: Vec<Claimed>,
-    pub(crate) share: Option<QuotaGuard>,
+    pub(crate) guard: Option<QuotaGuard>,
 }
 
 /// Reads the inputs of claimed jobs, once there is quota for them. The quota bounds the large
 /// answers that are built at once, even for clients that do not read. Without quota the jobs are
 /// returned to their queues.
 pub(crate) async fn deliver(
-    ask: &RequestContext<'_>,
+    request: &RequestContext<'_>,
     worker: &str,
-    leases: LeasedBatch,
+    batch: LeasedBatch,
 ) -> Result<Delivered, Problem> {
-    let api = ask.api;
-    let share = if leases.is_empty() {
+    let api = request.api;
+    let guard = if batch.is_empty() {
         None
     } else {
-        quota::reserve(&api.rooms.answers, &ask.caller(), leases.bytes()).await?
+        quota::reserve(&api.quotas.answers, &request.caller(), batch.bytes()).await?
     };
-    let jobs = api.engine().deliver(leases).await?;
-    api.roll.note_leases(worker, &jobs, api.now());
-    api.activity.add(Event::Claimed, jobs.len() as u64);
-    Ok(Delivered { jobs, share })
+    let jobs = api.engine().deliver(batch).await?;
+    api.worker_registry.record_leases(worker, &jobs, api.now());
+    api.metrics.add(CountedEvent::Claimed, jobs.len() as u64);
+    Ok(Delivered { jobs, guard })
 }
 
 /// Value of `drain` in an answer: true if the worker drains.
-pub(crate) fn drain(api: &AppState, process: &Process<'_>) -> Option<bool> {
-    api.roll.is_draining(process).then_some(true)
+pub(crate) fn drain(api: &AppState, process: &WorkerProcess<'_>) -> Option<bool> {
+    api.worker_registry.is_draining(process).then_some(true)
 }
 
 /// Answers with jobs and about `other_bytes` further bytes. A large answer uses its reserved quota.
-pub(crate) fn answer(body: &impl Serialize, share: Option<QuotaGuard>, others: usize) -> Response {
-    match share {
-        Some(share) => quota::reserved_json(json::large_text(share.size() + others, body), share),
-        None => json::page(json::large_text(others, body)),
+pub(crate) fn answer(
+    body: &impl Serialize,
+    guard: Option<QuotaGuard>,
+    other_bytes: usize,
+) -> Response {
+    match guard {
+        Some(guard) => {
+            quota::reserved_json(json::large_text(guard.size() + other_bytes, body), guard)
+        }
+        None => json::answer_text(json::large_text(other_bytes, body)),
     }
 }
 
 impl<'a> ClaimedJob<'a> {
     /// Lists the jobs for the answer to a claim. Most leases end at the same time, so its text is
     /// reused.
-    pub(crate) fn all(claimed: &'a [Claimed], traces: &Traces) -> Vec<Self> {
+    pub(crate) fn list_from(claimed: &'a [Claimed], traces: &Traces) -> Vec<Self> {
         let mut latest: Option<(Timestamp, Rc<str>)> = None;
         let mut jobs = Vec::with_capacity(claimed.len());
         for claimed in claimed {
-            let known = latest
+            let same_expiry = latest
                 .take()
                 .filter(|(expires, _)| *expires == claimed.expires);
-            let (expires, text) = known
+            let (expires, text) = same_expiry
                 .unwrap_or_else(|| (claimed.expires, Rfc3339(claimed.expires).to_string().into()));
             jobs.push(Self {
-                traceparent: traces.of_attempt(claimed),
-                ..Self::of(claimed, Rc::clone(&text))
+                traceparent: traces.traceparent_for(claimed),
+                ..Self::from_claimed(claimed, Rc::clone(&text))
             });
             latest = Some((expires, text));
         }
         jobs
     }
 
-    fn of(claimed: &'a Claimed, lease_expires_at: Rc<str>) -> Self {
+    fn from_claimed(claimed: &'a Claimed, lease_expires_at: Rc<str>) -> Self {
         let graph = claimed.graph();
         let job = claimed.job();
         let text = |json: Option<&'a Json>| json.map(Json::text);
@@ -351,7 +363,7 @@ impl<'a> ClaimedJob<'a> {
             inputs: claimed
                 .inputs
                 .iter()
-                .map(|input| JobInput::of(claimed, input))
+                .map(|input| JobInput::from_input(claimed, input))
                 .collect(),
             omitted_inputs: claimed
                 .omitted
@@ -367,7 +379,7 @@ impl<'a> ClaimedJob<'a> {
 
 impl Serialize for ClaimedJob<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let object = ObjectText::of_about(USUAL_JOB + self.params.0.len())
+        let object = ObjectText::with_capacity(TYPICAL_JOB_BYTES + self.params.0.len())
             .plain("lease", &self.lease.text())
             .plain("lease_expires_at", &self.lease_expires_at)
             .plain("workflow_id", &self.workflow_id.0.to_string())
@@ -395,13 +407,13 @@ impl Serialize for ClaimedJob<'_> {
 }
 
 impl<'a> JobInput<'a> {
-    fn of(claimed: &'a Claimed, input: &'a Input) -> Self {
+    fn from_input(claimed: &'a Claimed, input: &'a Input) -> Self {
         let parent = &claimed.graph().jobs[input.job.index()];
         let error = input.error.as_ref();
         Self {
             job: &parent.name,
             handler: &parent.handler,
-            output: Verbatim::of(&input.output),
+            output: Verbatim::from_bytes(&input.output),
             state: input.state,
             error: error.map(|error| InputError {
                 kind: &error.kind,

@@ -10,18 +10,18 @@ use utoipa::ToSchema;
 use super::claims;
 #[cfg(test)]
 use super::notes::NoteBody;
-use super::notes::{self, NoteItem, Notes};
+use super::notes::{self, NoteItem, ParsedNotes};
 use crate::error_log;
-use crate::http::body::{self, Span};
+use crate::http::body::{self, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{self, Code, Problem};
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
 use crate::http::time::Rfc3339;
-use crate::metrics::Event;
+use crate::metrics::CountedEvent;
 
 /// Most leases of one call.
-const MOST: usize = 1_000;
+const MAX_LEASES: usize = 1_000;
 
 /// Leases to keep for longer.
 #[derive(Debug, Deserialize)]
@@ -31,14 +31,14 @@ pub(crate) struct ExtendBody<'a> {
     #[cfg_attr(test, schema(max_items = 1000))]
     leases: Vec<String>,
     /// How long from now on: 5s to 1h, 30s if left out.
-    lease: Option<Span>,
+    lease: Option<TimeSpan>,
     /// Name of the worker, as in its claims: then the answer says whether it should drain.
     worker: Option<String>,
     /// The worker stops: a lease that ends without its report counts as returned, and not as lost.
     /// False if left out.
     stopping: Option<bool>,
     /// How long the worker has run, as in its claims.
-    uptime: Option<Span>,
+    uptime: Option<TimeSpan>,
     /// Notes to store about jobs, of these leases or of others.
     #[serde(borrow, default)]
     #[cfg_attr(test, schema(max_items = 1000, value_type = Option<Vec<NoteBody>>))]
@@ -50,10 +50,10 @@ pub(crate) struct ExtendBody<'a> {
 struct RawExtendBody<'a> {
     #[serde(borrow)]
     leases: Vec<&'a RawValue>,
-    lease: Option<Span>,
+    lease: Option<TimeSpan>,
     worker: Option<String>,
     stopping: Option<bool>,
-    uptime: Option<Span>,
+    uptime: Option<TimeSpan>,
     #[serde(borrow, default)]
     notes: Option<Vec<&'a RawValue>>,
 }
@@ -80,11 +80,15 @@ struct LeaseItem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_expires_at: Option<Rfc3339>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<problem::Body<'a>>,
+    error: Option<problem::ProblemBody<'a>>,
 }
 
 impl<'a> LeaseItem<'a> {
-    fn of(extended: &'a Result<(), Problem>, expires: Timestamp, request: &'a RequestId) -> Self {
+    fn from_result(
+        extended: &'a Result<(), Problem>,
+        expires: Timestamp,
+        request_id: &'a RequestId,
+    ) -> Self {
         match extended {
             Ok(()) => Self {
                 status: StatusCode::OK.as_u16(),
@@ -94,7 +98,7 @@ impl<'a> LeaseItem<'a> {
             Err(problem) => Self {
                 status: problem.status().as_u16(),
                 lease_expires_at: None,
-                error: Some(problem.body(request)),
+                error: Some(problem.body(request_id)),
             },
         }
     }
@@ -111,23 +115,23 @@ pub(crate) fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
 }
 
 /// Parsed body of the call.
-struct Request {
+struct ParsedExtension {
     /// Each lease is valid or not by itself.
     leases: Vec<Result<LeaseRef, Problem>>,
-    lease: Option<Span>,
+    lease: Option<TimeSpan>,
     worker: Option<String>,
     intent: Intent,
-    uptime: Option<Span>,
-    notes: Notes,
+    uptime: Option<TimeSpan>,
+    notes: ParsedNotes,
 }
 
-fn request(body: &[u8]) -> Result<Request, Problem> {
+fn parse_request(body: &[u8]) -> Result<ParsedExtension, Problem> {
     let path = |at: usize| format!("leases[{at}]");
     let intent = |stopping: Option<bool>| {
         if stopping.unwrap_or_default() {
             Intent::Stop
         } else {
-            Intent::GoOn
+            Intent::Continue
         }
     };
     if let Some(ExtendBody {
@@ -139,19 +143,19 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
         notes,
     }) = body::read_correct(body)
     {
-        body::check_number(leases.len(), MOST, "leases")?;
+        body::check_number(leases.len(), MAX_LEASES, "leases")?;
         let leases = leases
             .iter()
             .enumerate()
             .map(|(at, text)| parse_lease(text, &path(at)))
             .collect();
-        return Ok(Request {
+        return Ok(ParsedExtension {
             leases,
             lease,
             worker,
             intent: intent(stopping),
             uptime,
-            notes: notes::read(notes)?,
+            notes: notes::parse(notes)?,
         });
     }
     // One item is wrong. The others are extended nevertheless, so each is parsed by itself.
@@ -163,52 +167,55 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
         uptime,
         notes,
     } = body::read(body)?;
-    body::check_number(leases.len(), MOST, "leases")?;
-    let one = |(at, raw): (usize, &RawValue)| {
+    body::check_number(leases.len(), MAX_LEASES, "leases")?;
+    let parse = |(at, raw): (usize, &RawValue)| {
         // A value that is no text is no lease either.
         parse_lease(
             &serde_json::from_str::<String>(raw.get()).unwrap_or_default(),
             &path(at),
         )
     };
-    let leases = leases.into_iter().enumerate().map(one).collect();
-    Ok(Request {
+    let leases = leases.into_iter().enumerate().map(parse).collect();
+    Ok(ParsedExtension {
         leases,
         lease,
         worker,
         intent: intent(stopping),
         uptime,
-        notes: notes::read(notes)?,
+        notes: notes::parse(notes)?,
     })
 }
 
-pub(crate) async fn extend(ask: &RequestContext<'_>) -> Answer {
-    let Request {
+pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
+    let ParsedExtension {
         leases: parsed,
         lease,
         worker,
         intent,
         uptime,
         notes,
-    } = request(ask.body)?;
-    let expires = ask.api.now() + claims::lease(lease, "lease")?;
+    } = parse_request(request.body)?;
+    let expires = request.api.now() + claims::lease_duration(lease, "lease")?;
     let extensions: Vec<(LeaseRef, Timestamp)> = parsed
         .iter()
         .flatten()
         .map(|lease| (*lease, expires))
         .collect();
-    let asked: Vec<LeaseRef> = extensions.iter().map(|(lease, _)| *lease).collect();
-    let extended = ask
+    let requested: Vec<LeaseRef> = extensions.iter().map(|(lease, _)| *lease).collect();
+    let extended = request
         .api
         .engine()
-        .extend_for(extensions, intent, ask.api.now());
-    let (extended, noted) = tokio::join!(extended, notes::keep(ask, notes));
-    let kept = asked
+        .extend_for(extensions, intent, request.api.now());
+    let (extended, noted) = tokio::join!(extended, notes::add_notes(request, notes));
+    let held = requested
         .into_iter()
         .zip(&extended)
         .filter(|(_, extended)| extended.is_ok())
         .map(|(lease, _)| lease);
-    ask.api.roll.note_extended(kept, expires, ask.api.now());
+    request
+        .api
+        .worker_registry
+        .record_extended(held, expires, request.api.now());
     let mut extended = extended.into_iter();
     let outcome = |parsed: Result<LeaseRef, Problem>| {
         parsed?;
@@ -221,23 +228,30 @@ pub(crate) async fn extend(ask: &RequestContext<'_>) -> Answer {
     let number = |event: fn(&Result<(), Problem>) -> bool| {
         outcomes.iter().filter(|outcome| event(outcome)).count() as u64
     };
-    ask.api.activity.add(Event::Extended, number(Result::is_ok));
+    request
+        .api
+        .metrics
+        .add(CountedEvent::Extended, number(Result::is_ok));
     let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
-    ask.api.activity.add(Event::LeaseLost, number(is_lost));
+    request
+        .api
+        .metrics
+        .add(CountedEvent::LeaseLost, number(is_lost));
     let all = outcomes.iter().chain(noted.iter().flatten());
-    error_log::items(ask, all.filter_map(|outcome| outcome.as_ref().err()));
+    error_log::log_item_problems(request, all.filter_map(|outcome| outcome.as_ref().err()));
     Ok(json::ok(&ExtendResult {
         leases: outcomes
             .iter()
-            .map(|outcome| LeaseItem::of(outcome, expires, ask.id))
+            .map(|outcome| LeaseItem::from_result(outcome, expires, request.id))
             .collect(),
-        notes: NoteItem::all(&noted, ask.id),
+        notes: NoteItem::list_from(&noted, request.id),
         drain: worker.and_then(|worker| {
-            let process =
-                ask.api
-                    .roll
-                    .process(&worker, uptime.map(|uptime| uptime.0), ask.api.now());
-            claims::drain(ask.api, &process)
+            let process = request.api.worker_registry.process(
+                &worker,
+                uptime.map(|uptime| uptime.0),
+                request.api.now(),
+            );
+            claims::drain(request.api, &process)
         }),
     }))
 }
@@ -248,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_text_does_not_stop_the_other_leases() {
-        let Request { leases, .. } = request(br#"{"leases":[5,"x"]}"#).unwrap();
+        let ParsedExtension { leases, .. } = parse_request(br#"{"leases":[5,"x"]}"#).unwrap();
         let paths: Vec<Option<String>> = leases
             .into_iter()
             .map(|lease| lease.err()?.path().map(str::to_owned))

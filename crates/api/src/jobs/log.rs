@@ -1,16 +1,16 @@
 //! Log of a job, as workers have written it.
 
 use serde::Serialize;
-use tidegate_workflow::{Log, LogLine};
+use tidegate_workflow::{JobLog, LogLine};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{Answer, RequestContext, in_time};
+use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
-use crate::workflows::list::MOST_ITEMS;
+use crate::workflows::list::MAX_PAGE_ITEMS;
 
 /// Lines of a log, the oldest first.
 #[derive(Debug, Serialize)]
@@ -38,7 +38,7 @@ struct LogItem<'a> {
 impl<'a> LogPage<'a> {
     /// Returns at most `limit` lines that follow the first `after` lines ever written. If `after`
     /// exceeds their number, it returns the lines that are kept from their beginning.
-    fn of(Log { dropped, lines }: &'a Log, after: u64, limit: usize) -> Self {
+    fn new(JobLog { dropped, lines }: &'a JobLog, after: u64, limit: usize) -> Self {
         let after = if after > dropped + lines.len() as u64 {
             0
         } else {
@@ -59,11 +59,11 @@ impl<'a> LogPage<'a> {
     }
 }
 
-pub(crate) async fn log(ask: &RequestContext<'_>) -> Answer {
-    let id = ask.workflow()?;
-    let job = ask.matched.name(1)?;
-    let mut query = Query::new(ask.query)?;
-    let limit = query.limit(MOST_ITEMS, MOST_ITEMS)?;
+pub(crate) async fn log(request: &RequestContext<'_>) -> HandlerResult {
+    let id = request.workflow()?;
+    let job = request.matched.name(1)?;
+    let mut query = Query::new(request.query)?;
+    let limit = query.limit(MAX_PAGE_ITEMS, MAX_PAGE_ITEMS)?;
     let wrong = |_| {
         Problem::new(
             Code::InvalidCursor,
@@ -72,13 +72,13 @@ pub(crate) async fn log(ask: &RequestContext<'_>) -> Answer {
         .at("after")
     };
     let after = query
-        .take("after")
+        .remove("after")
         .map(|text| text.parse().map_err(wrong))
         .transpose()?
         .unwrap_or(0);
-    query.end()?;
-    let log = in_time(ask.api.engine().log(id, &job)).await?;
-    Ok(json::ok(&LogPage::of(&log, after, limit)))
+    query.finish()?;
+    let log = with_read_timeout(request.api.engine().log(id, &job)).await?;
+    Ok(json::ok(&LogPage::new(&log, after, limit)))
 }
 
 #[cfg(test)]
@@ -94,12 +94,12 @@ mod tests {
             at: Timestamp::from_micros(number),
             text: number.to_string(),
         };
-        let log = Log {
+        let log = JobLog {
             dropped: 10,
             lines: (10..15).map(line).collect(),
         };
         let check = |after: u64, limit: usize, texts: &[&str], dropped: u64, next: &str| {
-            let page = LogPage::of(&log, after, limit);
+            let page = LogPage::new(&log, after, limit);
             let shown: Vec<&str> = page.items.iter().map(|item| item.text).collect();
             assert_eq!(
                 (&shown[..], page.dropped, page.next.as_str()),
@@ -115,7 +115,7 @@ mod tests {
         // The log has been replaced by a shorter one.
         check(16, 1, &["10"], 10, "11");
         check(u64::MAX, 1, &["10"], 10, "11");
-        let none = LogPage::of(&Log::default(), 0, 1_000).next;
+        let none = LogPage::new(&JobLog::default(), 0, 1_000).next;
         assert_eq!(none, "0");
     }
 }

@@ -15,13 +15,13 @@ use crate::http::request::RequestContext;
 use crate::http::request_id::RequestId;
 
 /// Most notes of one call.
-const MOST: usize = 1_000;
+const MAX_NOTES: usize = 1_000;
 /// Most bytes of the text of a progress.
-const MOST_TEXT: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 /// Most lines of one note.
-const MOST_LINES: usize = 256;
+const MAX_LINES: usize = 256;
 /// Most bytes of all lines of one note.
-const MOST_LOG: usize = 16 * 1024;
+const MAX_LOG_BYTES: usize = 16 * 1024;
 
 /// Note of a worker about a job that it has: progress, lines for its log, or both.
 #[derive(Debug, Deserialize)]
@@ -56,26 +56,29 @@ pub(crate) struct NoteItem<'a> {
     /// The status that a single call would have got.
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<problem::Body<'a>>,
+    error: Option<problem::ProblemBody<'a>>,
 }
 
 /// Results of the notes of a call, in the order of the request. `None` if it had no notes.
-pub(crate) type Noted = Option<Vec<Result<(), Problem>>>;
+pub(crate) type NoteResults = Option<Vec<Result<(), Problem>>>;
 
 impl<'a> NoteItem<'a> {
     /// Lists the results of notes for the answer, if the call had notes.
-    pub(crate) fn all(noted: &'a Noted, request: &'a RequestId) -> Option<Vec<Self>> {
-        let of = |noted: &'a Result<(), Problem>| match noted {
+    pub(crate) fn list_from(
+        noted: &'a NoteResults,
+        request_id: &'a RequestId,
+    ) -> Option<Vec<Self>> {
+        let item = |noted: &'a Result<(), Problem>| match noted {
             Ok(()) => Self {
                 status: StatusCode::OK.as_u16(),
                 error: None,
             },
             Err(problem) => Self {
                 status: problem.status().as_u16(),
-                error: Some(problem.body(request)),
+                error: Some(problem.body(request_id)),
             },
         };
-        noted.as_ref().map(|noted| noted.iter().map(of).collect())
+        noted.as_ref().map(|noted| noted.iter().map(item).collect())
     }
 }
 
@@ -92,16 +95,16 @@ impl NoteBody {
         let progress = self.progress.map(ProgressBody::resolve).transpose()?;
         let lines = self.log.unwrap_or_default();
         let bytes: usize = lines.iter().map(String::len).sum();
-        if lines.len() > MOST_LINES {
+        if lines.len() > MAX_LINES {
             let detail = format!(
-                "{} lines, more than {MOST_LINES}: send them in several notes",
+                "{} lines, more than {MAX_LINES}: send them in several notes",
                 lines.len()
             );
             return Err(Problem::field("log", detail));
         }
-        if bytes > MOST_LOG {
+        if bytes > MAX_LOG_BYTES {
             let detail = format!(
-                "the lines have {bytes} bytes, more than {MOST_LOG}: shorten them, or send several notes"
+                "the lines have {bytes} bytes, more than {MAX_LOG_BYTES}: shorten them, or send several notes"
             );
             return Err(Problem::field("log", detail));
         }
@@ -124,9 +127,9 @@ impl ProgressBody {
             ));
         }
         let text = self.text.unwrap_or_default();
-        if text.len() > MOST_TEXT {
+        if text.len() > MAX_TEXT_BYTES {
             let detail = format!(
-                "the text has {} bytes, more than {MOST_TEXT}: shorten it",
+                "the text has {} bytes, more than {MAX_TEXT_BYTES}: shorten it",
                 text.len()
             );
             return Err(Problem::field("progress.text", detail));
@@ -136,34 +139,34 @@ impl ProgressBody {
 }
 
 /// Notes of a call, each valid or not by itself. `None` if it has no notes.
-pub(crate) type Notes = Option<Vec<Result<Note, Problem>>>;
+pub(crate) type ParsedNotes = Option<Vec<Result<Note, Problem>>>;
 
 /// Parses the notes of a call.
 ///
 /// # Errors
 /// There are too many.
-pub(crate) fn read(raw: Option<Vec<&RawValue>>) -> Result<Notes, Problem> {
+pub(crate) fn parse(raw: Option<Vec<&RawValue>>) -> Result<ParsedNotes, Problem> {
     let Some(raw) = raw else { return Ok(None) };
-    body::check_number(raw.len(), MOST, "notes")?;
-    let one = |(at, raw): (usize, &RawValue)| {
+    body::check_number(raw.len(), MAX_NOTES, "notes")?;
+    let parse_note = |(at, raw): (usize, &RawValue)| {
         let note = body::read::<NoteBody>(raw.get().as_bytes()).and_then(NoteBody::resolve);
-        note.map_err(|problem| problem.under(&format!("notes[{at}].")))
+        note.map_err(|problem| problem.under_prefix(&format!("notes[{at}].")))
     };
-    Ok(Some(raw.into_iter().enumerate().map(one).collect()))
+    Ok(Some(raw.into_iter().enumerate().map(parse_note).collect()))
 }
 
 /// Stores the valid notes. Their results do not affect the rest of the call.
-pub(crate) async fn keep(ask: &RequestContext<'_>, notes: Notes) -> Noted {
+pub(crate) async fn add_notes(request: &RequestContext<'_>, notes: ParsedNotes) -> NoteResults {
     let notes = notes?;
-    let mut right = Vec::with_capacity(notes.len());
-    let order: Vec<Result<(), Problem>> = notes
+    let mut valid_notes = Vec::with_capacity(notes.len());
+    let checks: Vec<Result<(), Problem>> = notes
         .into_iter()
-        .map(|note| note.map(|note| right.push(note)))
+        .map(|note| note.map(|note| valid_notes.push(note)))
         .collect();
-    let mut noted = ask
+    let mut noted = request
         .api
         .engine()
-        .note(right, ask.api.now())
+        .add_notes(valid_notes, request.api.now())
         .await
         .into_iter();
     let outcome = |valid: Result<(), Problem>| {
@@ -171,7 +174,7 @@ pub(crate) async fn keep(ask: &RequestContext<'_>, notes: Notes) -> Noted {
         let noted: Result<(), EngineError> = noted.next().expect("one answer for each note");
         noted.map_err(Problem::from)
     };
-    Some(order.into_iter().map(outcome).collect())
+    Some(checks.into_iter().map(outcome).collect())
 }
 
 #[cfg(test)]
@@ -180,13 +183,13 @@ mod tests {
 
     fn refused(note: &str) -> Option<String> {
         let raw: &RawValue = serde_json::from_str(note).unwrap();
-        let note = read(Some(vec![raw])).unwrap().unwrap().remove(0);
+        let note = parse(Some(vec![raw])).unwrap().unwrap().remove(0);
         note.err()
             .map(|problem| problem.path().unwrap_or_default().to_owned())
     }
 
     #[test]
-    fn what_is_wrong_with_a_note_is_told() {
+    fn mistakes_of_a_note_are_reported() {
         const LEASE: &str = "01M7Z85C8H08RJZ5Q5JGPKMY04-0-7066ddda7b6a22e8";
         let of = |rest: &str| format!(r#"{{"lease":"{LEASE}"{rest}}}"#);
         let check = |rest: &str, path: &str| {
@@ -214,8 +217,8 @@ mod tests {
                 "x".repeat(bytes)
             )
         };
-        taken(&text(MOST_TEXT));
-        check(&text(MOST_TEXT + 1), "notes[0].progress.text");
+        taken(&text(MAX_TEXT_BYTES));
+        check(&text(MAX_TEXT_BYTES + 1), "notes[0].progress.text");
         let log = |lines: usize, bytes: usize| {
             format!(
                 r#","log":["{}"]"#,
@@ -223,9 +226,9 @@ mod tests {
             )
         };
         taken(r#","log":[]"#);
-        taken(&log(MOST_LINES, MOST_LOG / MOST_LINES));
-        check(&log(MOST_LINES + 1, 0), "notes[0].log");
-        check(&log(1, MOST_LOG + 1), "notes[0].log");
+        taken(&log(MAX_LINES, MAX_LOG_BYTES / MAX_LINES));
+        check(&log(MAX_LINES + 1, 0), "notes[0].log");
+        check(&log(1, MAX_LOG_BYTES + 1), "notes[0].log");
         check(r#","log":"line""#, "notes[0].log");
         check(r#","log":["a",5]"#, "notes[0].log[1]");
         check("", "notes[0]");
@@ -236,7 +239,7 @@ mod tests {
         );
         assert_eq!(refused("5").as_deref(), Some("notes[0]"));
         let raw: &RawValue = serde_json::from_str("5").unwrap();
-        assert!(read(Some(vec![raw; MOST + 1])).is_err());
-        assert!(read(None).unwrap().is_none());
+        assert!(parse(Some(vec![raw; MAX_NOTES + 1])).is_err());
+        assert!(parse(None).unwrap().is_none());
     }
 }

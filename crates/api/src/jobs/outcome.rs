@@ -9,13 +9,13 @@ use tidegate_workflow::{Crash, Death, Failure, Json, MAX_OUTPUT, Outcome, Report
 use utoipa::ToSchema;
 
 use super::leases::parse_lease;
-use crate::http::body::{self, Span};
+use crate::http::body::{self, TimeSpan};
 use crate::http::problem::{Code, Problem};
 
 /// Most bytes that are stored of a message and of a trace.
-const MOST_TEXT: usize = 16 * 1024;
+const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// Most bytes that are stored of a kind.
-const MOST_KIND: usize = 200;
+const MAX_KIND_BYTES: usize = 200;
 
 /// How an attempt ended.
 #[derive(Debug, Deserialize)]
@@ -38,9 +38,9 @@ pub(crate) struct ReportBody<'a> {
     retry: Option<RetryWord>,
     /// With `failed`: the pause before the next attempt. With `throttled`, and then required: for how long no job is handed out that has the
     /// same rate limits.
-    retry_after: Option<Span>,
+    retry_after: Option<TimeSpan>,
     /// With `given_back`: the time for which no worker should get it.
-    pause: Option<Span>,
+    pause: Option<TimeSpan>,
     /// With `crashed`, this or `exit`: the signal that ended the process.
     signal: Option<u8>,
     /// With `crashed`, this or `signal`: the code with which the process ended.
@@ -138,7 +138,7 @@ impl ReportBody<'_> {
                 }
             }
             OutcomeWord::NotBegun => Outcome::NotBegun,
-            OutcomeWord::GivenBack => Outcome::GivenBack {
+            OutcomeWord::GivenBack => Outcome::Returned {
                 pause: self.pause.map_or(Duration::ZERO, |pause| pause.0),
             },
             OutcomeWord::Crashed => {
@@ -196,9 +196,9 @@ impl ReportBody<'_> {
 impl ErrorBody {
     fn resolve(self) -> Failure {
         Failure {
-            kind: cut(self.kind, MOST_KIND),
-            message: cut(self.message, MOST_TEXT),
-            trace: self.trace.map(|trace| cut(trace, MOST_TEXT)),
+            kind: truncate(self.kind, MAX_KIND_BYTES),
+            message: truncate(self.message, MAX_TEXT_BYTES),
+            trace: self.trace.map(|trace| truncate(trace, MAX_TEXT_BYTES)),
         }
     }
 }
@@ -214,10 +214,10 @@ pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
 }
 
 /// Truncates a text to at most `max_bytes` bytes.
-fn cut(mut text: String, most: usize) -> String {
-    if text.len() > most {
+fn truncate(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
         text.truncate(
-            (0..=most)
+            (0..=max_bytes)
                 .rev()
                 .find(|&at| text.is_char_boundary(at))
                 .unwrap_or(0),
@@ -232,8 +232,8 @@ mod tests {
 
     #[test]
     fn texts_are_cut_between_characters() {
-        assert_eq!(cut("aéb".to_owned(), 2), "a");
-        assert_eq!(cut("aéb".to_owned(), 3), "aé");
-        assert_eq!(cut("aéb".to_owned(), 4), "aéb");
+        assert_eq!(truncate("aéb".to_owned(), 2), "a");
+        assert_eq!(truncate("aéb".to_owned(), 3), "aé");
+        assert_eq!(truncate("aéb".to_owned(), 4), "aéb");
     }
 }

@@ -17,27 +17,27 @@ pub(super) fn merged<'a>(below: Option<&'a str>, above: Option<&'a str>) -> Cow<
         (Some(one), None) | (None, Some(one)) => return Cow::Borrowed(one),
         (Some(below), Some(above)) => (below, above),
     };
-    let entries = |text| serde_json::from_str::<Entries<'_>>(text);
+    let entries = |text| serde_json::from_str::<ObjectEntries<'_>>(text);
     let (Ok(below), Ok(above)) = (entries(below), entries(above)) else {
         // A key is no Unicode, such as half of a surrogate pair. Parsers take the last of two equal
         // keys.
-        return Cow::Owned(joined(below, above));
+        return Cow::Owned(join_text(below, above));
     };
-    let all = Entries(laid_over(below.0, above.0));
+    let all = ObjectEntries(overlay(below.0, above.0));
     Cow::Owned(serde_json::to_string(&all).expect("keys are texts"))
 }
 
 /// Returns the entries below whose keys are not above, and then all above. It is linear, because an
 /// object may have tens of thousands of keys.
-fn laid_over<K: Eq + Hash, V>(mut below: Vec<(K, V)>, mut above: Vec<(K, V)>) -> Vec<(K, V)> {
-    let known: HashSet<&K> = above.iter().map(|(key, _)| key).collect();
-    below.retain(|(key, _)| !known.contains(key));
+fn overlay<K: Eq + Hash, V>(mut below: Vec<(K, V)>, mut above: Vec<(K, V)>) -> Vec<(K, V)> {
+    let overridden: HashSet<&K> = above.iter().map(|(key, _)| key).collect();
+    below.retain(|(key, _)| !overridden.contains(key));
     below.append(&mut above);
     below
 }
 
 /// Joins the text of two objects without reading their keys.
-fn joined(below: &str, above: &str) -> String {
+fn join_text(below: &str, above: &str) -> String {
     fn inside(object: &str) -> &str {
         let object = object.trim();
         object
@@ -57,19 +57,19 @@ fn joined(below: &str, above: &str) -> String {
 }
 
 /// Entries of an object, with their values as text.
-struct Entries<'a>(Vec<(String, &'a RawValue)>);
+struct ObjectEntries<'a>(Vec<(String, &'a RawValue)>);
 
-impl Serialize for Entries<'_> {
+impl Serialize for ObjectEntries<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }
 }
 
-impl<'de> Deserialize<'de> for Entries<'de> {
+impl<'de> Deserialize<'de> for ObjectEntries<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Entries<'de>;
+        struct EntriesVisitor;
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = ObjectEntries<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("an object")
@@ -79,10 +79,10 @@ impl<'de> Deserialize<'de> for Entries<'de> {
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
                 }
-                Ok(Entries(entries))
+                Ok(ObjectEntries(entries))
             }
         }
-        deserializer.deserialize_map(Reader)
+        deserializer.deserialize_map(EntriesVisitor)
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_looks_at_each_key_a_few_times() {
+    fn merging_compares_each_key_a_few_times() {
         static COMPARED: AtomicUsize = AtomicUsize::new(0);
         #[derive(Debug)]
         struct Key(usize);
@@ -142,7 +142,7 @@ mod tests {
                 .map(|key| (Key(key), ()))
                 .collect::<Vec<_>>()
         };
-        let all = laid_over(keys(0), keys(10_000));
+        let all = overlay(keys(0), keys(10_000));
         assert!(
             all.iter().map(|(key, ())| key.0).eq(0..30_000),
             "keys below come first"

@@ -5,22 +5,22 @@ use hashbrown::HashMap;
 use tidegate_workflow::{JobIndex, JobState, Limits, Snapshot, WaitReason};
 
 use crate::http::problem::Problem;
-use crate::http::request::{RequestContext, in_time};
+use crate::http::request::{RequestContext, with_read_timeout};
 
 /// Most different limits that are checked for one answer, and most pairs of queue and handler.
 /// Other jobs are shown as waiting in their queue.
-const MOST_LOOKS: usize = 20;
+const MAX_CHECKS: usize = 20;
 
 /// Adds the reasons for which these jobs wait, with at most `holders` holders for each limit.
 pub(super) async fn with_reasons(
-    ask: &RequestContext<'_>,
+    request: &RequestContext<'_>,
     snapshot: Snapshot,
     jobs: &[JobIndex],
     holders: usize,
 ) -> Result<Snapshot, Problem> {
     let waiting = waiting(&snapshot, jobs);
-    let mut found = full_limits(ask, &snapshot, &waiting, holders).await?;
-    for job in without_handler(ask, &snapshot, &waiting) {
+    let mut found = full_limits(request, &snapshot, &waiting, holders).await?;
+    for job in without_handler(request, &snapshot, &waiting) {
         found.entry(job).or_insert(WaitReason::NoHandler);
     }
     Ok(snapshot.with_reasons(found))
@@ -40,30 +40,34 @@ fn waiting(snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec<(JobIndex, WaitReason)
 
 /// Returns the jobs whose handler no worker of their queue has.
 fn without_handler(
-    ask: &RequestContext<'_>,
+    request: &RequestContext<'_>,
     snapshot: &Snapshot,
     waiting: &[(JobIndex, WaitReason)],
 ) -> Vec<JobIndex> {
-    let mut known = HashMap::new();
-    let mut is_unserved = |job: &JobIndex| {
-        let about = &snapshot.graph().jobs[job.index()];
-        let queue = about.queue.as_str();
-        let handler = about.handler.as_str();
-        let is_beyond = known.len() >= MOST_LOOKS;
-        !*known
-            .entry((queue, handler))
-            .or_insert_with(|| is_beyond || ask.api.roll.may_serve(queue, handler, ask.api.now()))
+    let mut has_worker = HashMap::new();
+    let mut has_no_worker = |job: &JobIndex| {
+        let definition = &snapshot.graph().jobs[job.index()];
+        let queue = definition.queue.as_str();
+        let handler = definition.handler.as_str();
+        let is_over_maximum = has_worker.len() >= MAX_CHECKS;
+        !*has_worker.entry((queue, handler)).or_insert_with(|| {
+            is_over_maximum
+                || request
+                    .api
+                    .worker_registry
+                    .may_serve(queue, handler, request.api.now())
+        })
     };
     let in_queue = waiting
         .iter()
         .filter(|(_, reason)| *reason == WaitReason::InQueue)
         .map(|(job, _)| *job);
-    in_queue.filter(|job| is_unserved(job)).collect()
+    in_queue.filter(|job| has_no_worker(job)).collect()
 }
 
 /// Returns the jobs whose limits are exhausted.
 async fn full_limits(
-    ask: &RequestContext<'_>,
+    request: &RequestContext<'_>,
     snapshot: &Snapshot,
     waiting: &[(JobIndex, WaitReason)],
     holders: usize,
@@ -73,7 +77,7 @@ async fn full_limits(
         let Some(limits) = snapshot.graph().limits(job) else {
             continue;
         };
-        if limited.len() < MOST_LOOKS || limited.contains_key(&**limits) {
+        if limited.len() < MAX_CHECKS || limited.contains_key(&**limits) {
             limited.entry(limits).or_default().push(job);
         }
     }
@@ -83,19 +87,19 @@ async fn full_limits(
     let (limits, jobs): (Vec<_>, Vec<_>) = limited.into_iter().unzip();
     let limits: Vec<_> = limits
         .into_iter()
-        .map(|limits| limits.within(snapshot.id()))
+        .map(|limits| limits.for_workflow(snapshot.id()))
         .collect();
     let limits: Vec<&Limits> = limits.iter().map(AsRef::as_ref).collect();
-    let full = in_time(
-        ask.api
-            .engine()
-            .full_limits(&limits, holders, ask.api.now()),
-    )
+    let full = with_read_timeout(request.api.engine().exhausted_limits(
+        &limits,
+        holders,
+        request.api.now(),
+    ))
     .await?;
     let full = full
         .into_iter()
         .zip(jobs)
-        .filter_map(|(full, jobs)| Some((WaitReason::NoRoom(Box::new(full?)), jobs)));
+        .filter_map(|(full, jobs)| Some((WaitReason::LimitReached(Box::new(full?)), jobs)));
     Ok(full
         .flat_map(|(reason, jobs)| jobs.into_iter().map(move |job| (job, reason.clone())))
         .collect())

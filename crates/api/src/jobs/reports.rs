@@ -4,14 +4,16 @@ use axum::http::StatusCode;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{EngineError, JobState, LeaseRef, LeasedBatch, Refusal, Report, Reported};
+use tidegate_workflow::{
+    EngineError, JobState, LeaseRef, LeasedBatch, Refusal, Report, ReportAnswer,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::claims::{self, ClaimBody, ClaimRequest, ClaimedJob, Delivered};
 #[cfg(test)]
 use super::notes::NoteBody;
-use super::notes::{self, NoteItem, Notes};
+use super::notes::{self, NoteItem, ParsedNotes};
 use super::outcome::ReportBody;
 use super::waiting;
 use crate::error_log;
@@ -19,15 +21,15 @@ use crate::http::body;
 use crate::http::enum_text::{StateWord, StatusWord};
 use crate::http::json::ObjectText;
 use crate::http::problem::{self, Problem};
-use crate::http::request::{Answer, AppState, RequestContext};
+use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
-use crate::metrics::Event;
-use crate::workers::{self, Process};
+use crate::metrics::CountedEvent;
+use crate::workers::{self, WorkerProcess};
 
 /// Most reports of one call.
-const MOST: usize = 1_000;
+const MAX_REPORTS: usize = 1_000;
 /// Typical bytes of the result of one report.
-const USUAL_ITEM: usize = 96;
+const TYPICAL_ITEM_BYTES: usize = 96;
 
 /// Reports, and what to take next.
 #[derive(Debug, Deserialize)]
@@ -69,7 +71,7 @@ pub(crate) struct ReportResult<'a> {
     jobs: Vec<ClaimedJob<'a>>,
     /// Why no job could be claimed. The reports were taken all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
-    claim_error: Option<problem::Body<'a>>,
+    claim_error: Option<problem::ProblemBody<'a>>,
     /// The worker of the claim should drain: it gets no more jobs. Left out otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     drain: Option<bool>,
@@ -86,13 +88,13 @@ struct ReportItem<'a> {
     workflow_status: Option<StatusWord>,
     /// Whether the same report came before.
     already: Option<bool>,
-    error: Option<problem::Body<'a>>,
+    error: Option<problem::ProblemBody<'a>>,
 }
 
 impl Serialize for ReportItem<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object =
-            ObjectText::of_about(USUAL_ITEM).number("status", Some(self.status.into()));
+        let mut object = ObjectText::with_capacity(TYPICAL_ITEM_BYTES)
+            .number("status", Some(self.status.into()));
         if let Some(state) = self.job_state {
             object = object.plain("job_state", state.text());
         }
@@ -110,9 +112,9 @@ impl Serialize for ReportItem<'_> {
 }
 
 impl<'a> ReportItem<'a> {
-    fn of(reported: &'a Result<Reported, Problem>, request: &'a RequestId) -> Self {
+    fn from_result(reported: &'a Result<ReportAnswer, Problem>, request_id: &'a RequestId) -> Self {
         match reported {
-            Ok(Reported {
+            Ok(ReportAnswer {
                 job,
                 workflow,
                 already,
@@ -128,38 +130,40 @@ impl<'a> ReportItem<'a> {
                 job_state: None,
                 workflow_status: None,
                 already: None,
-                error: Some(problem.body(request)),
+                error: Some(problem.body(request_id)),
             },
         }
     }
 }
 
-pub(crate) async fn report(ask: &RequestContext<'_>) -> Answer {
-    let Request {
+pub(crate) async fn report(request: &RequestContext<'_>) -> HandlerResult {
+    let ParsedReports {
         reports,
         claim,
         notes,
-    } = request(ask.body)?;
+    } = parse_request(request.body)?;
     let claim = claim.map(|claim| claim.resolve("claim.")).transpose()?;
-    let api = ask.api;
+    let api = request.api;
     let process = process(api, claim.as_ref());
     if claim.is_some() {
         workers::await_drains(api).await;
     }
-    let wanted = claim.as_ref().filter(|_| !api.roll.is_draining(&process));
+    let granted_claim = claim
+        .as_ref()
+        .filter(|_| !api.worker_registry.is_draining(&process));
     // Notes are stored before the reports, which may end their leases.
-    let noted = notes::keep(ask, notes).await;
+    let noted = notes::add_notes(request, notes).await;
     let mut valid = Vec::with_capacity(reports.len());
-    let order = reports
+    let checks = reports
         .into_iter()
         .map(|report| report.map(|report| valid.push(report)))
         .collect();
-    let (reported, leases) = report_and_claim(api, valid, wanted, &process).await;
-    let reported = outcomes(api, order, reported);
+    let (reported, leases) = report_and_claim(api, valid, granted_claim, &process).await;
+    let reported = outcomes(api, checks, reported);
     // The results of the reports are returned even if the claim failed.
     let claimed = match leases {
-        Ok(leases) => claims::deliver(ask, process.worker, leases).await,
-        Err(error) => Err(Problem::from(error).under("claim.")),
+        Ok(leases) => claims::deliver(request, process.worker, leases).await,
+        Err(error) => Err(Problem::from(error).under_prefix("claim.")),
     };
     let (delivered, refused) = match claimed {
         Ok(delivered) => (delivered, None),
@@ -173,26 +177,26 @@ pub(crate) async fn report(ask: &RequestContext<'_>) -> Answer {
         .iter()
         .filter_map(|reported| reported.as_ref().err())
         .chain(&refused);
-    error_log::items(ask, failed.chain(notes_failed));
+    error_log::log_item_problems(request, failed.chain(notes_failed));
     let result = ReportResult {
         reports: reported
             .iter()
-            .map(|reported| ReportItem::of(reported, ask.id))
+            .map(|reported| ReportItem::from_result(reported, request.id))
             .collect(),
-        notes: NoteItem::all(&noted, ask.id),
-        jobs: ClaimedJob::all(&delivered.jobs, &api.host.traces),
-        claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
+        notes: NoteItem::list_from(&noted, request.id),
+        jobs: ClaimedJob::list_from(&delivered.jobs, &api.hooks.traces),
+        claim_error: refused.as_ref().map(|problem| problem.body(request.id)),
         drain: claims::drain(api, &process),
     };
-    let others = USUAL_ITEM * (reported.len() + 1);
-    Ok(claims::answer(&result, delivered.share, others))
+    let others = TYPICAL_ITEM_BYTES * (reported.len() + 1);
+    Ok(claims::answer(&result, delivered.guard, others))
 }
 
 /// Returns the process that reports, as far as its claim names it.
-fn process<'a>(api: &AppState, claim: Option<&'a ClaimRequest>) -> Process<'a> {
+fn process<'a>(api: &AppState, claim: Option<&'a ClaimRequest>) -> WorkerProcess<'a> {
     match claim {
-        Some(request) => workers::note_claim(api, &request.claim, request.uptime),
-        None => Process {
+        Some(request) => workers::record_claim(api, &request.claim, request.uptime),
+        None => WorkerProcess {
             worker: "",
             started: None,
         },
@@ -203,36 +207,36 @@ fn process<'a>(api: &AppState, claim: Option<&'a ClaimRequest>) -> Process<'a> {
 async fn report_and_claim(
     api: &AppState,
     reports: Vec<Report>,
-    wanted: Option<&ClaimRequest>,
-    process: &Process<'_>,
+    claim_request: Option<&ClaimRequest>,
+    process: &WorkerProcess<'_>,
 ) -> (
-    Vec<Result<Reported, EngineError>>,
+    Vec<Result<ReportAnswer, EngineError>>,
     Result<LeasedBatch, EngineError>,
 ) {
     let given_back = tidegate_workflow::given_back(&reports);
-    let over: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
-    let claim = wanted.map(|request| (&request.claim, waiting::patience(request.wait)));
-    let (reported, mut leases) = api
+    let reported_leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
+    let claim = claim_request.map(|request| (&request.claim, waiting::claim_mode(request.wait)));
+    let (reported, mut claimed) = api
         .engine()
         .report_and_lease(reports, claim, api.now())
         .await;
-    if let (Ok(none), Some(ClaimRequest { claim, wait, .. })) = (&leases, wanted)
-        && none.is_empty()
+    if let (Ok(batch), Some(ClaimRequest { claim, wait, .. })) = (&claimed, claim_request)
+        && batch.is_empty()
         && !wait.is_zero()
     {
-        leases = waiting::claim(api, claim, &given_back, *wait, process).await;
+        claimed = waiting::claim(api, claim, &given_back, *wait, process).await;
     }
-    let ended = over
+    let ended = reported_leases
         .into_iter()
         .zip(&reported)
         .filter(|(_, reported)| is_over(reported))
         .map(|(lease, _)| lease);
-    api.roll.note_over(ended);
-    (reported, leases)
+    api.worker_registry.record_ended(ended);
+    (reported, claimed)
 }
 
 /// Whether the worker does not hold the lease any more.
-fn is_over(reported: &Result<Reported, EngineError>) -> bool {
+fn is_over(reported: &Result<ReportAnswer, EngineError>) -> bool {
     matches!(
         reported,
         Ok(_) | Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. })
@@ -240,14 +244,14 @@ fn is_over(reported: &Result<Reported, EngineError>) -> bool {
 }
 
 /// Parsed body of the call.
-struct Request {
+struct ParsedReports {
     /// Each report is valid or not by itself.
     reports: Vec<Result<Report, Problem>>,
     claim: Option<ClaimBody>,
-    notes: Notes,
+    notes: ParsedNotes,
 }
 
-fn request(body: &[u8]) -> Result<Request, Problem> {
+fn parse_request(body: &[u8]) -> Result<ParsedReports, Problem> {
     let prefix = |at: usize| format!("reports[{at}].");
     if let Some(ReportsBody {
         reports,
@@ -255,14 +259,17 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
         notes,
     }) = body::read_correct(body)
     {
-        body::check_number(reports.len(), MOST, "reports")?;
+        body::check_number(reports.len(), MAX_REPORTS, "reports")?;
         let resolved = reports.into_iter().enumerate();
-        let resolved =
-            resolved.map(|(at, one)| one.resolve().map_err(|problem| problem.under(&prefix(at))));
-        return Ok(Request {
+        let resolved = resolved.map(|(at, parse)| {
+            parse
+                .resolve()
+                .map_err(|problem| problem.under_prefix(&prefix(at)))
+        });
+        return Ok(ParsedReports {
             reports: resolved.collect(),
             claim,
-            notes: notes::read(notes)?,
+            notes: notes::parse(notes)?,
         });
     }
     // One item is wrong. The others are accepted nevertheless, so each is parsed by itself.
@@ -271,41 +278,44 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
         claim,
         notes,
     } = body::read(body)?;
-    body::check_number(reports.len(), MOST, "reports")?;
-    let one = |(at, raw): (usize, &RawValue)| {
+    body::check_number(reports.len(), MAX_REPORTS, "reports")?;
+    let parse = |(at, raw): (usize, &RawValue)| {
         let report = body::read::<ReportBody<'_>>(raw.get().as_bytes());
         report
             .and_then(ReportBody::resolve)
-            .map_err(|problem| problem.under(&prefix(at)))
+            .map_err(|problem| problem.under_prefix(&prefix(at)))
     };
-    Ok(Request {
-        reports: reports.into_iter().enumerate().map(one).collect(),
+    Ok(ParsedReports {
+        reports: reports.into_iter().enumerate().map(parse).collect(),
         claim,
-        notes: notes::read(notes)?,
+        notes: notes::parse(notes)?,
     })
 }
 
 /// Returns the result of each report, in the order of the request.
 fn outcomes(
     api: &AppState,
-    order: Vec<Result<(), Problem>>,
-    reported: Vec<Result<Reported, EngineError>>,
-) -> Vec<Result<Reported, Problem>> {
+    checks: Vec<Result<(), Problem>>,
+    reported: Vec<Result<ReportAnswer, EngineError>>,
+) -> Vec<Result<ReportAnswer, Problem>> {
     let mut reported = reported.into_iter();
     let outcome = |valid: Result<(), Problem>| {
         valid?;
         count(api, reported.next().expect("one answer for each report"))
     };
-    order.into_iter().map(outcome).collect()
+    checks.into_iter().map(outcome).collect()
 }
 
 /// Counts the result of a report.
-fn count(api: &AppState, reported: Result<Reported, EngineError>) -> Result<Reported, Problem> {
+fn count(
+    api: &AppState,
+    reported: Result<ReportAnswer, EngineError>,
+) -> Result<ReportAnswer, Problem> {
     match &reported {
-        Ok(Reported { already: true, .. }) => {}
-        Ok(Reported { job, .. }) => api.activity.add(counted(*job), 1),
+        Ok(ReportAnswer { already: true, .. }) => {}
+        Ok(ReportAnswer { job, .. }) => api.metrics.add(event_for(*job), 1),
         Err(EngineError::Refused(Refusal::LeaseLost { .. })) => {
-            api.activity.add(Event::LeaseLost, 1)
+            api.metrics.add(CountedEvent::LeaseLost, 1)
         }
         Err(_) => {}
     }
@@ -313,12 +323,12 @@ fn count(api: &AppState, reported: Result<Reported, EngineError>) -> Result<Repo
 }
 
 /// Returns the event that an accepted report counts as, by the state of the job after it.
-const fn counted(state: JobState) -> Event {
+const fn event_for(state: JobState) -> CountedEvent {
     match state {
-        JobState::Succeeded => Event::Succeeded,
-        JobState::Failed => Event::Failed,
+        JobState::Succeeded => CountedEvent::Succeeded,
+        JobState::Failed => CountedEvent::Failed,
         // Another attempt will follow.
-        _ => Event::TriedAgain,
+        _ => CountedEvent::TriedAgain,
     }
 }
 
@@ -333,7 +343,7 @@ mod tests {
         let check = |report: &str, path: &str| {
             let body =
                 format!(r#"{{"reports":[{report},{{"lease":"{lease}","outcome":"succeeded"}}]}}"#);
-            let found: Vec<Option<String>> = request(body.as_bytes())
+            let found: Vec<Option<String>> = parse_request(body.as_bytes())
                 .unwrap()
                 .reports
                 .into_iter()
@@ -370,13 +380,15 @@ mod tests {
         );
         check("5", "reports[0]");
         check(r#"["x","failed"]"#, "reports[0]");
-        let many = vec![r#"{"lease":"x","outcome":"failed"}"#; MOST + 1].join(",");
+        let many = vec![r#"{"lease":"x","outcome":"failed"}"#; MAX_REPORTS + 1].join(",");
         for body in [
             format!(r#"{{"reports":[{many}]}}"#),
             format!(r#"{{"reports":[5,{many}]}}"#),
         ] {
             assert_eq!(
-                request(body.as_bytes()).err().map(|problem| problem.code),
+                parse_request(body.as_bytes())
+                    .err()
+                    .map(|problem| problem.code),
                 Some(Code::PayloadTooLarge)
             );
         }

@@ -9,26 +9,27 @@ use super::why::WhyNotRunning;
 use crate::http::enum_text::{RuleWord, StateWord};
 use crate::http::json::Verbatim;
 use crate::http::problem::{Code, Problem};
-use crate::http::quota::LARGE;
+use crate::http::quota::ANSWER_QUOTA_BYTES;
 use crate::http::time::Rfc3339;
 use crate::workflows::limits::LimitShown;
 
 /// Most bytes of an answer with jobs: the quota of large answers that one caller has.
-pub(crate) const MOST_TEXT: usize = LARGE / 2;
+pub(crate) const MAX_ANSWER_BYTES: usize = ANSWER_QUOTA_BYTES / 2;
 
 /// Whether it takes longer than a millisecond to write jobs. The number of names of their parents
 /// and children decides, not the number of jobs.
 pub(crate) fn is_long(snapshot: &Snapshot, jobs: impl IntoIterator<Item = JobIndex>) -> bool {
-    const LONG: usize = 4_000;
+    const MAX_FAST_NAMES: usize = 4_000;
     let graph = snapshot.graph();
     let names =
         |job: JobIndex| 1 + graph.jobs[job.index()].parents.len() + graph.children(job).len();
-    jobs.into_iter().map(names).sum::<usize>() > LONG
+    jobs.into_iter().map(names).sum::<usize>() > MAX_FAST_NAMES
 }
 
 pub(crate) fn too_long() -> Problem {
-    let detail =
-        format!("the answer would have more than {MOST_TEXT} bytes; /jobs has all jobs in pages");
+    let detail = format!(
+        "the answer would have more than {MAX_ANSWER_BYTES} bytes; /jobs has all jobs in pages"
+    );
     Problem::new(Code::PayloadTooLarge, detail)
 }
 
@@ -128,14 +129,14 @@ struct JobError<'a> {
 
 impl<'a> Job<'a> {
     /// Makes the view of a job, with its params, output and errors if there is a `result`.
-    pub(crate) fn of(
+    pub(crate) fn new(
         snapshot: &'a Snapshot,
         index: JobIndex,
         result: Option<&'a JobResult>,
     ) -> Self {
         let graph = snapshot.graph();
         let job = snapshot.job(index);
-        let about = &graph.jobs[index.index()];
+        let definition = &graph.jobs[index.index()];
         let names = |jobs: &[JobIndex]| {
             jobs.iter()
                 .map(|job| &*graph.jobs[job.index()].name)
@@ -147,20 +148,20 @@ impl<'a> Job<'a> {
             _ => (None, None),
         };
         let shown = Self {
-            name: &about.name,
+            name: &definition.name,
             index: index.0,
-            handler: &about.handler,
-            queue: &about.queue,
-            priority: about.priority,
+            handler: &definition.handler,
+            queue: &definition.queue,
+            priority: definition.priority,
             state: job.state.into(),
             attempt: job.attempt,
             lost: job.lost,
-            max_lost: about.max_lost,
+            max_lost: definition.max_lost,
             lost_total: job.lost_total,
             suspect: job.is_suspect(),
-            after: names(&about.parents),
+            after: names(&definition.parents),
             before: names(graph.children(index)),
-            rule: about.rule.into(),
+            rule: definition.rule.into(),
             blocked: snapshot.is_blocked(index),
             ready_at: job.ready_at.map(Rfc3339),
             started_at: job.started_at.map(Rfc3339),
@@ -168,10 +169,12 @@ impl<'a> Job<'a> {
             due_at: due.map(Rfc3339),
             lease_expires_at: expires.map(Rfc3339),
             worker: job.worker.as_deref(),
-            timeout_ms: about.timeout.map(|timeout| timeout.as_millis() as u64),
-            retries: about.retry.limit,
-            wait_ms: about.wait.as_millis() as u64,
-            limits: graph.limits(index).map(|limits| LimitShown::all_of(limits)),
+            timeout_ms: definition.timeout.map(|timeout| timeout.as_millis() as u64),
+            retries: definition.retry.limit,
+            wait_ms: definition.wait.as_millis() as u64,
+            limits: graph
+                .limits(index)
+                .map(|limits| LimitShown::list_from(limits)),
             why_not_running: WhyNotRunning::find(snapshot, index),
             params: None,
             output: None,
@@ -189,16 +192,22 @@ impl<'a> Job<'a> {
         let output = result.output.as_deref();
         Self {
             params: Some(Verbatim(params.map_or("{}", Json::text).into())),
-            output: Some(output.map_or(Verbatim::NULL, Verbatim::of)),
-            errors: Some(result.errors.iter().map(JobError::of).collect()),
-            progress: result.progress.as_ref().map(JobProgress::of),
+            output: Some(output.map_or(Verbatim::NULL, Verbatim::from_bytes)),
+            errors: Some(
+                result
+                    .errors
+                    .iter()
+                    .map(JobError::from_attempt_error)
+                    .collect(),
+            ),
+            progress: result.progress.as_ref().map(JobProgress::from_progress),
             ..self
         }
     }
 }
 
 impl<'a> JobProgress<'a> {
-    fn of(
+    fn from_progress(
         Progress {
             attempt,
             at,
@@ -216,7 +225,7 @@ impl<'a> JobProgress<'a> {
 }
 
 impl<'a> JobError<'a> {
-    fn of(error: &'a AttemptError) -> Self {
+    fn from_attempt_error(error: &'a AttemptError) -> Self {
         Self {
             attempt: error.attempt,
             at: Rfc3339(error.at),

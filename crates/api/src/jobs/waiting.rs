@@ -6,10 +6,10 @@ use tidegate_workflow::{Claim, ClaimMode, EngineError, LeaseRef, LeasedBatch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::http::request::AppState;
-use crate::workers::Process;
+use crate::workers::WorkerProcess;
 
 /// Returns the claim mode for a wait of this duration.
-pub(crate) fn patience(wait: Duration) -> ClaimMode {
+pub(crate) fn claim_mode(wait: Duration) -> ClaimMode {
     if wait.is_zero() {
         ClaimMode::Immediate
     } else {
@@ -24,15 +24,15 @@ pub(crate) async fn claim(
     claim: &Claim,
     except: &[LeaseRef],
     wait: Duration,
-    process: &Process<'_>,
+    process: &WorkerProcess<'_>,
 ) -> Result<LeasedBatch, EngineError> {
     let until = Instant::now() + wait;
-    let drain = &api.host.drain;
+    let drain = &api.hooks.drain;
     if wait.is_zero() || drain.is_cancelled() {
         return Ok(LeasedBatch::default());
     }
     let engine = api.engine();
-    let drained = api.roll.drained(process);
+    let drained = api.worker_registry.drained(process);
     tokio::pin!(drained);
     loop {
         // Work that arrives between the claim and the wait counts, too.
@@ -89,8 +89,8 @@ mod tests {
             max_body: 0,
             max_streams: 0,
         };
-        let api = AppState::new(access, Arc::default(), ServerHooks::of_test(NOW));
-        api.opening.open(engine.clone());
+        let api = AppState::new(access, Arc::default(), ServerHooks::for_test(NOW));
+        api.store_gate.open(engine.clone());
         let wanted = Claim {
             queues: vec!["default".into()],
             handlers: None,
@@ -106,7 +106,7 @@ mod tests {
         })
         .unwrap();
         let wait = Duration::from_millis(40);
-        let process = Process {
+        let process = WorkerProcess {
             worker: "worker",
             started: None,
         };
@@ -116,7 +116,7 @@ mod tests {
             .create(
                 vec![NewWorkflow {
                     graph,
-                    begin: StartMode::Now,
+                    start: StartMode::Now,
                     created_at: None,
                 }],
                 NOW,

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use tidegate_workflow::{Full, Holding, JobIndex, JobState, Limit, Snapshot, WaitReason};
+use tidegate_workflow::{
+    ExhaustedLimit, JobIndex, JobState, Limit, PermitHolder, Snapshot, WaitReason,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -11,7 +13,7 @@ use crate::http::time::Rfc3339;
 use crate::workflows::limits::LimitShown;
 
 /// Names that a sentence lists. Further names are only counted.
-const NAMED: usize = 3;
+const MAX_LISTED_NAMES: usize = 3;
 
 /// Why a job does not run.
 #[derive(Debug, Serialize)]
@@ -52,7 +54,7 @@ impl<'a> WhyNotRunning<'a> {
     /// Returns the reason for which a job does not run. `None` if it runs, or has ended.
     pub(super) fn find(snapshot: &'a Snapshot, index: JobIndex) -> Option<Self> {
         let reason = snapshot.why_not_running(index)?;
-        let why = Self::of(snapshot, index, &reason);
+        let why = Self::from_reason(snapshot, index, &reason);
         let job = snapshot.job(index);
         Some(if job.state == JobState::Ready {
             why.after_losses(job, snapshot.graph().jobs[index.index()].max_lost)
@@ -61,10 +63,10 @@ impl<'a> WhyNotRunning<'a> {
         })
     }
 
-    fn of(snapshot: &'a Snapshot, index: JobIndex, reason: &WaitReason) -> Self {
+    fn from_reason(snapshot: &'a Snapshot, index: JobIndex, reason: &WaitReason) -> Self {
         let graph = snapshot.graph();
-        let about = &graph.jobs[index.index()];
-        let queue = &about.queue;
+        let definition = &graph.jobs[index.index()];
+        let queue = &definition.queue;
         let names = |jobs: &[JobIndex]| -> Vec<&'a str> {
             jobs.iter()
                 .map(|job| graph.jobs[job.index()].name.as_str())
@@ -75,20 +77,20 @@ impl<'a> WhyNotRunning<'a> {
             WaitReason::WorkflowPaused => Self::new("workflow_paused", "the workflow is paused"),
             WaitReason::WaitsFor(jobs) => {
                 let jobs = names(jobs);
-                Self::new("waits_for", format!("waits for {}", listed(&jobs))).with_jobs(jobs)
+                Self::new("waits_for", format!("waits for {}", list_names(&jobs))).with_jobs(jobs)
             }
-            WaitReason::Doomed { by, waits_for } => {
+            WaitReason::Unreachable { by, waits_for } => {
                 let by = names(by);
                 let text = format!(
                     "cannot run because of {}, and waits for {} to end",
-                    listed(&by),
-                    listed(&names(waits_for))
+                    list_names(&by),
+                    list_names(&names(waits_for))
                 );
                 Self::new("doomed", text).with_jobs(by)
             }
             WaitReason::BlockedBy(jobs) => {
                 let jobs = names(jobs);
-                let by = listed(&jobs);
+                let by = list_names(&jobs);
                 let text = format!("blocked by {by}: retry what failed, or skip this job");
                 Self::new("blocked_by", text).with_jobs(jobs)
             }
@@ -99,7 +101,7 @@ impl<'a> WhyNotRunning<'a> {
                     ..Self::new("until", format!("waits until {due}"))
                 }
             }
-            WaitReason::NoRoom(full) => Self::no_room(full),
+            WaitReason::LimitReached(full) => Self::exhausted_limit(full),
             WaitReason::QueuePaused => {
                 Self::new("queue_paused", format!("the queue '{queue}' is paused"))
             }
@@ -110,7 +112,7 @@ impl<'a> WhyNotRunning<'a> {
             WaitReason::NoHandler => {
                 let text = format!(
                     "no worker that takes jobs of the queue '{queue}' from this server has the handler '{}'",
-                    about.handler
+                    definition.handler
                 );
                 Self::new("no_handler", text)
             }
@@ -141,7 +143,7 @@ impl<'a> WhyNotRunning<'a> {
 }
 
 impl Holder {
-    pub(crate) fn of(Holding { lease, until, job }: &Holding) -> Self {
+    pub(crate) fn from_holding(PermitHolder { lease, until, job }: &PermitHolder) -> Self {
         Self {
             workflow: lease.workflow.to_string(),
             job: job.clone(),
@@ -166,8 +168,8 @@ impl WhyNotRunning<'_> {
         self
     }
 
-    fn no_room(full: &Full) -> Self {
-        let Full {
+    fn exhausted_limit(full: &ExhaustedLimit) -> Self {
+        let ExhaustedLimit {
             limit,
             until,
             running,
@@ -196,7 +198,7 @@ impl WhyNotRunning<'_> {
                 let names = if names.is_empty() {
                     String::new()
                 } else {
-                    format!(": {}", first_of(&names, all))
+                    format!(": {}", list_first_names(&names, all))
                 };
                 format!(
                     "waits for a place: {running} of at most {most} run under this limit{names}"
@@ -204,10 +206,10 @@ impl WhyNotRunning<'_> {
             }
         };
         let holders = matches!(limit, Limit::Concurrency { .. })
-            .then(|| holders.iter().map(Holder::of).collect());
+            .then(|| holders.iter().map(Holder::from_holding).collect());
         Self {
             until: Some(until),
-            limit: Some(LimitShown::of(limit.definition())),
+            limit: Some(LimitShown::from_definition(limit.definition())),
             holders,
             ..Self::new("limit", text)
         }
@@ -215,15 +217,15 @@ impl WhyNotRunning<'_> {
 }
 
 /// Lists the first names, and the number of further ones.
-fn listed(names: &[&str]) -> String {
-    first_of(names, names.len())
+fn list_names(names: &[&str]) -> String {
+    list_first_names(names, names.len())
 }
 
 /// Lists the first of `names`, and the number of further ones up to `total`.
-fn first_of(names: &[&str], all: usize) -> String {
-    let first = &names[..names.len().min(NAMED)];
+fn list_first_names(names: &[&str], total: usize) -> String {
+    let first = &names[..names.len().min(MAX_LISTED_NAMES)];
     let named = first.join(", ");
-    match all.saturating_sub(first.len()) {
+    match total.saturating_sub(first.len()) {
         0 => named,
         more => format!("{named} and {more} more"),
     }

@@ -9,7 +9,7 @@ use super::{deadline, pairs, without_store};
 use crate::http::body;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 
 /// A question about rate limits, as `/json` takes it.
 #[derive(Debug, Deserialize)]
@@ -52,7 +52,7 @@ struct EntryBody {
 /// Decision that the request would get now. Nothing was charged.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitAnswer))]
-pub(crate) struct Checked<'a> {
+pub(crate) struct CheckAnswer<'a> {
     /// The answer to the request as a whole.
     code: &'static str,
     /// One for each descriptor, in their order.
@@ -122,7 +122,7 @@ impl CheckBody {
 }
 
 impl<'a> DescriptorChecked<'a> {
-    fn of(asked: &'a rate::Descriptor, status: &'a rate::Status) -> Self {
+    fn from_status(descriptor: &'a rate::Descriptor, status: &'a rate::Status) -> Self {
         let limit = status.limit.as_ref();
         let rate = limit.map(|limit| Rate {
             name: &limit.name,
@@ -130,7 +130,7 @@ impl<'a> DescriptorChecked<'a> {
             unit: limit.unit.name().to_ascii_lowercase(),
         });
         Self {
-            entries: pairs(&asked.entries),
+            entries: pairs(&descriptor.entries),
             code: code(status.code),
             limit: rate,
             remaining: limit.map(|_| status.remaining),
@@ -141,21 +141,21 @@ impl<'a> DescriptorChecked<'a> {
     }
 }
 
-pub(crate) async fn check(ask: &RequestContext<'_>) -> Answer {
-    let asked = super::read::<CheckBody>(ask.body)?.resolve();
-    let limits = &ask.api.host.limits;
+pub(crate) async fn check(request: &RequestContext<'_>) -> HandlerResult {
+    let check_request = super::read::<CheckBody>(request.body)?.resolve();
+    let limits = &request.api.hooks.limits;
     let answer = limits
         .limiter
-        .peek(&asked, limits.now(), deadline())
+        .peek(&check_request, limits.now(), deadline())
         .await
         .map_err(refusal)?;
-    let descriptors = asked
+    let descriptors = check_request
         .descriptors
         .iter()
         .zip(&answer.statuses)
-        .map(|(asked, status)| DescriptorChecked::of(asked, status))
+        .map(|(check_request, status)| DescriptorChecked::from_status(check_request, status))
         .collect();
-    Ok(json::ok(&Checked {
+    Ok(json::ok(&CheckAnswer {
         code: code(answer.code),
         descriptors,
     }))

@@ -4,11 +4,11 @@
 //! A configuration can have hundreds of thousands of descriptors. An answer has those of one level,
 //! and the levels below while they fit. Its cost grows with its own size only.
 
-mod load;
+mod level_query;
+mod load_view;
 pub(crate) mod loads;
 mod search;
 mod shown;
-mod wanted;
 
 use std::borrow::Cow;
 
@@ -17,21 +17,21 @@ use tidegate_ratelimit::{Configuration, Domain, Level, Node};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-pub(crate) use self::load::LoadShown;
+use self::level_query::LevelQuery;
+pub(crate) use self::load_view::LoadShown;
 #[cfg(test)]
-pub(crate) use self::load::SOURCES;
-use self::search::{Found, search};
+pub(crate) use self::load_view::SOURCES;
+use self::search::{SearchResult, search};
 use self::shown::{DescriptorShown, DomainShown, FoundShown, UseShown};
-use self::wanted::Wanted;
-use super::moment;
+use super::rfc3339;
 use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{Answer, RequestContext, ServerHooks};
+use crate::http::request::{HandlerResult, RequestContext, ServerHooks};
 use crate::http::time::Rfc3339;
 
 /// Most bytes of all descriptors in an answer. A typical one has 400 bytes, and none has half of
 /// this maximum.
-const MOST_BYTES: usize = 168 * 1024;
+const MAX_DESCRIPTORS_BYTES: usize = 168 * 1024;
 
 /// One level of the configuration.
 #[derive(Debug, Serialize)]
@@ -61,44 +61,45 @@ pub(crate) struct ConfigurationShown<'a> {
     next_cursor: Option<String>,
 }
 
-pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
-    let wanted = Wanted::of(ask.query)?;
-    let host = &ask.api.host;
+pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
+    let level_query = LevelQuery::parse(request.query)?;
+    let host = &request.api.hooks;
     let loads = (host.loads)();
     // The configuration is held until its hits were read, so that no other limits get its slots.
     let configuration = host.limits.limiter.configuration();
     let configuration = configuration.as_deref();
     let mut shown = ConfigurationShown {
-        version: loads.in_force.map_or(0, |in_force| in_force.version),
-        counted_at: moment(host.limits.now()),
+        version: loads.active.map_or(0, |in_force| in_force.version),
+        counted_at: rfc3339(host.limits.now()),
         load: None,
         domains: None,
         descriptors: None,
         found: None,
         next_cursor: None,
     };
-    if let Some(text) = &wanted.find {
-        let found = configuration.map(|known| search(known, text, wanted.limit, &wanted.from));
+    if let Some(text) = &level_query.find {
+        let found =
+            configuration.map(|active| search(active, text, level_query.limit, &level_query.from));
         let (text, next) =
-            found.map_or_else(|| (b"[]".to_vec(), None), |found| counted(host, found));
+            found.map_or_else(|| (b"[]".to_vec(), None), |found| search_page(host, found));
         shown.found = Some(Verbatim(Cow::Owned(utf8(text))));
         shown.next_cursor = next;
         return Ok(json::ok(&shown));
     }
-    let Some(name) = &wanted.domain else {
+    let Some(name) = &level_query.domain else {
         let (text, next) = configuration.map_or_else(
             || (b"[]".to_vec(), None),
-            |known| domains(host, known, &wanted),
+            |active| domains(host, active, &level_query),
         );
-        shown.load = Some(LoadShown::of(&loads, configuration));
+        shown.load = Some(LoadShown::new(&loads, configuration));
         shown.domains = Some(Verbatim(Cow::Owned(utf8(text))));
         shown.next_cursor = next;
         return Ok(json::ok(&shown));
     };
     let level = configuration
-        .and_then(|known| known.domain_named(name))
+        .and_then(|active| active.domain_named(name))
         .and_then(|domain| {
-            let (level, file) = wanted.level(domain)?;
+            let (level, file) = level_query.level(domain)?;
             Some((domain, level, file))
         });
     let missing = || {
@@ -109,7 +110,7 @@ pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     };
     let (domain, level, file) = level.ok_or_else(missing)?;
     let file_of = |place: usize| file.unwrap_or_else(|| domain.file_of(place));
-    let (text, next) = descriptors(host, level, file_of, &wanted);
+    let (text, next) = descriptors(host, level, file_of, &level_query);
     shown.descriptors = Some(Verbatim(Cow::Owned(utf8(text))));
     shown.next_cursor = next;
     Ok(json::ok(&shown))
@@ -120,45 +121,48 @@ fn utf8(text: Vec<u8>) -> String {
 }
 
 /// Writes a page of search results.
-fn counted(host: &ServerHooks, found: Found<'_>) -> (Vec<u8>, Option<String>) {
-    let Found {
+fn search_page(host: &ServerHooks, found: SearchResult<'_>) -> (Vec<u8>, Option<String>) {
+    let SearchResult {
         mut items,
         cursors,
         next,
     } = found;
-    count(host, items.iter_mut().map(FoundShown::descriptor));
-    page(items, next, |at| cursors[at].clone(), |_| false)
+    add_counts(host, items.iter_mut().map(FoundShown::descriptor));
+    write_page(items, next, |at| cursors[at].clone(), |_| false)
 }
 
 /// Writes a page of domains.
 fn domains(
     host: &ServerHooks,
     configuration: &Configuration,
-    wanted: &Wanted,
+    level_query: &LevelQuery,
 ) -> (Vec<u8>, Option<String>) {
-    let all = configuration.domains(wanted.place());
-    let more = all.len() > wanted.limit;
-    let here: Vec<(&str, &Domain)> = all.take(wanted.limit).collect();
-    let mut room = wanted.limit - here.len();
-    let shown = here.iter().map(|&(name, domain)| {
-        let shown = DomainShown::of(name, domain);
-        if takes(&mut room, &domain.level) {
+    let all = configuration.domains(level_query.start());
+    let has_more = all.len() > level_query.limit;
+    let page_domains: Vec<(&str, &Domain)> = all.take(level_query.limit).collect();
+    let mut remaining = level_query.limit - page_domains.len();
+    let shown = page_domains.iter().map(|&(name, domain)| {
+        let shown = DomainShown::new(name, domain);
+        if reserve(&mut remaining, &domain.level) {
             shown.with_descriptors(domain)
         } else {
             shown
         }
     });
     let mut shown: Vec<DomainShown<'_>> = shown.collect();
-    count(
+    add_counts(
         host,
         shown
             .iter_mut()
             .flat_map(|domain| domain.descriptors.iter_mut().flatten()),
     );
-    let cursor = |at: usize| (wanted.place() + at).to_string();
-    page(shown, more.then(|| cursor(here.len())), cursor, |domain| {
-        domain.descriptors.take().is_some()
-    })
+    let cursor = |at: usize| (level_query.start() + at).to_string();
+    write_page(
+        shown,
+        has_more.then(|| cursor(page_domains.len())),
+        cursor,
+        |domain| domain.descriptors.take().is_some(),
+    )
 }
 
 /// Writes a page of the descriptors of a level.
@@ -166,53 +170,59 @@ fn descriptors<'c>(
     host: &ServerHooks,
     level: &'c Level,
     file_of: impl Fn(usize) -> &'c str,
-    wanted: &Wanted,
+    level_query: &LevelQuery,
 ) -> (Vec<u8>, Option<String>) {
-    let all: &[Node] = level.nodes().get(wanted.place()..).unwrap_or_default();
-    let here = &all[..all.len().min(wanted.limit)];
-    let mut room = wanted.limit - here.len();
-    let shown = here.iter().zip(wanted.place()..).map(|(node, place)| {
-        let shown = DescriptorShown::of(node, file_of(place));
-        if takes(&mut room, &node.below) {
-            shown.with_descriptors(node, 1)
-        } else {
-            shown
-        }
-    });
+    let all: &[Node] = level.nodes().get(level_query.start()..).unwrap_or_default();
+    let page_nodes = &all[..all.len().min(level_query.limit)];
+    let mut remaining = level_query.limit - page_nodes.len();
+    let shown = page_nodes
+        .iter()
+        .zip(level_query.start()..)
+        .map(|(node, place)| {
+            let shown = DescriptorShown::new(node, file_of(place));
+            if reserve(&mut remaining, &node.below) {
+                shown.with_descriptors(node, 1)
+            } else {
+                shown
+            }
+        });
     let mut shown: Vec<DescriptorShown<'_>> = shown.collect();
-    count(host, shown.iter_mut());
-    let cursor = |at: usize| (wanted.place() + at).to_string();
-    let next = (all.len() > here.len()).then(|| cursor(here.len()));
-    page(shown, next, cursor, |descriptor| {
+    add_counts(host, shown.iter_mut());
+    let cursor = |at: usize| (level_query.start() + at).to_string();
+    let next = (all.len() > page_nodes.len()).then(|| cursor(page_nodes.len()));
+    write_page(shown, next, cursor, |descriptor| {
         descriptor.descriptors.take().is_some()
     })
 }
 
 /// Reserves room for all descriptors below a level, if there is enough.
-fn takes(room: &mut usize, level: &Level) -> bool {
+fn reserve(remaining: &mut usize, level: &Level) -> bool {
     let size = level.descriptors();
-    let fits = size <= *room;
+    let fits = size <= *remaining;
     if fits {
-        *room -= size;
+        *remaining -= size;
     }
     fits
 }
 
 /// Adds the counts of the limits.
-fn count<'s, 'c: 's>(host: &ServerHooks, shown: impl Iterator<Item = &'s mut DescriptorShown<'c>>) {
-    let mut places: Vec<(u32, &mut Option<UseShown>)> = Vec::new();
+fn add_counts<'s, 'c: 's>(
+    host: &ServerHooks,
+    shown: impl Iterator<Item = &'s mut DescriptorShown<'c>>,
+) {
+    let mut counters: Vec<(u32, &mut Option<UseShown>)> = Vec::new();
     for descriptor in shown {
-        descriptor.each_counted(&mut places);
+        descriptor.collect_counters(&mut counters);
     }
-    let slots: Vec<u32> = places.iter().map(|(slot, _)| *slot).collect();
-    for ((_, place), counted) in places.into_iter().zip((host.uses)(&slots)) {
-        *place = Some(counted.into());
+    let slots: Vec<u32> = counters.iter().map(|(slot, _)| *slot).collect();
+    for ((_, counter), counted) in counters.into_iter().zip((host.limit_uses)(&slots)) {
+        *counter = Some(counted.into());
     }
 }
 
 /// Writes the items that fit as a JSON list. Returns the cursor of the first item that does not
 /// fit, or else `next`. `without_below` makes an item smaller, if it can.
-fn page<T: Serialize>(
+fn write_page<T: Serialize>(
     mut items: Vec<T>,
     next: Option<String>,
     cursor: impl Fn(usize) -> String,
@@ -222,8 +232,8 @@ fn page<T: Serialize>(
     for (at, item) in items.iter_mut().enumerate() {
         let begin = text.len();
         text.extend((at > 0).then_some(b','));
-        let fits = json::add_within(&mut text, MOST_BYTES, item)
-            || (without_below(item) && json::add_within(&mut text, MOST_BYTES, item));
+        let fits = json::append_within(&mut text, MAX_DESCRIPTORS_BYTES, item)
+            || (without_below(item) && json::append_within(&mut text, MAX_DESCRIPTORS_BYTES, item));
         if !fits {
             text.truncate(begin);
             text.push(b']');

@@ -5,20 +5,20 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use tidegate_ratelimit::{
-    Effect, EffectKind, Entry as RateEntry, Factor, LimitOverride, OverrideError, OverrideTarget,
-    Reach, Timestamp,
+    EffectKind, Entry as RateEntry, Factor, LimitOverride, OverrideEffect, OverrideError,
+    OverrideTarget, Reach, Timestamp,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{deadline, moment, pairs, without_store};
-use crate::http::body::{self, NoBody, Span};
+use super::{deadline, pairs, rfc3339, without_store};
+use crate::http::body::{self, NoBody, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
-use crate::workflows::limits::Entry;
+use crate::workflows::limits::EntryPair;
 
 /// Name of the author of an override if no tokens are needed.
 const ANONYMOUS: &str = "anonymous";
@@ -32,7 +32,7 @@ pub(crate) struct OverrideBody {
     domain: Option<String>,
     /// For one key: pairs of a key and a value, as requests and jobs name them.
     #[cfg_attr(test, schema(value_type = Option<Vec<Vec<String>>>, min_items = 1))]
-    entries: Option<Vec<Entry>>,
+    entries: Option<Vec<EntryPair>>,
     /// For all keys of a limit: its path in the configuration, such as `vendor.tenant`, as it is in the names of metrics.
     rule: Option<String>,
     /// True to let nothing pass.
@@ -41,7 +41,7 @@ pub(crate) struct OverrideBody {
     #[cfg_attr(test, schema(minimum = 0, maximum = 1000))]
     scale: Option<f64>,
     /// How long it holds; until it is removed if left out.
-    r#for: Option<Span>,
+    r#for: Option<TimeSpan>,
     /// With `pause`: whether requests are refused, too; if not, only jobs wait.
     gateway: Option<bool>,
     /// Why, for those who see it.
@@ -90,30 +90,30 @@ pub(crate) struct OverrideShown<'a> {
 }
 
 impl<'a> OverrideShown<'a> {
-    fn of(of: &'a LimitOverride) -> Self {
-        let (rule, domain, entries) = match &of.target {
+    fn from_override(stored: &'a LimitOverride) -> Self {
+        let (rule, domain, entries) = match &stored.target {
             OverrideTarget::Rule { stats_key } => (Some(&**stats_key), None, None),
             OverrideTarget::Key { domain, entries } => {
                 (None, Some(&**domain), Some(pairs(entries)))
             }
         };
-        let (scale, gateway) = match of.effect {
-            Effect::Paused(reach) | Effect::Throttled(reach) => {
+        let (scale, gateway) = match stored.effect {
+            OverrideEffect::Paused(reach) | OverrideEffect::Throttled(reach) => {
                 (None, reach == Reach::JobsAndRequests)
             }
-            Effect::Scaled(factor) => (Some(factor.get()), true),
+            OverrideEffect::Scaled(factor) => (Some(factor.get()), true),
         };
         Self {
             rule,
             domain,
             entries,
-            effect: word(of.effect.kind()),
+            effect: word(stored.effect.kind()),
             scale,
             gateway,
-            until: of.until.map(moment),
-            at: moment(of.at),
-            by: &of.by,
-            reason: &of.reason,
+            until: stored.until.map(rfc3339),
+            at: rfc3339(stored.at),
+            by: &stored.by,
+            reason: &stored.reason,
         }
     }
 }
@@ -140,7 +140,7 @@ const fn word(kind: EffectKind) -> &'static str {
 fn target(
     rule: Option<String>,
     domain: Option<String>,
-    entries: Option<Vec<Entry>>,
+    entries: Option<Vec<EntryPair>>,
 ) -> Result<OverrideTarget, Problem> {
     match (rule, domain, entries) {
         (Some(stats_key), None, None) => Ok(OverrideTarget::Rule { stats_key }),
@@ -152,7 +152,7 @@ fn target(
             let entry = |(key, value)| RateEntry { key, value };
             Ok(OverrideTarget::Key {
                 domain,
-                entries: Entry::pairs(entries).into_iter().map(entry).collect(),
+                entries: EntryPair::pairs(entries).into_iter().map(entry).collect(),
             })
         }
         (None, Some(_), _) => Err(Problem::field(
@@ -181,13 +181,13 @@ impl OverrideBody {
         let target = target(rule, domain, entries)?;
         let effect = effect(pause, scale, gateway)?;
         let until = match r#for {
-            Some(Span(span)) if span.is_zero() => {
+            Some(TimeSpan(span)) if span.is_zero() => {
                 return Err(Problem::field(
                     "for",
                     "expected a time span that is longer than nothing",
                 ));
             }
-            Some(Span(span)) => Some(Timestamp(
+            Some(TimeSpan(span)) => Some(Timestamp(
                 now.0
                     .saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
             )),
@@ -210,14 +210,14 @@ fn effect(
     pause: Option<bool>,
     scale: Option<f64>,
     gateway: Option<bool>,
-) -> Result<Effect, Problem> {
+) -> Result<OverrideEffect, Problem> {
     let reach = if gateway == Some(true) {
         Reach::JobsAndRequests
     } else {
         Reach::Jobs
     };
     match (pause, scale) {
-        (Some(true), None) => Ok(Effect::Paused(reach)),
+        (Some(true), None) => Ok(OverrideEffect::Paused(reach)),
         (Some(true), Some(_)) => Err(Problem::field(
             "scale",
             "an override pauses or scales: send two",
@@ -229,7 +229,7 @@ fn effect(
         (_, Some(factor)) => {
             let factor =
                 Factor::new(factor).map_err(|error| Problem::field("scale", error.to_string()))?;
-            Ok(Effect::Scaled(factor))
+            Ok(OverrideEffect::Scaled(factor))
         }
         (Some(false), None) => Err(Problem::field(
             "pause",
@@ -242,29 +242,29 @@ fn effect(
     }
 }
 
-pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
-    let limits = &ask.api.host.limits;
-    let kept = limits
+pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
+    let limits = &request.api.hooks.limits;
+    let stored = limits
         .refresh()
         .await
         .map_err(|error| without_store(&error))?;
     let now = limits.now();
-    let items = kept
+    let items = stored
         .iter()
         .filter(|each| !each.has_ended(now))
-        .map(OverrideShown::of)
+        .map(OverrideShown::from_override)
         .collect();
     Ok(json::ok(&OverrideList {
         items,
-        unreadable: kept.unreadable(),
+        unreadable: stored.unreadable(),
     }))
 }
 
-pub(crate) async fn set(ask: &RequestContext<'_>) -> Answer {
-    let limits = &ask.api.host.limits;
+pub(crate) async fn set(request: &RequestContext<'_>) -> HandlerResult {
+    let limits = &request.api.hooks.limits;
     let now = limits.now();
-    let new =
-        super::read::<OverrideBody>(ask.body)?.resolve(ask.token.unwrap_or(ANONYMOUS), now)?;
+    let new = super::read::<OverrideBody>(request.body)?
+        .resolve(request.token.unwrap_or(ANONYMOUS), now)?;
     if let OverrideTarget::Rule { stats_key } = &new.target
         && !limits
             .limiter
@@ -283,14 +283,14 @@ pub(crate) async fn set(ask: &RequestContext<'_>) -> Answer {
         .map_err(refusal)?;
     // The override is stored. If this refresh fails, the next one follows within a second.
     let _ = limits.refresh().await;
-    Ok(json::ok(&OverrideShown::of(&new)))
+    Ok(json::ok(&OverrideShown::from_override(&new)))
 }
 
-pub(crate) async fn remove(ask: &RequestContext<'_>) -> Answer {
-    body::read_optional::<NoBody>(ask.body)?;
-    let mut query = Query::new(ask.query)?;
-    let rule = query.take("rule");
-    let domain = query.take("domain");
+pub(crate) async fn remove(request: &RequestContext<'_>) -> HandlerResult {
+    body::read_optional::<NoBody>(request.body)?;
+    let mut query = Query::new(request.query)?;
+    let rule = query.remove("rule");
+    let domain = query.remove("domain");
     let wrong = |_| {
         Problem::field(
             "entries",
@@ -298,14 +298,17 @@ pub(crate) async fn remove(ask: &RequestContext<'_>) -> Answer {
         )
     };
     let entries = query
-        .take("entries")
+        .remove("entries")
         .map(|text| serde_json::from_str(&text).map_err(wrong))
         .transpose()?;
-    let effect = query.take("effect");
-    query.end()?;
+    let effect = query.remove("effect");
+    query.finish()?;
     let target = target(rule, domain, entries)?;
-    let is_wanted =
-        |kind: &EffectKind| effect.as_deref().is_none_or(|wanted| wanted == word(*kind));
+    let is_wanted = |kind: &EffectKind| {
+        effect
+            .as_deref()
+            .is_none_or(|requested| requested == word(*kind))
+    };
     let kinds: Vec<EffectKind> = KINDS.into_iter().filter(is_wanted).collect();
     if kinds.is_empty() {
         return Err(Problem::field(
@@ -313,7 +316,7 @@ pub(crate) async fn remove(ask: &RequestContext<'_>) -> Answer {
             "expected one of paused, throttled, scaled",
         ));
     }
-    let limits = &ask.api.host.limits;
+    let limits = &request.api.hooks.limits;
     let mut removed = 0;
     for kind in kinds {
         let was_there = limits.overrides.remove(&target, kind, deadline()).await;
@@ -345,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_override_says_what_it_is_about_and_what_it_does() {
+    fn an_override_has_its_target_and_effect() {
         let read = |text: &str| {
             super::super::read::<OverrideBody>(text.as_bytes())
                 .and_then(|body| body.resolve("ada", Timestamp(5)))
@@ -356,7 +359,7 @@ mod tests {
             r#"{{{key}, "pause": true, "for": "10m", "reason": "r"}}"#
         ))
         .unwrap();
-        assert_eq!(paused.effect, Effect::Paused(Reach::Jobs));
+        assert_eq!(paused.effect, OverrideEffect::Paused(Reach::Jobs));
         assert_eq!(
             (paused.until, paused.at),
             (Some(Timestamp(600_000_005)), Timestamp(5))
@@ -371,10 +374,13 @@ mod tests {
         );
         assert_eq!(
             (rule.effect, rule.until),
-            (Effect::Paused(Reach::JobsAndRequests), None)
+            (OverrideEffect::Paused(Reach::JobsAndRequests), None)
         );
         let scaled = read(&format!(r#"{{{key}, "scale": 0.5}}"#)).unwrap();
-        assert_eq!(scaled.effect, Effect::Scaled(Factor::new(0.5).unwrap()));
+        assert_eq!(
+            scaled.effect,
+            OverrideEffect::Scaled(Factor::new(0.5).unwrap())
+        );
         for (text, path) in [
             (r#"{"pause": true}"#.to_owned(), ""),
             (format!("{{{key}}}"), ""),

@@ -5,20 +5,20 @@ use tidegate_ratelimit::{Caller, Refusal, Sketch, TopKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{moment, pairs};
+use super::{pairs, rfc3339};
 use crate::http::json;
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
 
 /// Keys with the most hits at this server, and its latest refusals.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = TopKeys))]
-pub(crate) struct Top<'a> {
+pub(crate) struct TopKeysShown<'a> {
     /// When the counting of `hits` began: one to two minutes ago.
     since: Rfc3339,
     /// Keys with a limit, at most 128, those with the most hits first. A key with less than about a hundredth of all hits may be missing.
     #[cfg_attr(test, schema(max_items = 128))]
-    keys: Vec<KeyShown<'a>>,
+    keys: Vec<TopKeyShown<'a>>,
     /// At most 128, the latest first. Of many in one second, some are missing.
     #[cfg_attr(test, schema(max_items = 128))]
     refusals: Vec<RefusalShown<'a>>,
@@ -27,7 +27,7 @@ pub(crate) struct Top<'a> {
 /// A key, and how many hits were asked of it. Hits of jobs are those that were granted.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = TopKey))]
-struct KeyShown<'a> {
+struct TopKeyShown<'a> {
     domain: &'a str,
     /// Pairs of a key and a value. What is long is cut.
     #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
@@ -51,8 +51,8 @@ struct RefusalShown<'a> {
     entries: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> KeyShown<'a> {
-    fn of(
+impl<'a> TopKeyShown<'a> {
+    fn from_top_key(
         TopKey {
             domain,
             entries,
@@ -70,17 +70,17 @@ impl<'a> KeyShown<'a> {
 }
 
 impl<'a> RefusalShown<'a> {
-    fn of(
+    fn from_refusal(
         Refusal {
             domain,
             entries,
             at,
-            caller: by,
+            caller: limited_caller,
         }: &'a Refusal,
     ) -> Self {
         Self {
-            at: moment(*at),
-            caller: caller(*by),
+            at: rfc3339(*at),
+            caller: caller(*limited_caller),
             domain,
             entries: pairs(entries),
         }
@@ -98,17 +98,17 @@ const fn caller(caller: Caller) -> &'static str {
     }
 }
 
-pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
-    let limits = &ask.api.host.limits;
+pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
+    let limits = &request.api.hooks.limits;
     let Sketch {
         top,
         since,
         refusals,
     } = limits.limiter.sketch(limits.now());
-    let keys = top.iter().map(KeyShown::of).collect();
-    let refusals = refusals.iter().map(RefusalShown::of).collect();
-    Ok(json::ok(&Top {
-        since: moment(since),
+    let keys = top.iter().map(TopKeyShown::from_top_key).collect();
+    let refusals = refusals.iter().map(RefusalShown::from_refusal).collect();
+    Ok(json::ok(&TopKeysShown {
+        since: rfc3339(since),
         keys,
         refusals,
     }))

@@ -5,28 +5,28 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 use tidegate_ratelimit::{Entry, Units, Usage};
-use tidegate_workflow::{Holdings, Limit, Partial, WaitingKey};
+use tidegate_workflow::{HolderList, Limit, PartialResult, WaitingKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{deadline, moment};
+use super::{deadline, rfc3339};
 use crate::http::incomplete::Incomplete;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{Answer, RequestContext, in_time};
+use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
 use crate::jobs::why::Holder;
 use crate::workflows::limits::LimitShown;
 
 /// Most keys of a page.
-const MOST_ITEMS: usize = 100;
+const MAX_KEYS: usize = 100;
 
 /// A page of keys that jobs wait under, by queue and handler.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct WaitingKeyPage<'a> {
-    items: Vec<KeyShown<'a>>,
+    items: Vec<WaitingKeyShown<'a>>,
     /// The cursor of the next page; null when this is the last. There may be a next page after one that is not full.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct WaitingKeyPage<'a> {
 /// Ready jobs of one queue and one handler that have the same limits.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WaitingKey))]
-struct KeyShown<'a> {
+struct WaitingKeyShown<'a> {
     queue: &'a str,
     handler: &'a str,
     /// How many they are. Where they have room, they wait for a worker.
@@ -93,12 +93,12 @@ struct WindowUse {
     resets_at: Rfc3339,
 }
 
-pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
-    let mut query = Query::new(ask.query)?;
-    let limit = query.limit(20, MOST_ITEMS)?;
-    let queue = query.take("queue");
-    let cursor = query.take("cursor");
-    query.end()?;
+pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
+    let mut query = Query::new(request.query)?;
+    let limit = query.limit(20, MAX_KEYS)?;
+    let queue = query.remove("queue");
+    let cursor = query.remove("cursor");
+    query.finish()?;
     let wrong = || {
         Problem::new(
             Code::InvalidCursor,
@@ -106,30 +106,35 @@ pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
         )
     };
     let after = cursor
-        .map(|text| unwritten(&text).ok_or_else(wrong))
+        .map(|text| decode_cursor(&text).ok_or_else(wrong))
         .transpose()?;
-    let read =
-        ask.api
-            .engine()
-            .waiting_keys(queue.as_deref(), after.as_deref(), limit, ask.api.now());
-    let Partial { found, missing } = in_time(read).await?;
-    let items = shown(ask, &found.keys).await;
-    let next_cursor = found.next.map(|next| written(&next));
+    let read = request.api.engine().waiting_keys(
+        queue.as_deref(),
+        after.as_deref(),
+        limit,
+        request.api.now(),
+    );
+    let PartialResult { found, missing } = with_read_timeout(read).await?;
+    let items = show_keys(request, &found.keys).await;
+    let next_cursor = found.next.map(|next| encode_cursor(&next));
     Ok(json::ok(&WaitingKeyPage {
         items,
         next_cursor,
-        incomplete: Incomplete::of(&missing),
+        incomplete: Incomplete::from_missing(&missing),
     }))
 }
 
-async fn shown<'a>(ask: &RequestContext<'_>, keys: &'a [WaitingKey]) -> Vec<KeyShown<'a>> {
-    let mut usage = used(ask, keys).await.into_iter();
+async fn show_keys<'a>(
+    request: &RequestContext<'_>,
+    keys: &'a [WaitingKey],
+) -> Vec<WaitingKeyShown<'a>> {
+    let mut usage = read_usage(request, keys).await.into_iter();
     let mut shown = |key: &'a WaitingKey| {
-        let full = key.look.full.as_ref();
+        let full = key.status.exhausted.as_ref();
         let full = full.and_then(|full| {
             let index = key
                 .limits
-                .each()
+                .as_slice()
                 .iter()
                 .position(|limit| *limit == full.limit)?;
             Some(FullLimit {
@@ -137,8 +142,8 @@ async fn shown<'a>(ask: &RequestContext<'_>, keys: &'a [WaitingKey]) -> Vec<KeyS
                 until: Rfc3339(full.until),
             })
         });
-        let in_use = |(limit, holders): (&Limit, &Option<Holdings>)| LimitInUse {
-            limit: LimitShown::of(limit.definition()),
+        let in_use = |(limit, holders): (&Limit, &Option<HolderList>)| LimitInUse {
+            limit: LimitShown::from_definition(limit.definition()),
             r#use: matches!(limit, Limit::Units { .. })
                 .then(|| usage.next())
                 .flatten()
@@ -146,18 +151,18 @@ async fn shown<'a>(ask: &RequestContext<'_>, keys: &'a [WaitingKey]) -> Vec<KeyS
             running: holders.as_ref().map(|holders| holders.number),
             holders: holders
                 .as_ref()
-                .map(|holders| holders.first.iter().map(Holder::of).collect()),
+                .map(|holders| holders.first.iter().map(Holder::from_holding).collect()),
         };
-        KeyShown {
+        WaitingKeyShown {
             queue: &key.queue,
             handler: &key.handler,
             waiting: key.waiting,
             oldest_ready_at: key.oldest.map(Rfc3339),
             limits: key
                 .limits
-                .each()
+                .as_slice()
                 .iter()
-                .zip(&key.look.holders)
+                .zip(&key.status.holders)
                 .map(in_use)
                 .collect(),
             full,
@@ -168,10 +173,10 @@ async fn shown<'a>(ask: &RequestContext<'_>, keys: &'a [WaitingKey]) -> Vec<KeyS
 
 /// Returns the use of each rate limit of the keys, in their order. It is empty if the counters
 /// cannot be read: the rest is shown nevertheless.
-async fn used(ask: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Option<WindowUse>> {
+async fn read_usage(request: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Option<WindowUse>> {
     let all: Vec<(&str, Vec<Entry>)> = keys
         .iter()
-        .flat_map(|key| key.limits.each())
+        .flat_map(|key| key.limits.as_slice())
         .filter_map(|limit| match limit {
             Limit::Units {
                 domain, entries, ..
@@ -194,7 +199,7 @@ async fn used(ask: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Option<Windo
             hits: NonZeroU32::MIN,
         })
         .collect();
-    let limits = &ask.api.host.limits;
+    let limits = &request.api.hooks.limits;
     let usage = limits
         .limiter
         .usage(&units, limits.now(), deadline())
@@ -204,13 +209,13 @@ async fn used(ask: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Option<Windo
         used: usage.used,
         requests_per_unit: usage.requests_per_unit,
         unit: usage.unit.name().to_ascii_lowercase(),
-        resets_at: moment(usage.ends),
+        resets_at: rfc3339(usage.ends_at),
     };
     usage.into_iter().map(|usage| usage.map(shown)).collect()
 }
 
 /// Encodes a cursor as text.
-fn written(cursor: &[u8]) -> String {
+fn encode_cursor(cursor: &[u8]) -> String {
     cursor
         .iter()
         .fold(String::with_capacity(2 * cursor.len()), |mut text, byte| {
@@ -219,7 +224,7 @@ fn written(cursor: &[u8]) -> String {
         })
 }
 
-fn unwritten(text: &str) -> Option<Vec<u8>> {
+fn decode_cursor(text: &str) -> Option<Vec<u8>> {
     let bytes = text.as_bytes();
     if !bytes.len().is_multiple_of(2) {
         return None;
@@ -236,9 +241,12 @@ mod tests {
     #[test]
     fn a_cursor_is_read_back_and_others_are_refused() {
         let cursor = b"queue\0handler\x01[[1,\"all\"]]\0";
-        assert_eq!(unwritten(&written(cursor)).as_deref(), Some(&cursor[..]));
+        assert_eq!(
+            decode_cursor(&encode_cursor(cursor)).as_deref(),
+            Some(&cursor[..])
+        );
         for wrong in ["0", "0g", "é0", "+1"] {
-            assert_eq!(unwritten(wrong), None, "{wrong}");
+            assert_eq!(decode_cursor(wrong), None, "{wrong}");
         }
     }
 }

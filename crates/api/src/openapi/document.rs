@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::DOCUMENT;
 use super::operations::{Answers, Description, Schema};
-use super::parameters::{Kind, Parameter};
+use super::parameters::{Parameter, ParameterKind};
 use super::schemas;
 use crate::http::problem::Code;
-use crate::http::route::{Needs, Route};
+use crate::http::route::{Route, StoreRequirement};
 use crate::routes::{ROUTES, descriptions};
 
 /// Columns of a line.
@@ -135,20 +135,20 @@ fn parameters(route: &Route, about: &Description) -> Vec<Value> {
 
 fn parameter(parameter: &Parameter) -> Value {
     let schema = match parameter.schema {
-        Kind::Text | Kind::RequiredText => json!({"type": "string"}),
-        Kind::Prefix => json!({"type": "string", "minLength": 4, "maxLength": 26}),
-        Kind::Span => reference("Span"),
-        Kind::Time => json!({"type": "string", "format": "date-time"}),
-        Kind::Flag => json!({"type": "boolean", "default": false}),
-        Kind::Number(least, most, default) => {
+        ParameterKind::Text | ParameterKind::RequiredText => json!({"type": "string"}),
+        ParameterKind::Prefix => json!({"type": "string", "minLength": 4, "maxLength": 26}),
+        ParameterKind::Span => reference("Span"),
+        ParameterKind::Time => json!({"type": "string", "format": "date-time"}),
+        ParameterKind::Flag => json!({"type": "boolean", "default": false}),
+        ParameterKind::Number(least, most, default) => {
             json!({"type": "integer", "minimum": least, "maximum": most, "default": default})
         }
-        Kind::Words(words) => json!({"type": "string", "enum": words}),
+        ParameterKind::Words(words) => json!({"type": "string", "enum": words}),
     };
     json!({
         "name": parameter.name,
         "in": parameter.place,
-        "required": matches!(parameter.schema, Kind::RequiredText),
+        "required": matches!(parameter.schema, ParameterKind::RequiredText),
         "description": parameter.description,
         "schema": schema,
     })
@@ -162,7 +162,7 @@ fn responses(route: &Route, about: &Description) -> Value {
         if let Some((media, schema)) = answer.content {
             let schema = match schema {
                 Schema::Named(name) => reference(name),
-                Schema::Of(kind) => json!({"type": kind}),
+                Schema::Type(kind) => json!({"type": kind}),
             };
             response["content"] = json!({media: {"schema": schema}});
         }
@@ -227,7 +227,7 @@ fn problems(route: &Route, about: &Description) -> Vec<Code> {
             Code::RequestTimeout,
         ]);
     }
-    if route.needs == Needs::Nothing {
+    if route.needs == StoreRequirement::Nothing {
         return codes;
     }
     codes.extend([
@@ -282,7 +282,7 @@ fn write(text: &mut String, value: &Value, depth: usize) {
     clippy::disallowed_methods,
     reason = "tests have no settings; this is how make tells the test to write"
 )]
-fn the_committed_description_is_what_the_types_say() {
+fn committed_openapi_is_current() {
     if std::env::var_os("TIDEGATE_GENERATE").is_some() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
         std::fs::write(path, text()).unwrap();

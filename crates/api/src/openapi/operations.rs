@@ -56,7 +56,7 @@ impl Description {
 
 /// One answer of an operation.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedAnswer {
     pub(super) status: u16,
     pub(super) description: &'static str,
     /// The media type of its body, with the schema. `None` if it has no body.
@@ -67,22 +67,22 @@ pub(super) struct Listed {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Schema {
     Named(&'static str),
-    Of(&'static str),
+    Type(&'static str),
 }
 
 impl Answers {
-    pub(super) fn listed(self) -> Vec<Listed> {
-        let answer = |status, description, content| Listed {
+    pub(super) fn listed(self) -> Vec<ListedAnswer> {
+        let answer = |status, description, content| ListedAnswer {
             status,
             description,
             content,
         };
         let json = |schema| Some(("application/json", schema));
-        let text = |media| Some((media, Schema::Of("string")));
+        let text = |media| Some((media, Schema::Type("string")));
         match self {
             Self::Json(schema) => vec![answer(200, "Done.", json(Schema::Named(schema)))],
             Self::Text(media) => vec![answer(200, "Done.", text(media))],
-            Self::Object => vec![answer(200, "Done.", json(Schema::Of("object")))],
+            Self::Object => vec![answer(200, "Done.", json(Schema::Type("object")))],
             Self::Created(schema) => {
                 let content = json(Schema::Named(schema));
                 let again = "It was created before, with the same key.";

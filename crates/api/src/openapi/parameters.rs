@@ -6,12 +6,12 @@ pub(crate) struct Parameter {
     pub(crate) name: &'static str,
     pub(crate) place: &'static str,
     pub(crate) description: &'static str,
-    pub(crate) schema: Kind,
+    pub(crate) schema: ParameterKind,
 }
 
 /// Type of a parameter's value.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum ParameterKind {
     Text,
     RequiredText,
     Prefix,
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Words(&'static [&'static str]),
 }
 
-const fn query(name: &'static str, description: &'static str, schema: Kind) -> Parameter {
+const fn query(name: &'static str, description: &'static str, schema: ParameterKind) -> Parameter {
     Parameter {
         name,
         place: "query",
@@ -36,125 +36,150 @@ const fn header(name: &'static str, description: &'static str) -> Parameter {
         name,
         place: "header",
         description,
-        schema: Kind::Text,
+        schema: ParameterKind::Text,
     }
 }
 
 pub(crate) const STATUS: Parameter = query(
     "status",
     "With one of these statuses, separated by commas.",
-    Kind::Text,
+    ParameterKind::Text,
 );
-pub(crate) const NAME: Parameter = query("name", "Of this name.", Kind::Text);
-pub(crate) const TAG: Parameter = query("tag", "With this tag.", Kind::Text);
-pub(crate) const AFTER: Parameter = query("created_after", "Created then or later.", Kind::Time);
-pub(crate) const BEFORE: Parameter = query("created_before", "Created before then.", Kind::Time);
+pub(crate) const WORKFLOW_NAME: Parameter = query("name", "Of this name.", ParameterKind::Text);
+pub(crate) const TAG: Parameter = query("tag", "With this tag.", ParameterKind::Text);
+pub(crate) const CREATED_AFTER: Parameter = query(
+    "created_after",
+    "Created then or later.",
+    ParameterKind::Time,
+);
+pub(crate) const CREATED_BEFORE: Parameter = query(
+    "created_before",
+    "Created before then.",
+    ParameterKind::Time,
+);
 pub(crate) const PREFIX: Parameter = query(
     "id_prefix",
     "With an id that begins with these characters.",
-    Kind::Prefix,
+    ParameterKind::Prefix,
 );
 pub(crate) const LIMIT: Parameter = query(
     "limit",
     "How many items at most.",
-    Kind::Number(1, 1_000, 100),
+    ParameterKind::Number(1, 1_000, 100),
 );
 pub(crate) const LIMIT_OF_WORKERS: Parameter = query(
     "limit",
     "How many items at most.",
-    Kind::Number(1, 100, 100),
+    ParameterKind::Number(1, 100, 100),
 );
-pub(crate) const LIMIT_OF_KEYS: Parameter =
-    query("limit", "How many items at most.", Kind::Number(1, 100, 20));
-pub(crate) const ONLY_QUEUE: Parameter = query("queue", "Only of this queue.", Kind::Text);
+pub(crate) const LIMIT_OF_KEYS: Parameter = query(
+    "limit",
+    "How many items at most.",
+    ParameterKind::Number(1, 100, 20),
+);
+pub(crate) const ONLY_QUEUE: Parameter = query("queue", "Only of this queue.", ParameterKind::Text);
 pub(crate) const CURSOR: Parameter = query(
     "cursor",
     "The `next_cursor` of the page before.",
-    Kind::Text,
+    ParameterKind::Text,
 );
 pub(crate) const LOG_AFTER: Parameter = query(
     "after",
     "The `next` of an earlier page: what follows it.",
-    Kind::Text,
+    ParameterKind::Text,
 );
 pub(crate) const LOG_LIMIT: Parameter = query(
     "limit",
     "How many lines at most.",
-    Kind::Number(1, 1_000, 1_000),
+    ParameterKind::Number(1, 1_000, 1_000),
 );
 pub(crate) const ORDER: Parameter = query(
     "order",
     "By creation; `newest` first if left out.",
-    Kind::Words(&["newest", "oldest"]),
+    ParameterKind::Words(&["newest", "oldest"]),
 );
-pub(crate) const BY: Parameter = query("by", "Count for each name, too.", Kind::Words(&["name"]));
-pub(crate) const NAMES: Parameter = query(
+pub(crate) const BY: Parameter = query(
+    "by",
+    "Count for each name, too.",
+    ParameterKind::Words(&["name"]),
+);
+pub(crate) const NAME_LIMIT: Parameter = query(
     "limit",
     "With `by=name`: how many names at most.",
-    Kind::Number(1, 1_000, 100),
+    ParameterKind::Number(1, 1_000, 100),
 );
-pub(crate) const NAMES_CURSOR: Parameter = query(
+pub(crate) const NAME_CURSOR: Parameter = query(
     "cursor",
     "With `by=name`: the `next_cursor` of the names before.",
-    Kind::Text,
+    ParameterKind::Text,
 );
 pub(crate) const VIEW: Parameter = query(
     "view",
     "How much of it; `summary` if left out. `full` has params, outputs and errors of jobs.",
-    Kind::Words(&["summary", "jobs", "full"]),
+    ParameterKind::Words(&["summary", "jobs", "full"]),
 );
 pub(crate) const WAIT: Parameter = query(
     "wait",
     "Wait until it is over, at most so long: up to 60s.",
-    Kind::Span,
+    ParameterKind::Span,
 );
 pub(crate) const UPTIME: Parameter = query(
     "uptime",
     "How long the worker has run, as in its claims.",
-    Kind::Span,
+    ParameterKind::Span,
 );
 pub(crate) const STATE: Parameter = query(
     "state",
     "In one of these states, separated by commas.",
-    Kind::Text,
+    ParameterKind::Text,
 );
-pub(crate) const KEY: Parameter =
-    query("key", "The idempotency key: any text.", Kind::RequiredText);
-pub(crate) const WIDTH: Parameter = query("width", "Columns.", Kind::Number(20, 10_000, 120));
-pub(crate) const ASCII: Parameter = query("ascii", "Use only ASCII characters.", Kind::Flag);
-pub(crate) const COLOUR: Parameter = query("colour", "Colour it for a terminal.", Kind::Flag);
-pub(crate) const OVERRIDE_RULE: Parameter = query("rule", "All keys of this limit.", Kind::Text);
+pub(crate) const KEY: Parameter = query(
+    "key",
+    "The idempotency key: any text.",
+    ParameterKind::RequiredText,
+);
+pub(crate) const WIDTH: Parameter =
+    query("width", "Columns.", ParameterKind::Number(20, 10_000, 120));
+pub(crate) const ASCII: Parameter =
+    query("ascii", "Use only ASCII characters.", ParameterKind::Flag);
+pub(crate) const COLOUR: Parameter =
+    query("colour", "Colour it for a terminal.", ParameterKind::Flag);
+pub(crate) const OVERRIDE_RULE: Parameter =
+    query("rule", "All keys of this limit.", ParameterKind::Text);
 pub(crate) const OVERRIDE_DOMAIN: Parameter = query(
     "domain",
     "One key of this domain, with `entries`.",
-    Kind::Text,
+    ParameterKind::Text,
 );
 pub(crate) const OVERRIDE_ENTRIES: Parameter = query(
     "entries",
     "Pairs of a key and a value in JSON, such as `[[\"tenant\",\"acme\"]]`.",
-    Kind::Text,
+    ParameterKind::Text,
 );
 pub(crate) const OVERRIDE_EFFECT: Parameter = query(
     "effect",
     "Only what does this; all if left out.",
-    Kind::Words(&["paused", "throttled", "scaled"]),
+    ParameterKind::Words(&["paused", "throttled", "scaled"]),
 );
-pub(crate) const CONFIGURED_DOMAIN: Parameter =
-    query("domain", "The descriptors of this domain.", Kind::Text);
+pub(crate) const CONFIGURED_DOMAIN: Parameter = query(
+    "domain",
+    "The descriptors of this domain.",
+    ParameterKind::Text,
+);
 pub(crate) const CONFIGURED_ENTRIES: Parameter = query(
     "entries",
     "With `domain`: the descriptors below the one that these keys and values lead to, in JSON, such as `[[\"tenant\",\"acme\"],[\"path\"]]`.",
-    Kind::Text,
+    ParameterKind::Text,
 );
 pub(crate) const FIND: Parameter = query(
     "find",
     "The descriptors of all domains whose key or value contains this text.",
-    Kind::Text,
+    ParameterKind::Text,
 );
 pub(crate) const LIMIT_OF_DESCRIPTORS: Parameter = query(
     "limit",
     "How many domains and descriptors at most.",
-    Kind::Number(1, 1_000, 100),
+    ParameterKind::Number(1, 1_000, 100),
 );
 pub(crate) const IDEMPOTENCY: Parameter =
     header("Idempotency-Key", "The same as the field idempotency_key.");
@@ -171,7 +196,7 @@ pub(crate) const LAST_EVENT: Parameter = header(
 pub(crate) const WATCH: Parameter = query(
     "watch",
     "`overview`, `workflow:ID` or `workflow:ID@VERSION`; several are separated by commas.",
-    Kind::RequiredText,
+    ParameterKind::RequiredText,
 );
 pub(crate) const PAGE: Parameter = header(
     "Tidegate-Page",
@@ -179,4 +204,4 @@ pub(crate) const PAGE: Parameter = header(
 );
 
 /// Any parameter: the URLs of probes and of the page accept every query.
-pub(crate) const ANY: Parameter = query("", "", Kind::Text);
+pub(crate) const ANY: Parameter = query("", "", ParameterKind::Text);

@@ -8,7 +8,7 @@ use utoipa::openapi::schema::Schema;
 
 use crate::events::{JobEvent, RemovedEvent};
 use crate::http::problem::{self, Code};
-use crate::jobs::{JobPage, MarkBody, claims, leases, log, notes, reports};
+use crate::jobs::{JobPage, MarkSucceededBody, claims, leases, log, notes, reports};
 use crate::limits::{check, configuration, overrides, top, waiting};
 use crate::page::session;
 use crate::policies;
@@ -34,7 +34,7 @@ fn requests() -> Schemas {
     add::<act::RetryBody>(&mut schemas);
     add::<act::ExpireBody>(&mut schemas);
     add::<bulk::BulkBody>(&mut schemas);
-    add::<MarkBody<'_>>(&mut schemas);
+    add::<MarkSucceededBody<'_>>(&mut schemas);
     add::<claims::ClaimBody>(&mut schemas);
     add::<reports::ReportsBody<'_>>(&mut schemas);
     add::<leases::ExtendBody<'_>>(&mut schemas);
@@ -51,13 +51,13 @@ fn requests() -> Schemas {
 /// Schemas of answers. Fields and words may be added.
 fn answers() -> Schemas {
     let mut schemas = Schemas::new();
-    add::<problem::Body<'_>>(&mut schemas);
+    add::<problem::ProblemBody<'_>>(&mut schemas);
     add::<view::Workflow<'_>>(&mut schemas);
     add::<list::WorkflowPage<'_>>(&mut schemas);
-    add::<list::Count>(&mut schemas);
+    add::<list::CountAnswer>(&mut schemas);
     add::<create::CreatedBody<'_>>(&mut schemas);
     add::<create::BatchAnswer<'_>>(&mut schemas);
-    add::<act::Done>(&mut schemas);
+    add::<act::ActionAnswer>(&mut schemas);
     add::<bulk::BulkResult<'_>>(&mut schemas);
     add::<layout::GraphLayout<'_>>(&mut schemas);
     add::<JobPage<'_>>(&mut schemas);
@@ -77,8 +77,8 @@ fn answers() -> Schemas {
     add::<policies::WeightsShown<'_>>(&mut schemas);
     add::<overrides::OverrideShown<'_>>(&mut schemas);
     add::<overrides::OverrideList<'_>>(&mut schemas);
-    add::<check::Checked<'_>>(&mut schemas);
-    add::<top::Top<'_>>(&mut schemas);
+    add::<check::CheckAnswer<'_>>(&mut schemas);
+    add::<top::TopKeysShown<'_>>(&mut schemas);
     add::<configuration::ConfigurationShown<'_>>(&mut schemas);
     add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
     add::<test_clock::TestClock>(&mut schemas);

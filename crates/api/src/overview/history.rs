@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use tidegate_workflow::Timestamp;
 
-use super::percentile::Times;
-use crate::metrics::{Activity, Event};
+use super::percentile::LatencyHistogram;
+use crate::metrics::{ApiMetrics, CountedEvent};
 
 /// Time between two points.
 pub const STEP: Duration = Duration::from_secs(10);
 /// Most points: one hour.
-const POINTS: usize = 360;
+const MAX_POINTS: usize = 360;
 /// Time for which a sample is reused, whatever the number of its readers.
-const APART: Duration = Duration::from_secs(1);
+const SAMPLE_TTL: Duration = Duration::from_secs(1);
 
 /// Names of the values of a point.
-pub(super) const NAMES: [&str; SERIES] = [
+pub(super) const NAMES: [&str; SERIES_COUNT] = [
     "calls",
     "decisions_ok",
     "decisions_near_limit",
@@ -32,13 +32,13 @@ pub(super) const NAMES: [&str; SERIES] = [
     "decision_p50_ms",
     "decision_p99_ms",
 ];
-const SERIES: usize = 13;
+const SERIES_COUNT: usize = 13;
 /// Number of rates, which are the first values of a point.
-const RATES: usize = 11;
+const RATE_COUNT: usize = 11;
 
 /// Counts of the gateway since the server started.
 #[derive(Debug, Clone, Default)]
-pub struct Totals {
+pub struct GatewayTotals {
     /// Number of calls that asked for decisions.
     pub calls: u64,
     /// Number of hits within their limits, near ones included.
@@ -50,15 +50,15 @@ pub struct Totals {
     /// Number of calls without a decision.
     pub failed: u64,
     /// Histogram of the durations of the calls.
-    pub times: Times,
+    pub times: LatencyHistogram,
 }
 
 /// Values of one point in time. A value is NaN if it is not known.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Point([f32; SERIES]);
+pub(crate) struct HistoryPoint([f32; SERIES_COUNT]);
 
-impl Point {
-    const UNKNOWN: Self = Self([f32::NAN; SERIES]);
+impl HistoryPoint {
+    const UNKNOWN: Self = Self([f32::NAN; SERIES_COUNT]);
 
     /// Returns the value with three decimals. `None` if it is not known.
     pub(super) fn shown(&self, at: usize) -> Option<f64> {
@@ -71,31 +71,31 @@ impl Point {
 
 /// Points of the last hour.
 #[derive(Debug, Default)]
-pub struct History(Mutex<State>);
+pub struct History(Mutex<HistoryState>);
 
 #[derive(Debug, Default)]
-struct State {
-    points: VecDeque<Point>,
+struct HistoryState {
+    points: VecDeque<HistoryPoint>,
     /// Time of the latest point.
     until: Option<Timestamp>,
     /// Counters at that time.
-    noted: Option<Counted>,
+    last_counters: Option<CounterSnapshot>,
     /// Latest sample, and the counters at its end.
-    fresh: Option<(Point, Counted)>,
+    latest_sample: Option<(HistoryPoint, CounterSnapshot)>,
 }
 
 /// All counters at one time.
 #[derive(Debug, Clone)]
-struct Counted {
+struct CounterSnapshot {
     at: Instant,
-    rates: [u64; RATES],
-    times: Times,
+    rates: [u64; RATE_COUNT],
+    times: LatencyHistogram,
 }
 
-impl Counted {
-    fn of(activity: &Activity, totals: Totals) -> Self {
-        let of = |event| activity.get(event);
-        let Totals {
+impl CounterSnapshot {
+    fn read(activity: &ApiMetrics, totals: GatewayTotals) -> Self {
+        let counter = |event| activity.get(event);
+        let GatewayTotals {
             calls,
             within_limit,
             near_limit,
@@ -109,12 +109,12 @@ impl Counted {
             near_limit,
             over_limit,
             failed,
-            of(Event::Created),
-            of(Event::Claimed),
-            of(Event::Succeeded),
-            of(Event::Failed),
-            of(Event::TriedAgain),
-            of(Event::LeaseLost),
+            counter(CountedEvent::Created),
+            counter(CountedEvent::Claimed),
+            counter(CountedEvent::Succeeded),
+            counter(CountedEvent::Failed),
+            counter(CountedEvent::TriedAgain),
+            counter(CountedEvent::LeaseLost),
         ];
         Self {
             at: Instant::now(),
@@ -124,18 +124,22 @@ impl Counted {
     }
 
     /// Returns the rates between two times.
-    fn since(&self, before: &Self) -> Point {
-        let mut point = Point::UNKNOWN;
-        let seconds = (self.at - before.at).as_secs_f32();
+    fn since(&self, previous: &Self) -> HistoryPoint {
+        let mut point = HistoryPoint::UNKNOWN;
+        let seconds = (self.at - previous.at).as_secs_f32();
         if seconds <= 0.0 {
             return point;
         }
-        for (rate, (now, then)) in point.0.iter_mut().zip(self.rates.iter().zip(&before.rates)) {
+        for (rate, (now, then)) in point
+            .0
+            .iter_mut()
+            .zip(self.rates.iter().zip(&previous.rates))
+        {
             // The counters of a configuration start again at 0 when it is loaded anew.
             *rate = now.saturating_sub(*then) as f32 / seconds;
         }
-        let times = self.times.since(&before.times);
-        for (value, share) in point.0[RATES..].iter_mut().zip([0.5, 0.99]) {
+        let times = self.times.since(&previous.times);
+        for (value, share) in point.0[RATE_COUNT..].iter_mut().zip([0.5, 0.99]) {
             *value = times
                 .percentile(share)
                 .map_or(f32::NAN, |time| time.as_secs_f32() * 1_000.0);
@@ -146,46 +150,53 @@ impl Counted {
 
 impl History {
     /// Adds a point at the time `now`. It is called every [`STEP`].
-    pub fn note(&self, activity: &Activity, totals: Totals, now: Timestamp) {
-        let counted = Counted::of(activity, totals);
+    pub fn record_point(&self, activity: &ApiMetrics, totals: GatewayTotals, now: Timestamp) {
+        let counters = CounterSnapshot::read(activity, totals);
         let mut state = self.lock();
-        let point = state.noted.as_ref().map(|before| counted.since(before));
-        if state.points.len() >= POINTS {
+        let point = state
+            .last_counters
+            .as_ref()
+            .map(|previous| counters.since(previous));
+        if state.points.len() >= MAX_POINTS {
             state.points.pop_front();
         }
         state.points.extend(point);
         state.until = Some(now);
-        state.noted = Some(counted);
+        state.last_counters = Some(counters);
     }
 
     /// Returns the points, the oldest first, and the time of the latest.
-    pub(super) fn points(&self) -> (Option<Timestamp>, Vec<Point>) {
+    pub(super) fn points(&self) -> (Option<Timestamp>, Vec<HistoryPoint>) {
         let state = self.lock();
         (state.until, state.points.iter().copied().collect())
     }
 
     /// Returns the sample of the last second or a little more.
-    pub(super) fn now(&self, activity: &Activity, totals: &dyn Fn() -> Totals) -> Point {
+    pub(super) fn sample(
+        &self,
+        activity: &ApiMetrics,
+        totals: &dyn Fn() -> GatewayTotals,
+    ) -> HistoryPoint {
         let now = Instant::now();
         let mut state = self.lock();
-        if let Some((point, counted)) = &state.fresh
-            && now.saturating_duration_since(counted.at) < APART
+        if let Some((point, counters)) = &state.latest_sample
+            && now.saturating_duration_since(counters.at) < SAMPLE_TTL
         {
             return *point;
         }
-        let counted = Counted::of(activity, totals());
+        let counters = CounterSnapshot::read(activity, totals());
         // If the previous sample is older than `STEP`, rates are computed since the latest point.
-        let recent = state.fresh.as_ref().map(|(_, before)| before);
-        let recent =
-            recent.filter(|before| counted.at.saturating_duration_since(before.at) <= STEP);
-        let point = recent
-            .or(state.noted.as_ref())
-            .map_or(Point::UNKNOWN, |before| counted.since(before));
-        state.fresh = Some((point, counted));
+        let previous_sample = state.latest_sample.as_ref().map(|(_, previous)| previous);
+        let previous_sample = previous_sample
+            .filter(|previous| counters.at.saturating_duration_since(previous.at) <= STEP);
+        let point = previous_sample
+            .or(state.last_counters.as_ref())
+            .map_or(HistoryPoint::UNKNOWN, |previous| counters.since(previous));
+        state.latest_sample = Some((point, counters));
         point
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HistoryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -197,18 +208,21 @@ mod tests {
     #[test]
     fn points_are_rates_and_their_number_is_bounded() {
         let history = History::default();
-        let activity = Activity::default();
+        let activity = ApiMetrics::default();
         assert!(history.points().1.is_empty());
         assert!(
-            history.now(&activity, &Totals::default).shown(0).is_none(),
+            history
+                .sample(&activity, &GatewayTotals::default)
+                .shown(0)
+                .is_none(),
             "nothing is known yet"
         );
-        for calls in 0..POINTS as u64 + 5 {
-            history.note(
+        for calls in 0..MAX_POINTS as u64 + 5 {
+            history.record_point(
                 &activity,
-                Totals {
+                GatewayTotals {
                     calls,
-                    ..Totals::default()
+                    ..GatewayTotals::default()
                 },
                 Timestamp::from_micros(calls),
             );
@@ -216,26 +230,29 @@ mod tests {
         let (until, points) = history.points();
         assert_eq!(
             (until, points.len()),
-            (Some(Timestamp::from_micros(POINTS as u64 + 4)), POINTS)
+            (
+                Some(Timestamp::from_micros(MAX_POINTS as u64 + 4)),
+                MAX_POINTS
+            )
         );
         assert!(
             points
                 .iter()
                 .all(|point| point.shown(0).is_some_and(|rate| rate > 0.0))
         );
-        assert!(points[0].shown(RATES).is_none(), "no call, no time");
+        assert!(points[0].shown(RATE_COUNT).is_none(), "no call, no time");
     }
 
     #[test]
     fn what_starts_to_count_again_is_no_negative_rate() {
         let at = Instant::now();
         let counted = |seconds, calls, created| {
-            let mut rates = [0; RATES];
+            let mut rates = [0; RATE_COUNT];
             (rates[0], rates[5]) = (calls, created);
-            Counted {
+            CounterSnapshot {
                 at: at + Duration::from_secs(seconds),
                 rates,
-                times: Times::default(),
+                times: LatencyHistogram::default(),
             }
         };
         let point = counted(10, 500, 7).since(&counted(0, 1_000, 2));

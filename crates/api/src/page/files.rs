@@ -10,14 +10,14 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 
 /// Content security policy of the page: it loads and runs its own files only, and no frame shows
 /// it.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
     worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-struct File {
+struct PageFile {
     name: &'static str,
     media: &'static str,
     bytes: &'static [u8],
@@ -27,27 +27,27 @@ struct File {
 
 /// The first file is the page, the others are its assets.
 #[rustfmt::skip] // a line for each
-static FILES: [File; 6] = [
-    File::new("", "text/html; charset=utf-8", include_bytes!("../../../../ui/dist/index.html")),
-    File::new("app.js", "text/javascript; charset=utf-8", include_bytes!("../../../../ui/dist/app.js")),
-    File::new("app.css", "text/css; charset=utf-8", include_bytes!("../../../../ui/dist/app.css")),
-    File::new("live.js", "text/javascript; charset=utf-8", include_bytes!("../../../../ui/dist/live.js")),
-    File::new("licenses.txt", "text/plain; charset=utf-8", include_bytes!("../../../../ui/dist/licenses.txt")),
-    File::new("icon.svg", "image/svg+xml", include_bytes!("../../../../ui/dist/icon.svg")),
+static FILES: [PageFile; 6] = [
+    PageFile::new("", "text/html; charset=utf-8", include_bytes!("../../../../ui/dist/index.html")),
+    PageFile::new("app.js", "text/javascript; charset=utf-8", include_bytes!("../../../../ui/dist/app.js")),
+    PageFile::new("app.css", "text/css; charset=utf-8", include_bytes!("../../../../ui/dist/app.css")),
+    PageFile::new("live.js", "text/javascript; charset=utf-8", include_bytes!("../../../../ui/dist/live.js")),
+    PageFile::new("licenses.txt", "text/plain; charset=utf-8", include_bytes!("../../../../ui/dist/licenses.txt")),
+    PageFile::new("icon.svg", "image/svg+xml", include_bytes!("../../../../ui/dist/icon.svg")),
 ];
 
-pub(crate) async fn page(ask: &RequestContext<'_>) -> Answer {
-    Ok(FILES[0].answer(ask.headers))
+pub(crate) async fn page(request: &RequestContext<'_>) -> HandlerResult {
+    Ok(FILES[0].answer(request.headers))
 }
 
-pub(crate) async fn asset(ask: &RequestContext<'_>) -> Answer {
-    let name = ask.matched.name(0)?;
+pub(crate) async fn asset(request: &RequestContext<'_>) -> HandlerResult {
+    let name = request.matched.name(0)?;
     let file = FILES[1..].iter().find(|file| file.name == name);
     let file = file.ok_or_else(|| Problem::new(Code::NotFound, "the page has no such file"))?;
-    Ok(file.answer(ask.headers))
+    Ok(file.answer(request.headers))
 }
 
-impl File {
+impl PageFile {
     const fn new(name: &'static str, media: &'static str, bytes: &'static [u8]) -> Self {
         Self {
             name,
@@ -65,11 +65,11 @@ impl File {
         } else {
             self.bytes
         };
-        let tag = tag(bytes);
+        let tag = etag(bytes);
         let about = [
             (header::CONTENT_TYPE, self.media),
             (header::CACHE_CONTROL, "no-cache"),
-            (header::CONTENT_SECURITY_POLICY, POLICY),
+            (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
             (header::REFERRER_POLICY, "no-referrer"),
             (header::VARY, "accept-encoding"),
             (header::ETAG, &tag),
@@ -103,7 +103,7 @@ impl File {
     }
 }
 
-fn tag(bytes: &[u8]) -> String {
+fn etag(bytes: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     format!("\"{:016x}\"", hasher.finish())

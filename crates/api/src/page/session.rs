@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::http::auth::{self, COOKIE};
+use crate::http::auth::{self, TOKEN_COOKIE};
 use crate::http::body;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::tokens::Role;
 
 /// Token to sign in with.
@@ -44,50 +44,50 @@ pub(crate) struct Session {
     version: Option<&'static str>,
 }
 
-pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
-    auth::check_browser(&ask.api.access, ask.headers)?;
+pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
+    auth::check_browser(&request.api.access, request.headers)?;
     Ok(json::ok(&session(
-        ask,
-        auth::who(&ask.api.access, ask.headers),
+        request,
+        auth::identify(&request.api.access, request.headers),
     )))
 }
 
-pub(crate) async fn sign_in(ask: &RequestContext<'_>) -> Answer {
-    auth::check_browser(&ask.api.access, ask.headers)?;
-    auth::check_page(ask.headers)?;
-    let SignInBody { token } = body::read(ask.body)?;
+pub(crate) async fn sign_in(request: &RequestContext<'_>) -> HandlerResult {
+    auth::check_browser(&request.api.access, request.headers)?;
+    auth::check_page(request.headers)?;
+    let SignInBody { token } = body::read(request.body)?;
     let token = token.trim();
-    let Some(tokens) = &ask.api.access.tokens else {
-        return Ok(json::ok(&session(ask, None)));
+    let Some(tokens) = &request.api.access.tokens else {
+        return Ok(json::ok(&session(request, None)));
     };
     let unknown = || Problem::new(Code::Unauthorized, "the token is not known to this server");
     let found = tokens.find(token).ok_or_else(unknown)?;
     let value = utf8_percent_encode(token, NON_ALPHANUMERIC).to_string();
     Ok((
-        [(SET_COOKIE, cookie(&value, "", ask.headers))],
-        json::ok(&session(ask, Some(found))),
+        [(SET_COOKIE, cookie(&value, "", request.headers))],
+        json::ok(&session(request, Some(found))),
     )
         .into_response())
 }
 
-pub(crate) async fn sign_out(ask: &RequestContext<'_>) -> Answer {
-    auth::check_browser(&ask.api.access, ask.headers)?;
-    auth::check_page(ask.headers)?;
+pub(crate) async fn sign_out(request: &RequestContext<'_>) -> HandlerResult {
+    auth::check_browser(&request.api.access, request.headers)?;
+    auth::check_page(request.headers)?;
     Ok((
         StatusCode::NO_CONTENT,
-        [(SET_COOKIE, cookie("", "; Max-Age=0", ask.headers))],
+        [(SET_COOKIE, cookie("", "; Max-Age=0", request.headers))],
     )
         .into_response())
 }
 
-fn session(ask: &RequestContext<'_>, found: Option<(Role, Arc<str>)>) -> Session {
-    let sign_in = ask.api.access.tokens.is_some();
+fn session(request: &RequestContext<'_>, found: Option<(Role, Arc<str>)>) -> Session {
+    let sign_in = request.api.access.tokens.is_some();
     let role = if sign_in {
         found.as_ref().map(|(role, _)| *role)
     } else {
         Some(Role::Admin)
     };
-    let version = role.map(|_| ask.api.host.version);
+    let version = role.map(|_| request.api.hooks.version);
     Session {
         sign_in,
         role: role.map(Role::word),
@@ -104,5 +104,5 @@ fn cookie(value: &str, more: &str, headers: &HeaderMap) -> String {
         .get(ORIGIN)
         .is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let secure = if over_tls { "; Secure" } else { "" };
-    format!("{COOKIE}={value}; HttpOnly; SameSite=Strict{secure}{more}")
+    format!("{TOKEN_COOKIE}={value}; HttpOnly; SameSite=Strict{secure}{more}")
 }

@@ -5,8 +5,8 @@ use tidegate_workflow::{Action, Paused, PolicyTarget};
 
 #[cfg(test)]
 use crate::http::problem::Code;
-use crate::http::request::{Answer, RequestContext};
-use crate::http::route::{Needs, Route};
+use crate::http::request::{HandlerResult, RequestContext};
+use crate::http::route::{Route, StoreRequirement};
 use crate::http::tokens::Role;
 use crate::jobs::{self, claims, leases, reports};
 use crate::limits::{check, configuration, overrides, top, waiting};
@@ -48,7 +48,7 @@ routes! {
         => create::create;
     /// List workflows.
     ListWorkflows: GET "/v1/workflows" () -> Json("WorkflowPage"),
-        READ, Engine, [STATUS, NAME, TAG, AFTER, BEFORE, PREFIX, ORDER, LIMIT, CURSOR],
+        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, CREATED_AFTER, CREATED_BEFORE, PREFIX, ORDER, LIMIT, CURSOR],
         [InvalidCursor]
         => list::list;
     /// Create many workflows.
@@ -58,7 +58,7 @@ routes! {
         WORK, Engine, [; IDEMPOTENCY, TRACEPARENT, TRACESTATE], [] => create::create_batch;
     /// Count workflows by status.
     CountWorkflows: GET "/v1/workflows:count" () -> Json("WorkflowCount"),
-        READ, Engine, [STATUS, NAME, TAG, AFTER, BEFORE, PREFIX, BY, NAMES, NAMES_CURSOR],
+        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, CREATED_AFTER, CREATED_BEFORE, PREFIX, BY, NAME_LIMIT, NAME_CURSOR],
         [InvalidCursor]
         => list::count;
     /// Do the same to many workflows.

@@ -13,14 +13,14 @@ pub fn attempt_context(
     fence: u64,
 ) -> Option<(TraceContext, u64)> {
     let creation =
-        TraceContext::of_creation(graph).filter(|creation| creation.sampled == Some(true))?;
+        TraceContext::for_creation(graph).filter(|creation| creation.sampled == Some(true))?;
     let parent = creation.span;
-    Some((creation.of_attempt(workflow, job, fence), parent))
+    Some((creation.for_attempt(workflow, job, fence), parent))
 }
 
 impl Traces {
     /// Returns the `traceparent` of an attempt for its worker. `None` if its span is not exported.
-    pub(crate) fn of_attempt(&self, claimed: &Claimed) -> Option<String> {
+    pub(crate) fn traceparent_for(&self, claimed: &Claimed) -> Option<String> {
         self.exporter.as_ref()?;
         let context = attempt_context(
             claimed.graph(),

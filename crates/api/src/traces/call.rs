@@ -10,22 +10,22 @@ use super::{CallSpan, Creations, Exporter, TraceContext, Traces};
 /// Call that creates workflows. By default it has no trace. Dropping it before its end means that
 /// the caller has not waited for the answer.
 #[derive(Default)]
-pub(crate) struct Creating {
+pub(crate) struct CreationSpan {
     /// Context of the caller.
     caller: Option<TraceContext>,
     /// Span of the call. `None` if no spans are exported.
-    span: Option<Open>,
+    span: Option<OpenSpan>,
 }
 
 /// Span that is exported if it is sampled.
-struct Open {
+struct OpenSpan {
     exporter: Exporter,
     route: &'static str,
-    begun: Instant,
-    standing: Standing,
+    started_at: Instant,
+    state: SpanState,
 }
 
-enum Standing {
+enum SpanState {
     /// The parent is not known yet.
     Undecided,
     NotSampled,
@@ -35,14 +35,14 @@ enum Standing {
     },
 }
 
-impl Creating {
+impl CreationSpan {
     /// Starts a call with these headers.
     pub(crate) fn begin(traces: &Traces, route: &'static str, headers: &HeaderMap) -> Self {
-        let open = |exporter: &Exporter| Open {
+        let open = |exporter: &Exporter| OpenSpan {
             exporter: exporter.clone(),
             route,
-            begun: Instant::now(),
-            standing: Standing::Undecided,
+            started_at: Instant::now(),
+            state: SpanState::Undecided,
         };
         Self {
             caller: (traces.caller)(headers),
@@ -56,35 +56,39 @@ impl Creating {
     pub(crate) fn globals(
         &mut self,
         globals: Option<&str>,
-        room: impl FnOnce() -> usize,
+        max_bytes: impl FnOnce() -> usize,
     ) -> Option<Json> {
         if self.caller.is_none() && self.span.is_none() {
             return None;
         }
-        let own = globals.and_then(Json::trace_in);
-        let creation = self.decide(|| own.and_then(TraceContext::of_global));
-        if own.is_some() {
+        let existing = globals.and_then(Json::trace_in);
+        let creation = self.decide(|| existing.and_then(TraceContext::from_global));
+        if existing.is_some() {
             return None;
         }
-        let with = Json::with_trace(globals, &creation?.global())?;
-        (with.text().len() <= room()).then_some(with)
+        let extended = Json::with_trace(globals, &creation?.global())?;
+        (extended.text().len() <= max_bytes()).then_some(extended)
     }
 
     /// Returns the context of the call. If the headers have none, `fallback` is its parent.
-    fn decide(&mut self, other: impl FnOnce() -> Option<TraceContext>) -> Option<&TraceContext> {
+    fn decide(&mut self, fallback: impl FnOnce() -> Option<TraceContext>) -> Option<&TraceContext> {
         if let Some(span) = &mut self.span {
-            if let Standing::Undecided = span.standing {
-                let other = if self.caller.is_none() { other() } else { None };
-                let caller = self.caller.as_ref().or(other.as_ref());
-                span.standing = match (span.exporter.begin)(caller) {
-                    Some(context) => Standing::Sampled {
+            if let SpanState::Undecided = span.state {
+                let fallback = if self.caller.is_none() {
+                    fallback()
+                } else {
+                    None
+                };
+                let caller = self.caller.as_ref().or(fallback.as_ref());
+                span.state = match (span.exporter.begin)(caller) {
+                    Some(context) => SpanState::Sampled {
                         context,
                         parent: caller.map(|caller| caller.span),
                     },
-                    None => Standing::NotSampled,
+                    None => SpanState::NotSampled,
                 };
             }
-            if let Standing::Sampled { context, .. } = &span.standing {
+            if let SpanState::Sampled { context, .. } = &span.state {
                 return Some(context);
             }
         }
@@ -95,25 +99,25 @@ impl Creating {
     pub(crate) fn end(mut self, status: StatusCode, created: Creations<'_>) {
         // A call whose definition could not be read is a child of its caller, too.
         self.decide(|| None);
-        self.hand_over(Some(status), created);
+        self.export(Some(status), created);
     }
 
-    fn hand_over(&mut self, status: Option<StatusCode>, created: Creations<'_>) {
-        let Some(Open {
+    fn export(&mut self, status: Option<StatusCode>, created: Creations<'_>) {
+        let Some(OpenSpan {
             exporter,
             route,
-            begun,
-            standing,
+            started_at,
+            state,
         }) = self.span.take()
         else {
             return;
         };
-        if let Standing::Sampled { context, parent } = standing {
+        if let SpanState::Sampled { context, parent } = state {
             (exporter.end)(CallSpan {
                 route,
                 context,
                 parent,
-                begun,
+                started_at,
                 status,
                 created,
             });
@@ -121,8 +125,8 @@ impl Creating {
     }
 }
 
-impl Drop for Creating {
+impl Drop for CreationSpan {
     fn drop(&mut self) {
-        self.hand_over(None, Creations::None);
+        self.export(None, Creations::None);
     }
 }

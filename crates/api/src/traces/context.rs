@@ -8,9 +8,9 @@ use tidegate_workflow::{Graph, JobIndex, WorkflowId};
 
 /// Most bytes of `tracestate` that are kept: the minimum that W3C requires. A longer one is left
 /// out.
-const STATE: usize = 512;
+const MAX_TRACESTATE_BYTES: usize = 512;
 /// Length of a `traceparent` of version 00.
-const LENGTH: usize = 55;
+const TRACEPARENT_LENGTH: usize = 55;
 
 /// Span, and the trace that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct TraceContext {
 
 /// Trace context as the global stores it.
 #[derive(Serialize, Deserialize)]
-struct Left<'a> {
+struct StoredTrace<'a> {
     #[serde(borrow)]
     traceparent: Cow<'a, str>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -39,44 +39,44 @@ impl TraceContext {
     /// Parses `VERSION-TRACE-SPAN-FLAGS` in lower-case hex. Later versions may have more. `None` if
     /// the text has another form.
     #[must_use]
-    pub fn read(traceparent: &[u8]) -> Option<Self> {
-        let (known, more) = traceparent.split_at_checked(LENGTH)?;
-        let dashes = [2, 35, 52].iter().all(|at| known[*at] == b'-');
-        if !dashes || known.iter().any(u8::is_ascii_uppercase) {
+    pub fn parse_traceparent(traceparent: &[u8]) -> Option<Self> {
+        let (version_00, suffix) = traceparent.split_at_checked(TRACEPARENT_LENGTH)?;
+        let dashes = [2, 35, 52].iter().all(|at| version_00[*at] == b'-');
+        if !dashes || version_00.iter().any(u8::is_ascii_uppercase) {
             return None;
         }
-        match (hex(&known[..2])?, more) {
+        match (hex(&version_00[..2])?, suffix) {
             (0xff, _) => return None,
             (0, []) => {}
             (0, _) => return None,
             (_, [] | [b'-', ..]) => {}
             _ => return None,
         }
-        let trace = hex(&known[3..35]).filter(|id| *id != 0)?;
-        let span = hex(&known[36..52]).filter(|id| *id != 0)? as u64;
+        let trace = hex(&version_00[3..35]).filter(|id| *id != 0)?;
+        let span = hex(&version_00[36..52]).filter(|id| *id != 0)? as u64;
         Some(Self {
             trace,
             span,
-            sampled: Some(hex(&known[53..])? & 1 == 1),
+            sampled: Some(hex(&version_00[53..])? & 1 == 1),
             state: String::new(),
         })
     }
 
     /// Returns the context of the creation of a workflow.
     #[must_use]
-    pub fn of_creation(graph: &Graph) -> Option<Self> {
-        Self::of_global(graph.trace()?)
+    pub fn for_creation(graph: &Graph) -> Option<Self> {
+        Self::from_global(graph.trace()?)
     }
 
     /// Returns the context of an attempt, by the number of its lease, in the trace of its workflow.
     /// All servers compute the same ids.
     #[must_use]
-    pub fn of_attempt(self, workflow: WorkflowId, job: JobIndex, fence: u64) -> Self {
+    pub fn for_attempt(self, workflow: WorkflowId, job: JobIndex, fence: u64) -> Self {
         let [high, low] = [0, 8]
             .map(|at| u64::from_be_bytes(std::array::from_fn(|byte| workflow.bytes()[at + byte])));
         let span = [high, low, u64::from(job.0), fence]
             .into_iter()
-            .fold(0, mixed);
+            .fold(0, mix);
         Self {
             span: span.max(1),
             sampled: Some(true),
@@ -85,14 +85,14 @@ impl TraceContext {
     }
 
     /// Parses the global. `None` if it cannot be parsed: creators of workflows may set any value.
-    pub(crate) fn of_global(trace: &str) -> Option<Self> {
-        let Left {
+    pub(crate) fn from_global(trace: &str) -> Option<Self> {
+        let StoredTrace {
             traceparent,
             tracestate,
         } = serde_json::from_str(trace).ok()?;
-        let mut context = Self::read(traceparent.as_bytes())?;
+        let mut context = Self::parse_traceparent(traceparent.as_bytes())?;
         context.state = tracestate.map_or_else(String::new, Cow::into_owned);
-        if context.state.len() > STATE
+        if context.state.len() > MAX_TRACESTATE_BYTES
             || !context
                 .state
                 .bytes()
@@ -106,17 +106,17 @@ impl TraceContext {
     /// Returns the global for this context, as JSON.
     pub(crate) fn global(&self) -> String {
         let tracestate = (!self.state.is_empty()).then_some(Cow::Borrowed(&*self.state));
-        let left = Left {
+        let stored = StoredTrace {
             traceparent: self.traceparent().into(),
             tracestate,
         };
-        serde_json::to_string(&left).expect("keys are texts")
+        serde_json::to_string(&stored).expect("keys are texts")
     }
 
     /// Returns the header of W3C. Unknown flags are not passed on, as the standard requires.
     #[must_use]
     pub fn traceparent(&self) -> String {
-        let mut text = String::with_capacity(LENGTH);
+        let mut text = String::with_capacity(TRACEPARENT_LENGTH);
         let flags = u8::from(self.sampled == Some(true));
         write!(
             text,
@@ -137,8 +137,8 @@ fn hex(digits: &[u8]) -> Option<u128> {
 
 /// Mixes another number into an id with the finalizer of splitmix64,
 /// <https://prng.di.unimi.it/splitmix64.c>: every bit counts.
-fn mixed(id: u64, more: u64) -> u64 {
-    let mut mixed = (id ^ more).wrapping_add(0x9e37_79b9_7f4a_7c15);
+fn mix(id: u64, value: u64) -> u64 {
+    let mut mixed = (id ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
@@ -152,15 +152,16 @@ mod tests {
     const SPAN: &str = "b7ad6b7169203331";
 
     #[test]
-    fn a_context_is_read_back_from_the_global_that_says_it() {
+    fn a_context_is_read_back_from_its_global() {
         for state in ["", "vendor=1", r#"v="\"#] {
-            let read = TraceContext::read(format!("00-{TRACE}-{SPAN}-01").as_bytes()).unwrap();
+            let read = TraceContext::parse_traceparent(format!("00-{TRACE}-{SPAN}-01").as_bytes())
+                .unwrap();
             let context = TraceContext {
                 state: state.to_owned(),
                 ..read
             };
             assert_eq!(
-                TraceContext::of_global(&context.global()),
+                TraceContext::from_global(&context.global()),
                 Some(context.clone()),
                 "{}",
                 context.global()
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn whatever_else_is_in_the_global_is_no_context() {
         let valid = format!("00-{TRACE}-{SPAN}-03");
-        let read = |text: &str| TraceContext::of_global(text);
+        let read = |text: &str| TraceContext::from_global(text);
         for text in [
             "5",
             "null",
@@ -200,7 +201,7 @@ mod tests {
         };
         assert_eq!(with(r#""a=1""#).unwrap().state, "a=1");
         assert_eq!(
-            with(&format!("\"{}\"", "a".repeat(STATE + 1)))
+            with(&format!("\"{}\"", "a".repeat(MAX_TRACESTATE_BYTES + 1)))
                 .unwrap()
                 .state,
             ""
@@ -211,14 +212,15 @@ mod tests {
 
     #[test]
     fn each_attempt_of_each_job_has_a_span_of_its_own() {
-        let context = TraceContext::read(format!("00-{TRACE}-{SPAN}-01").as_bytes()).unwrap();
+        let context =
+            TraceContext::parse_traceparent(format!("00-{TRACE}-{SPAN}-01").as_bytes()).unwrap();
         let id = |last: u8| {
             WorkflowId::from_bytes(std::array::from_fn(|at| if at == 15 { last } else { 7 }))
         };
         let span = |workflow: u8, job: u32, fence: u64| {
             context
                 .clone()
-                .of_attempt(id(workflow), JobIndex(job), fence)
+                .for_attempt(id(workflow), JobIndex(job), fence)
                 .span
         };
         let all = (0..10)

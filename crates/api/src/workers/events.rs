@@ -18,28 +18,28 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::registry::{Drains, Process, WorkerRegistry};
-use super::{keep, shared_status, worker};
+use super::registry::{DrainingWorkers, WorkerProcess, WorkerRegistry};
+use super::{shared_status, start_registry_task, worker_name};
 use crate::http::json::Id;
 use crate::http::query::Query;
 use crate::http::quota::QuotaGuard;
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::metrics::OpenStream;
 
 /// Poll interval for the jobs of the worker: a cancellation is sent within a second.
-const LOOK: Duration = Duration::from_millis(500);
+const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval of reading the leases that other servers gave to the worker. Servers report them no
 /// more often.
-const ELSEWHERE: Duration = Duration::from_secs(5);
+const REMOTE_READ_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of the comment that keeps an idle stream open. Proxies close connections without
 /// traffic after a minute.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Most leases of one worker that are checked.
-const MOST_LEASES: usize = 200;
+const MAX_LEASES: usize = 200;
 /// Longest uptime that a worker may report.
 const MAX_UPTIME: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Texts that are queued for a slow reader.
-const TEXTS: usize = 4;
+const MAX_QUEUED_TEXTS: usize = 4;
 
 /// A lease of the worker is over before it has reported: it should stop the work.
 #[derive(Debug, Serialize)]
@@ -58,35 +58,44 @@ pub(crate) struct DrainEvent {
     drain: bool,
 }
 
-pub(crate) async fn events(ask: &RequestContext<'_>) -> Answer {
-    let name = worker(ask)?;
-    let mut query = Query::new(ask.query)?;
-    let uptime = query.span("uptime", MAX_UPTIME)?;
-    query.end()?;
-    let started = ask.api.roll.process(&name, uptime, ask.api.now()).started;
-    let share = ask.api.rooms.worker_streams.take(&ask.caller(), 1)?;
-    let engine = ask.api.engine().clone();
-    keep(ask.api);
-    ask.api
-        .roll
-        .set_drains(shared_status::drains(&engine).await?);
-    let (texts, receiver) = mpsc::channel(TEXTS);
-    let watch = Watch {
-        drains: ask.api.roll.follow(),
+pub(crate) async fn events(request: &RequestContext<'_>) -> HandlerResult {
+    let name = worker_name(request)?;
+    let mut query = Query::new(request.query)?;
+    let uptime = query.duration("uptime", MAX_UPTIME)?;
+    query.finish()?;
+    let started = request
+        .api
+        .worker_registry
+        .process(&name, uptime, request.api.now())
+        .started;
+    let guard = request
+        .api
+        .quotas
+        .worker_streams
+        .try_reserve(&request.caller(), 1)?;
+    let engine = request.api.engine().clone();
+    start_registry_task(request.api);
+    request
+        .api
+        .worker_registry
+        .set_drains(shared_status::read_drains(&engine).await?);
+    let (texts, receiver) = mpsc::channel(MAX_QUEUED_TEXTS);
+    let stream = WorkerStream {
+        drains: request.api.worker_registry.subscribe_drains(),
         name,
         started,
         engine,
-        roll: Arc::clone(&ask.api.roll),
-        clock: Arc::clone(&ask.api.host.clock),
-        drain: ask.api.host.drain.clone(),
-        _places: (share, ask.api.activity.open_stream()),
+        registry: Arc::clone(&request.api.worker_registry),
+        clock: Arc::clone(&request.api.hooks.clock),
+        drain: request.api.hooks.drain.clone(),
+        _slot: (guard, request.api.metrics.open_stream()),
         texts,
-        elsewhere: Vec::new(),
-        asked: None,
-        versions: HashMap::new(),
-        told: HashSet::new(),
+        remote_leases: Vec::new(),
+        remote_read_at: None,
+        checked: HashMap::new(),
+        reported: HashSet::new(),
     };
-    ask.api.host.tasks.spawn(watch.run());
+    request.api.hooks.tasks.spawn(stream.run());
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
@@ -95,47 +104,47 @@ pub(crate) async fn events(ask: &RequestContext<'_>) -> Answer {
 }
 
 /// Follows one worker for one reader. It ends with the reader or the server.
-struct Watch {
+struct WorkerStream {
     name: String,
     /// Start time of the reader's process, if it reports its uptime.
     started: Option<Timestamp>,
     engine: Engine,
-    roll: Arc<WorkerRegistry>,
+    registry: Arc<WorkerRegistry>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    drains: watch::Receiver<Arc<Drains>>,
+    drains: watch::Receiver<Arc<DrainingWorkers>>,
     drain: CancellationToken,
     /// Quota of this stream.
-    _places: (QuotaGuard, OpenStream),
+    _slot: (QuotaGuard, OpenStream),
     texts: mpsc::Sender<Result<Bytes, Infallible>>,
     /// Leases that other servers gave to the worker, and the time of reading them.
-    elsewhere: Vec<LeaseRef>,
-    asked: Option<Instant>,
+    remote_leases: Vec<LeaseRef>,
+    remote_read_at: Option<Instant>,
     /// Version at which the jobs of each workflow were checked, and the leases that were checked.
-    versions: HashMap<WorkflowId, (u64, Vec<LeaseRef>)>,
-    told: HashSet<LeaseRef>,
+    checked: HashMap<WorkflowId, (u64, Vec<LeaseRef>)>,
+    reported: HashSet<LeaseRef>,
 }
 
-impl Watch {
+impl WorkerStream {
     async fn run(mut self) {
         let mut draining = None;
-        let mut spoke = Instant::now();
+        let mut last_sent = Instant::now();
         loop {
             let mut text = String::new();
-            let process = Process {
+            let process = WorkerProcess {
                 worker: &self.name,
                 started: self.started,
             };
             let drain = process.drains(&self.drains.borrow_and_update());
             if draining != Some(drain) {
                 draining = Some(drain);
-                add(&mut text, "drain", &DrainEvent { drain });
+                append_event(&mut text, "drain", &DrainEvent { drain });
             }
-            self.look(&mut text).await;
-            if text.is_empty() && spoke.elapsed() >= KEEP_ALIVE {
+            self.poll(&mut text).await;
+            if text.is_empty() && last_sent.elapsed() >= KEEP_ALIVE_INTERVAL {
                 text.push_str(": still here\n\n");
             }
             if !text.is_empty() {
-                spoke = Instant::now();
+                last_sent = Instant::now();
                 tokio::select! {
                     sent = self.texts.send(Ok(text.into())) => if sent.is_err() { return },
                     () = self.drain.cancelled() => return,
@@ -143,7 +152,7 @@ impl Watch {
             }
             tokio::select! {
                 // Changes about other workers wake the stream too, but not too often.
-                _ = timeout(LOOK, self.drains.changed()) => {}
+                _ = timeout(LEASE_POLL_INTERVAL, self.drains.changed()) => {}
                 () = self.texts.closed() => return,
                 () = self.drain.cancelled() => return,
             }
@@ -151,21 +160,21 @@ impl Watch {
     }
 
     /// Adds the leases that were lost since the last poll.
-    async fn look(&mut self, text: &mut String) {
+    async fn poll(&mut self, text: &mut String) {
         let mut leases: HashMap<WorkflowId, Vec<LeaseRef>> = HashMap::new();
         let all = self.leases().await;
-        self.told.retain(|lease| all.contains(lease));
+        self.reported.retain(|lease| all.contains(lease));
         for lease in all {
-            if !self.told.contains(&lease) {
+            if !self.reported.contains(&lease) {
                 leases.entry(lease.workflow).or_default().push(lease);
             }
         }
-        self.versions
+        self.checked
             .retain(|workflow, _| leases.contains_key(workflow));
         for (workflow, leases) in leases {
-            for (lease, reason) in self.lost(workflow, leases).await {
-                self.told.insert(lease);
-                add(
+            for (lease, reason) in self.lost_leases(workflow, leases).await {
+                self.reported.insert(lease);
+                append_event(
                     text,
                     "lease_lost",
                     &LeaseLostEvent {
@@ -179,32 +188,35 @@ impl Watch {
     }
 
     async fn leases(&mut self) -> HashSet<LeaseRef> {
-        if self.asked.is_none_or(|asked| asked.elapsed() >= ELSEWHERE) {
-            self.asked = Some(Instant::now());
+        if self
+            .remote_read_at
+            .is_none_or(|read_at| read_at.elapsed() >= REMOTE_READ_INTERVAL)
+        {
+            self.remote_read_at = Some(Instant::now());
             // If the read fails, the earlier list stays.
-            if let Ok(told) = shared_status::elsewhere(&self.engine, (self.clock)()).await {
-                let own = told.iter().filter(|(name, _)| *name == self.name);
-                self.elsewhere = own
-                    .flat_map(|(_, told)| told.leases())
+            if let Ok(reports) = shared_status::remote_workers(&self.engine, (self.clock)()).await {
+                let own = reports.iter().filter(|(name, _)| *name == self.name);
+                self.remote_leases = own
+                    .flat_map(|(_, reports)| reports.leases())
                     .map(|(lease, _)| lease)
                     .collect();
             }
         }
-        let own = self.roll.leases_of(&self.name, (self.clock)());
+        let own = self.registry.leases_of(&self.name, (self.clock)());
         own.into_iter()
-            .chain(self.elsewhere.iter().copied())
-            .take(MOST_LEASES)
+            .chain(self.remote_leases.iter().copied())
+            .take(MAX_LEASES)
             .collect()
     }
 
     /// Returns the leases of one workflow that are over, with the reason of each.
-    async fn lost(
+    async fn lost_leases(
         &mut self,
         workflow: WorkflowId,
         mut leases: Vec<LeaseRef>,
     ) -> Vec<(LeaseRef, &'static str)> {
         leases.sort_unstable_by_key(|lease| (lease.job, lease.token));
-        let version = match self.engine.glance(workflow).await {
+        let version = match self.engine.workflow_meta(workflow).await {
             Ok(meta) => meta.version,
             Err(EngineError::NoWorkflow { .. }) => {
                 return leases.into_iter().map(|lease| (lease, "unknown")).collect();
@@ -213,14 +225,14 @@ impl Watch {
             Err(_) => return Vec::new(),
         };
         if self
-            .versions
+            .checked
             .get(&workflow)
-            .is_some_and(|known| *known == (version, leases.clone()))
+            .is_some_and(|checked| *checked == (version, leases.clone()))
         {
             return Vec::new();
         }
         let jobs = leases.iter().map(|lease| lease.job).collect();
-        let Ok(snapshot) = self.engine.show_some(workflow, |_| jobs).await else {
+        let Ok(snapshot) = self.engine.show_jobs(workflow, |_| jobs).await else {
             return Vec::new();
         };
         let mut lost = Vec::new();
@@ -234,12 +246,12 @@ impl Watch {
                 (_, None) => lost.push((*lease, "unknown")),
             }
         }
-        self.versions.insert(workflow, (version, leases));
+        self.checked.insert(workflow, (version, leases));
         lost
     }
 }
 
-fn add(text: &mut String, event: &str, body: &impl Serialize) {
+fn append_event(text: &mut String, event: &str, body: &impl Serialize) {
     let body = serde_json::to_string(body).expect("it has only texts and words");
     let _never = write!(text, "event: {event}\ndata: {body}\n\n");
 }

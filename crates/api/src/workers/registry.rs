@@ -11,21 +11,21 @@ use tidegate_workflow::{Claim, Claimed, LeaseRef, Timestamp};
 use tokio::sync::watch;
 
 /// Most workers that a server keeps.
-const MOST_WORKERS: usize = 1_000;
+const MAX_WORKERS: usize = 1_000;
 /// Most leases that a server keeps for all workers, about 15 MB.
-const MOST_LEASES: usize = 100_000;
+const MAX_LEASES: usize = 100_000;
 /// Most queues and handlers that are kept of a worker.
-const MOST_NAMES: usize = 20;
+const MAX_NAMES: usize = 20;
 /// Time after which a worker without calls and leases is forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(120);
+const IDLE_TTL: Duration = Duration::from_secs(120);
 /// Longest age of the index of leases by worker. It is made of all leases.
-const SORTED: Duration = Duration::from_millis(250);
+const LEASE_INDEX_TTL: Duration = Duration::from_millis(250);
 
 /// Worker as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkerRecord {
     /// Time of the last call.
-    pub(super) at: Timestamp,
+    pub(super) seen_at: Timestamp,
     /// First queues and handlers of the latest claim.
     pub(super) queues: Vec<String>,
     pub(super) handlers: Option<Vec<String>>,
@@ -36,7 +36,7 @@ pub(super) struct WorkerRecord {
 }
 
 /// Worker, and its leases with the time of each claim.
-pub(super) type Listed = (String, WorkerRecord, Vec<(LeaseRef, Timestamp)>);
+pub(super) type ListedWorker = (String, WorkerRecord, Vec<(LeaseRef, Timestamp)>);
 
 /// Request that a worker takes no more jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,18 +54,18 @@ impl Drain {
     }
 }
 
-pub(super) type Drains = BTreeMap<String, Drain>;
+pub(super) type DrainingWorkers = BTreeMap<String, Drain>;
 
 /// Process of a worker.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Process<'a> {
+pub(crate) struct WorkerProcess<'a> {
     pub(crate) worker: &'a str,
     /// Start time, if the worker reports it.
     pub(crate) started: Option<Timestamp>,
 }
 
-impl Process<'_> {
-    pub(super) fn drains(&self, drains: &Drains) -> bool {
+impl WorkerProcess<'_> {
+    pub(super) fn drains(&self, drains: &DrainingWorkers) -> bool {
         drains
             .get(self.worker)
             .is_some_and(|drain| drain.is_for(self.started))
@@ -75,12 +75,12 @@ impl Process<'_> {
 /// Registry of the workers that call this server.
 #[derive(Debug)]
 pub(crate) struct WorkerRegistry {
-    known: Mutex<RegistryState>,
-    drains: watch::Sender<Arc<Drains>>,
+    state: Mutex<RegistryState>,
+    drains: watch::Sender<Arc<DrainingWorkers>>,
     /// Whether the draining workers were read since the task of the registry started.
-    pub(super) looked: watch::Sender<bool>,
+    pub(super) drains_read: watch::Sender<bool>,
     /// Whether the registry has a task.
-    pub(super) kept: AtomicBool,
+    pub(super) has_task: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -89,11 +89,11 @@ struct RegistryState {
     /// One entry for each lease, and nothing else: each job adds and removes one.
     leases: HashMap<LeaseRef, HeldLease>,
     /// Latest time at which a worker did not fit in.
-    unknown: Option<Timestamp>,
+    overflowed_at: Option<Timestamp>,
     /// Draining workers that have called no server, and the time since which they have not.
-    unseen: BTreeMap<String, Timestamp>,
+    unseen_drains: BTreeMap<String, Timestamp>,
     /// Index of leases by worker, and the time at which it was made.
-    sorted: Option<(Timestamp, Sorted)>,
+    lease_index: Option<(Timestamp, LeaseIndex)>,
 }
 
 /// Lease of a worker.
@@ -104,93 +104,93 @@ struct HeldLease {
     until: Timestamp,
 }
 
-type Sorted = HashMap<Arc<str>, Vec<(LeaseRef, Timestamp)>>;
+type LeaseIndex = HashMap<Arc<str>, Vec<(LeaseRef, Timestamp)>>;
 
 impl RegistryState {
-    fn sort(&self) -> Sorted {
-        let mut sorted = Sorted::new();
+    fn index_leases(&self) -> LeaseIndex {
+        let mut index = LeaseIndex::new();
         for (lease, held) in &self.leases {
-            sorted
+            index
                 .entry_ref(&held.worker)
                 .or_default()
                 .push((*lease, held.since));
         }
-        sorted
+        index
     }
 }
 
 impl Default for WorkerRegistry {
     fn default() -> Self {
         Self {
-            known: Mutex::default(),
+            state: Mutex::default(),
             drains: watch::Sender::new(Arc::default()),
-            looked: watch::Sender::new(false),
-            kept: AtomicBool::new(false),
+            drains_read: watch::Sender::new(false),
+            has_task: AtomicBool::new(false),
         }
     }
 }
 
 impl WorkerRegistry {
-    fn known(&self) -> MutexGuard<'_, RegistryState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this caller has to start the task of the registry: none runs, and it is the first to
     /// see that.
-    pub(super) fn needs_keeper(&self) -> bool {
-        !self.kept.load(Relaxed) && !self.kept.swap(true, Relaxed)
+    pub(super) fn claim_task(&self) -> bool {
+        !self.has_task.load(Relaxed) && !self.has_task.swap(true, Relaxed)
     }
 
     /// Records the queues and handlers of a claim.
-    pub(super) fn note_claim(&self, claim: &Claim, started: Option<Timestamp>, now: Timestamp) {
-        let first = |names: &[String]| names[..names.len().min(MOST_NAMES)].to_vec();
-        let is =
-            |known: &[String], names: &[String]| *known == names[..names.len().min(MOST_NAMES)];
-        let is_cut = |names: &[String]| names.len() > MOST_NAMES;
+    pub(super) fn record_claim(&self, claim: &Claim, started: Option<Timestamp>, now: Timestamp) {
+        let first = |names: &[String]| names[..names.len().min(MAX_NAMES)].to_vec();
+        let matches_first =
+            |state: &[String], names: &[String]| *state == names[..names.len().min(MAX_NAMES)];
+        let is_cut = |names: &[String]| names.len() > MAX_NAMES;
         let is_cut = is_cut(&claim.queues) || claim.handlers.as_deref().is_some_and(is_cut);
-        let mut known = self.known();
-        if let Some(seen) = known.workers.get_mut(claim.worker.as_str()) {
-            (seen.at, seen.started) = (now, started);
+        let mut state = self.lock();
+        if let Some(record) = state.workers.get_mut(claim.worker.as_str()) {
+            (record.seen_at, record.started) = (now, started);
             if is_cut {
-                seen.filters_changed_at = Some(now);
+                record.filters_changed_at = Some(now);
             }
-            if !is(&seen.queues, &claim.queues) {
-                seen.queues = first(&claim.queues);
-                seen.filters_changed_at = Some(now);
+            if !matches_first(&record.queues, &claim.queues) {
+                record.queues = first(&claim.queues);
+                record.filters_changed_at = Some(now);
             }
-            let same = match (&seen.handlers, &claim.handlers) {
-                (Some(seen), Some(names)) => is(seen, names),
-                (seen, names) => seen.is_none() && names.is_none(),
+            let has_same_handlers = match (&record.handlers, &claim.handlers) {
+                (Some(record), Some(names)) => matches_first(record, names),
+                (record, names) => record.is_none() && names.is_none(),
             };
-            if !same {
-                seen.handlers = claim.handlers.as_deref().map(first);
-                seen.filters_changed_at = Some(now);
+            if !has_same_handlers {
+                record.handlers = claim.handlers.as_deref().map(first);
+                record.filters_changed_at = Some(now);
             }
-        } else if known.workers.len() < MOST_WORKERS {
+        } else if state.workers.len() < MAX_WORKERS {
             let handlers = claim.handlers.as_deref().map(first);
-            let asked_else = is_cut.then_some(now);
-            let seen = WorkerRecord {
-                at: now,
+            let filters_changed_at = is_cut.then_some(now);
+            let record = WorkerRecord {
+                seen_at: now,
                 queues: first(&claim.queues),
                 handlers,
                 started,
-                filters_changed_at: asked_else,
+                filters_changed_at,
             };
-            known.workers.insert(claim.worker.as_str().into(), seen);
+            state.workers.insert(claim.worker.as_str().into(), record);
         } else {
-            known.unknown = Some(now);
+            state.overflowed_at = Some(now);
         }
     }
 
     /// Records the jobs that a worker got.
-    pub(crate) fn note_leases(&self, worker: &str, claimed: &[Claimed], now: Timestamp) {
+    pub(crate) fn record_leases(&self, worker: &str, claimed: &[Claimed], now: Timestamp) {
         if claimed.is_empty() {
             return;
         }
-        let mut known = self.known();
+        let mut state = self.lock();
         let RegistryState {
             workers, leases, ..
-        } = &mut *known;
+        } = &mut *state;
         let Some((name, _)) = workers.get_key_value(worker) else {
             return;
         };
@@ -199,71 +199,73 @@ impl WorkerRegistry {
             since: now,
             until: claimed.expires,
         };
-        let room = MOST_LEASES.saturating_sub(leases.len());
+        let capacity = MAX_LEASES.saturating_sub(leases.len());
         leases.extend(
             claimed
                 .iter()
-                .take(room)
+                .take(capacity)
                 .map(|claimed| (claimed.lease, held(claimed))),
         );
     }
 
     /// Records that leases were extended.
-    pub(crate) fn note_extended(
+    pub(crate) fn record_extended(
         &self,
         extended: impl Iterator<Item = LeaseRef>,
         until: Timestamp,
         now: Timestamp,
     ) {
-        let mut known = self.known();
+        let mut state = self.lock();
         let RegistryState {
             workers, leases, ..
-        } = &mut *known;
+        } = &mut *state;
         for lease in extended {
             if let Some(held) = leases.get_mut(&lease) {
                 held.until = until;
                 workers
                     .entry_ref(&held.worker)
-                    .and_modify(|seen| seen.at = now);
+                    .and_modify(|record| record.seen_at = now);
             }
         }
     }
 
     /// Records that leases are over.
-    pub(crate) fn note_over(&self, over: impl Iterator<Item = LeaseRef>) {
-        let mut known = self.known();
-        for lease in over {
-            known.leases.remove(&lease);
+    pub(crate) fn record_ended(&self, ended: impl Iterator<Item = LeaseRef>) {
+        let mut state = self.lock();
+        for lease in ended {
+            state.leases.remove(&lease);
         }
     }
 
     /// Removes leases that have ended, and workers that are gone.
-    pub(super) fn forget(&self, now: Timestamp) {
-        let mut known = self.known();
+    pub(super) fn remove_expired(&self, now: Timestamp) {
+        let mut state = self.lock();
         let RegistryState {
             workers,
             leases,
-            sorted,
+            lease_index,
             ..
-        } = &mut *known;
-        *sorted = None;
+        } = &mut *state;
+        *lease_index = None;
         leases.retain(|_, held| held.until > now);
         // Each lease shares the name of its worker.
-        workers.retain(|name, seen| Arc::strong_count(name) > 1 || now.since(seen.at) < FORGOTTEN);
+        workers.retain(|name, record| {
+            Arc::strong_count(name) > 1 || now.since(record.seen_at) < IDLE_TTL
+        });
     }
 
     /// Returns all workers, by name.
-    pub(super) fn workers(&self) -> Vec<Listed> {
-        let known = self.known();
-        let mut leases = known.sort();
-        let listed = |(name, seen): (&Arc<str>, &WorkerRecord)| {
+    pub(super) fn workers(&self) -> Vec<ListedWorker> {
+        let state = self.lock();
+        let mut leases = state.index_leases();
+        let listed = |(name, record): (&Arc<str>, &WorkerRecord)| {
             (
                 name.to_string(),
-                seen.clone(),
+                record.clone(),
                 leases.remove(name).unwrap_or_default(),
             )
         };
-        let mut all: Vec<Listed> = known.workers.iter().map(listed).collect();
+        let mut all: Vec<ListedWorker> = state.workers.iter().map(listed).collect();
         all.sort_by(|one, other| one.0.cmp(&other.0));
         all
     }
@@ -271,64 +273,64 @@ impl WorkerRegistry {
     /// Whether a worker of this server may take such a job. False if no worker that claims from the
     /// queue has the handler.
     pub(crate) fn may_serve(&self, queue: &str, handler: &str, now: Timestamp) -> bool {
-        let known = self.known();
+        let state = self.lock();
         let drains = self.drains.borrow().clone();
-        let is_recent = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) < FORGOTTEN);
-        if is_recent(known.unknown) {
+        let is_recent = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) < IDLE_TTL);
+        if is_recent(state.overflowed_at) {
             return true;
         }
-        let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
-        let serves = |seen: &WorkerRecord| {
-            let all = seen
+        let has = |names: &[String], name: &str| names.iter().any(|state| state == name);
+        let serves = |record: &WorkerRecord| {
+            let all = record
                 .handlers
                 .as_deref()
                 .is_none_or(|handlers| has(handlers, handler));
-            is_recent(seen.filters_changed_at) || (all && has(&seen.queues, queue))
+            is_recent(record.filters_changed_at) || (all && has(&record.queues, queue))
         };
-        let process = |name, seen: &WorkerRecord| Process {
+        let process = |name, record: &WorkerRecord| WorkerProcess {
             worker: name,
-            started: seen.started,
+            started: record.started,
         };
-        let takes_jobs = known
+        let takes_jobs = state
             .workers
             .iter()
-            .filter(|(name, seen)| !process(name, seen).drains(&drains));
-        takes_jobs.map(|(_, seen)| seen).any(serves)
+            .filter(|(name, record)| !process(name, record).drains(&drains));
+        takes_jobs.map(|(_, record)| record).any(serves)
     }
 
     /// Returns the leases of a worker. Those of the last quarter of a second may be missing.
     pub(super) fn leases_of(&self, worker: &str, now: Timestamp) -> Vec<LeaseRef> {
-        let known = &mut *self.known();
-        if known
-            .sorted
+        let state = &mut *self.lock();
+        if state
+            .lease_index
             .as_ref()
-            .is_none_or(|(at, _)| now.since(*at) > SORTED || *at > now)
+            .is_none_or(|(at, _)| now.since(*at) > LEASE_INDEX_TTL || *at > now)
         {
-            known.sorted = Some((now, known.sort()));
+            state.lease_index = Some((now, state.index_leases()));
         }
-        let own = known
-            .sorted
+        let own = state
+            .lease_index
             .as_ref()
-            .and_then(|(_, sorted)| sorted.get(worker));
+            .and_then(|(_, lease_index)| lease_index.get(worker));
         let own = own.into_iter().flatten().map(|(lease, _)| *lease);
-        own.filter(|lease| known.leases.contains_key(lease))
+        own.filter(|lease| state.leases.contains_key(lease))
             .collect()
     }
 
-    pub(super) fn follow(&self) -> watch::Receiver<Arc<Drains>> {
+    pub(super) fn subscribe_drains(&self) -> watch::Receiver<Arc<DrainingWorkers>> {
         self.drains.subscribe()
     }
 
-    pub(super) fn set_drains(&self, drains: Drains) {
-        self.drains.send_if_modified(|known| {
-            let changed = **known != drains;
-            *known = Arc::new(drains);
+    pub(super) fn set_drains(&self, drains: DrainingWorkers) {
+        self.drains.send_if_modified(|current| {
+            let changed = **current != drains;
+            *current = Arc::new(drains);
             changed
         });
     }
 
     /// Whether a process takes no more jobs.
-    pub(crate) fn is_draining(&self, process: &Process<'_>) -> bool {
+    pub(crate) fn is_draining(&self, process: &WorkerProcess<'_>) -> bool {
         process.drains(&self.drains.borrow())
     }
 
@@ -339,11 +341,11 @@ impl WorkerRegistry {
         worker: &'a str,
         uptime: Option<Duration>,
         now: Timestamp,
-    ) -> Process<'a> {
-        let known = || self.known().workers.get(worker)?.started;
-        Process {
+    ) -> WorkerProcess<'a> {
+        let last_start = || self.lock().workers.get(worker)?.started;
+        WorkerProcess {
             worker,
-            started: uptime.map(|uptime| now.before(uptime)).or_else(known),
+            started: uptime.map(|uptime| now.before(uptime)).or_else(last_start),
         }
     }
 
@@ -352,17 +354,19 @@ impl WorkerRegistry {
     pub(super) fn gone_draining(&self, at_others: &HashSet<String>, now: Timestamp) -> Vec<String> {
         let drains = self.drains.borrow().clone();
         let RegistryState {
-            workers, unseen, ..
-        } = &mut *self.known();
+            workers,
+            unseen_drains,
+            ..
+        } = &mut *self.lock();
         let is_seen =
             |name: &String| workers.contains_key(name.as_str()) || at_others.contains(name);
-        unseen.retain(|name, _| drains.contains_key(name) && !is_seen(name));
+        unseen_drains.retain(|name, _| drains.contains_key(name) && !is_seen(name));
         for name in drains.keys().filter(|name| !is_seen(name)) {
-            unseen.entry(name.clone()).or_insert(now);
+            unseen_drains.entry(name.clone()).or_insert(now);
         }
-        let gone = unseen
+        let gone = unseen_drains
             .iter()
-            .filter(|(_, since)| now.since(**since) >= FORGOTTEN);
+            .filter(|(_, since)| now.since(**since) >= IDLE_TTL);
         gone.map(|(name, _)| name.clone()).collect()
     }
 
@@ -371,7 +375,7 @@ impl WorkerRegistry {
     }
 
     /// Returns when the process is to take no more jobs.
-    pub(crate) async fn drained(&self, process: &Process<'_>) {
+    pub(crate) async fn drained(&self, process: &WorkerProcess<'_>) {
         // The sender belongs to `self`, so it is not dropped.
         let _ = self
             .drains
@@ -401,7 +405,7 @@ mod tests {
 
     fn draining(worker: &str) -> WorkerRegistry {
         let roll = WorkerRegistry::default();
-        roll.set_drains(Drains::from([(
+        roll.set_drains(DrainingWorkers::from([(
             worker.to_owned(),
             Drain {
                 since: NOW.micros(),
@@ -415,7 +419,7 @@ mod tests {
     #[test]
     fn a_worker_that_started_after_it_was_drained_works() {
         let roll = draining("worker-0");
-        let started = |started| Process {
+        let started = |started| WorkerProcess {
             worker: "worker-0",
             started,
         };
@@ -426,7 +430,7 @@ mod tests {
             roll.is_draining(&started(None)),
             "it does not say when it started"
         );
-        roll.note_claim(&claim("worker-0"), Some(NOW + second), NOW + second * 2);
+        roll.record_claim(&claim("worker-0"), Some(NOW + second), NOW + second * 2);
         assert!(
             !roll.is_draining(&roll.process("worker-0", None, NOW + second * 3)),
             "its claim has said it"
@@ -438,14 +442,14 @@ mod tests {
     fn the_drain_of_a_worker_that_is_gone_ends() {
         let roll = draining("worker-0");
         let none = HashSet::new();
-        roll.note_claim(&claim("worker-0"), None, NOW);
+        roll.record_claim(&claim("worker-0"), None, NOW);
         let later = |seconds| NOW + Duration::from_secs(seconds);
         assert_eq!(
             roll.gone_draining(&none, later(300)),
             Vec::<String>::new(),
             "it is known here"
         );
-        roll.forget(later(300));
+        roll.remove_expired(later(300));
         assert_eq!(
             roll.gone_draining(&HashSet::from(["worker-0".to_owned()]), later(300)),
             Vec::<String>::new()

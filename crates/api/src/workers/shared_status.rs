@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Engine, LeaseRef, SharedTable, StoreError, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
-use super::registry::{Drains, Listed, WorkerRegistry};
+use super::registry::{DrainingWorkers, ListedWorker, WorkerRegistry};
 use crate::http::request::ServerHooks;
 
 /// Poll interval of the list of draining workers while notifications are not received, as long as
@@ -21,9 +21,9 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Age after which the report of a server does not count.
 const REPORT_TTL: Duration = Duration::from_secs(30);
 /// Most leases that are reported of each worker.
-const MOST_LEASES: usize = 100;
+const MAX_LEASES: usize = 100;
 /// Most bytes of a report.
-const MOST_BYTES: usize = 256 * 1024;
+const MAX_REPORT_BYTES: usize = 256 * 1024;
 
 /// Report of a server about its workers.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -49,27 +49,27 @@ pub(super) struct WorkerReport {
 
 impl WorkerReport {
     /// Returns the name of a worker, and its report.
-    fn of((name, seen, mut leases): Listed) -> (String, Self) {
+    fn from_listed((name, record, mut leases): ListedWorker) -> (String, Self) {
         let running = leases.len();
         leases.sort_by_key(|(lease, since)| (*since, lease.workflow, lease.job));
         let first = leases
             .iter()
-            .take(MOST_LEASES)
+            .take(MAX_LEASES)
             .map(|(lease, since)| (lease.text(), since.micros()));
         (
             name,
             Self {
-                seen: seen.at.micros(),
-                queues: seen.queues,
-                handlers: seen.handlers,
-                started: seen.started.map(Timestamp::micros),
+                seen: record.seen_at.micros(),
+                queues: record.queues,
+                handlers: record.handlers,
+                started: record.started.map(Timestamp::micros),
                 running,
                 leases: first.collect(),
             },
         )
     }
 
-    fn bytes(&self) -> usize {
+    fn estimated_bytes(&self) -> usize {
         let names = self.queues.iter().chain(self.handlers.iter().flatten());
         64 + names.map(|name| 3 + name.len()).sum::<usize>() + 80 * self.leases.len()
     }
@@ -81,58 +81,58 @@ impl WorkerReport {
     }
 
     /// Merges the report of another server about this worker.
-    fn add(&mut self, other: Self) {
+    fn merge(&mut self, other: Self) {
         if other.seen > self.seen {
             (self.seen, self.started) = (other.seen, other.started);
             (self.queues, self.handlers) = (other.queues, other.handlers);
         }
         self.running += other.running;
         self.leases.extend(other.leases);
-        self.leases.truncate(MOST_LEASES);
+        self.leases.truncate(MAX_LEASES);
     }
 }
 
 /// Runs the task of the registry as long as workers call this server.
-pub(super) async fn keep(roll: Arc<WorkerRegistry>, engine: Engine, host: ServerHooks) {
+pub(super) async fn run(registry: Arc<WorkerRegistry>, engine: Engine, host: ServerHooks) {
     loop {
         let until = Instant::now() + REPORT_INTERVAL;
         while Instant::now() < until {
             // If the read fails, the earlier list stays.
-            if let Ok(drains) = drains(&engine).await {
-                roll.set_drains(drains);
+            if let Ok(drains) = read_drains(&engine).await {
+                registry.set_drains(drains);
             }
-            roll.looked.send_replace(true);
-            let look = if engine.receives_notifications() {
+            registry.drains_read.send_replace(true);
+            let next_read = if engine.receives_notifications() {
                 until
             } else {
                 Instant::now() + DRAIN_POLL_INTERVAL
             };
             tokio::select! {
-                () = sleep_until(look) => {}
+                () = sleep_until(next_read) => {}
                 () = engine.next_broadcast() => {}
                 () = host.drain.cancelled() => return,
             }
         }
         let now = (host.clock)();
-        roll.forget(now);
-        end_drains(&roll, &engine, now).await;
-        let note = note(&roll, now);
-        let server = engine.server().to_string();
-        if note.workers.is_empty() {
+        registry.remove_expired(now);
+        end_drains(&registry, &engine, now).await;
+        let report = report(&registry, now);
+        let server = engine.server_id().to_string();
+        if report.workers.is_empty() {
             let _gone_when_stale = engine
                 .store()
                 .put_row(SharedTable::Workers, &server, None)
                 .await;
             // Draining of workers that are gone ends here, even if no worker is left.
-            if roll.has_drains() {
+            if registry.has_drains() {
                 continue;
             }
-            roll.looked.send_replace(false);
-            roll.kept.store(false, Relaxed);
+            registry.drains_read.send_replace(false);
+            registry.has_task.store(false, Relaxed);
             return;
         }
-        let text = serde_json::to_string(&note).expect("names of a map are texts");
-        let _told_again = engine
+        let text = serde_json::to_string(&report).expect("names of a map are texts");
+        let _sent_again = engine
             .store()
             .put_row(SharedTable::Workers, &server, Some(&text))
             .await;
@@ -140,14 +140,14 @@ pub(super) async fn keep(roll: Arc<WorkerRegistry>, engine: Engine, host: Server
 }
 
 /// Ends the draining of workers that are gone. If the store fails, the next round tries again.
-async fn end_drains(roll: &WorkerRegistry, engine: &Engine, now: Timestamp) {
-    if !roll.has_drains() {
+async fn end_drains(registry: &WorkerRegistry, engine: &Engine, now: Timestamp) {
+    if !registry.has_drains() {
         return;
     }
-    let Ok(others) = elsewhere(engine, now).await else {
+    let Ok(others) = remote_workers(engine, now).await else {
         return;
     };
-    for name in roll.gone_draining(&others.into_iter().map(|(name, _)| name).collect(), now) {
+    for name in registry.gone_draining(&others.into_iter().map(|(name, _)| name).collect(), now) {
         let _tried_again = engine
             .store()
             .put_row(SharedTable::Draining, &name, None)
@@ -155,12 +155,15 @@ async fn end_drains(roll: &WorkerRegistry, engine: &Engine, now: Timestamp) {
     }
 }
 
-fn note(roll: &WorkerRegistry, now: Timestamp) -> ServerReport {
+fn report(registry: &WorkerRegistry, now: Timestamp) -> ServerReport {
     let mut bytes = 0;
-    let told = roll.workers().into_iter().map(WorkerReport::of);
-    let fits = told.take_while(|(name, told)| {
-        bytes += name.len() + told.bytes();
-        bytes <= MOST_BYTES
+    let reports = registry
+        .workers()
+        .into_iter()
+        .map(WorkerReport::from_listed);
+    let fits = reports.take_while(|(name, reports)| {
+        bytes += name.len() + reports.estimated_bytes();
+        bytes <= MAX_REPORT_BYTES
     });
     ServerReport {
         at: now.micros(),
@@ -169,42 +172,45 @@ fn note(roll: &WorkerRegistry, now: Timestamp) -> ServerReport {
 }
 
 /// Returns all draining workers. A row that this version cannot parse does not count.
-pub(super) async fn drains(engine: &Engine) -> Result<Drains, StoreError> {
-    let posted = engine.store().table_rows(SharedTable::Draining).await?;
-    Ok(posted
+pub(super) async fn read_drains(engine: &Engine) -> Result<DrainingWorkers, StoreError> {
+    let rows = engine.store().table_rows(SharedTable::Draining).await?;
+    Ok(rows
         .into_iter()
-        .filter_map(|(name, note)| Some((name, serde_json::from_str(&note).ok()?)))
+        .filter_map(|(name, row)| Some((name, serde_json::from_str(&row).ok()?)))
         .collect())
 }
 
 /// Returns the workers of all servers, by name. Those of this server are current.
 pub(super) async fn workers(
-    roll: &WorkerRegistry,
+    registry: &WorkerRegistry,
     engine: &Engine,
     now: Timestamp,
 ) -> Result<BTreeMap<String, WorkerReport>, StoreError> {
-    roll.forget(now);
-    let mut all: BTreeMap<String, WorkerReport> =
-        roll.workers().into_iter().map(WorkerReport::of).collect();
-    for (name, told) in elsewhere(engine, now).await? {
+    registry.remove_expired(now);
+    let mut all: BTreeMap<String, WorkerReport> = registry
+        .workers()
+        .into_iter()
+        .map(WorkerReport::from_listed)
+        .collect();
+    for (name, report) in remote_workers(engine, now).await? {
         match all.get_mut(&name) {
-            Some(known) => known.add(told),
-            None => drop(all.insert(name, told)),
+            Some(existing) => existing.merge(report),
+            None => drop(all.insert(name, report)),
         }
     }
     Ok(all)
 }
 
 /// Returns the workers of the other servers.
-pub(super) async fn elsewhere(
+pub(super) async fn remote_workers(
     engine: &Engine,
     now: Timestamp,
 ) -> Result<Vec<(String, WorkerReport)>, StoreError> {
-    let own = engine.server().to_string();
+    let own_server = engine.server_id().to_string();
     let mut all = Vec::new();
-    for (server, note) in engine.store().table_rows(SharedTable::Workers).await? {
-        match serde_json::from_str(&note) {
-            _ if server == own => {}
+    for (server, row) in engine.store().table_rows(SharedTable::Workers).await? {
+        match serde_json::from_str(&row) {
+            _ if server == own_server => {}
             // A server that died leaves its report.
             Ok(ServerReport { at, .. }) if now.since(Timestamp::from_micros(at)) > REPORT_TTL => {
                 let _tried_again = engine

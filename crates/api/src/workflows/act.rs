@@ -12,13 +12,13 @@ use crate::http::body::{self, NoBody};
 use crate::http::enum_text::StatusWord;
 use crate::http::json::{self, Id};
 use crate::http::problem::Problem;
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time;
 
 /// The workflow to which something was done.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Done {
+pub(crate) struct ActionAnswer {
     id: Id,
     /// State of the workflow now.
     status: StatusWord,
@@ -47,7 +47,7 @@ impl RetryBody {
 pub(super) fn condition(as_of: Option<String>) -> Result<Condition, Problem> {
     let wrong = || Problem::field("as_of", "expected a time such as 2026-11-21T12:00:00Z");
     let as_of = as_of
-        .map(|text| time::read_end(&text).ok_or_else(wrong))
+        .map(|text| time::parse_range_end(&text).ok_or_else(wrong))
         .transpose()?;
     Ok(Condition {
         as_of,
@@ -80,22 +80,22 @@ pub(crate) struct ExpireBody {
 }
 
 /// Applies an action without a body.
-pub(crate) async fn act(ask: &RequestContext<'_>, action: Action) -> Answer {
-    body::read_optional::<NoBody>(ask.body)?;
-    done(ask, action, Condition::default()).await
+pub(crate) async fn act(request: &RequestContext<'_>, action: Action) -> HandlerResult {
+    body::read_optional::<NoBody>(request.body)?;
+    apply_action(request, action, Condition::default()).await
 }
 
-pub(crate) async fn retry(ask: &RequestContext<'_>) -> Answer {
-    let condition = body::read_optional::<RetryBody>(ask.body)?.resolve()?;
-    done(ask, Action::RetryFailed, condition).await
+pub(crate) async fn retry(request: &RequestContext<'_>) -> HandlerResult {
+    let condition = body::read_optional::<RetryBody>(request.body)?.resolve()?;
+    apply_action(request, Action::RetryFailed, condition).await
 }
 
-pub(crate) async fn restart(ask: &RequestContext<'_>) -> Answer {
+pub(crate) async fn restart(request: &RequestContext<'_>) -> HandlerResult {
     let RestartBody {
         jobs,
         cascade,
         as_of,
-    } = body::read(ask.body)?;
+    } = body::read(request.body)?;
     if jobs.is_empty() {
         return Err(Problem::field("jobs", "expected at least one name"));
     }
@@ -104,32 +104,40 @@ pub(crate) async fn restart(ask: &RequestContext<'_>) -> Answer {
     } else {
         RestartScope::Chosen
     };
-    done(ask, Action::Restart { jobs, scope }, condition(as_of)?).await
+    apply_action(request, Action::Restart { jobs, scope }, condition(as_of)?).await
 }
 
-pub(crate) async fn expire(ask: &RequestContext<'_>) -> Answer {
-    let ExpireBody { after } = body::read(ask.body)?;
-    done(ask, Action::Keep(after.0), Condition::default()).await
+pub(crate) async fn expire(request: &RequestContext<'_>) -> HandlerResult {
+    let ExpireBody { after } = body::read(request.body)?;
+    apply_action(request, Action::Keep(after.0), Condition::default()).await
 }
 
-pub(crate) async fn delete(ask: &RequestContext<'_>) -> Answer {
-    body::read_optional::<NoBody>(ask.body)?;
-    ask.api
+pub(crate) async fn delete(request: &RequestContext<'_>) -> HandlerResult {
+    body::read_optional::<NoBody>(request.body)?;
+    request
+        .api
         .engine()
-        .act(ask.workflow()?, Action::Delete, ask.api.now())
+        .act(request.workflow()?, Action::Delete, request.api.now())
         .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Applies an action, and answers with the state of the workflow after it.
-pub(crate) async fn done(ask: &RequestContext<'_>, action: Action, condition: Condition) -> Answer {
-    let id = ask.workflow()?;
-    let ActionResult { status, already } = ask
+pub(crate) async fn apply_action(
+    request: &RequestContext<'_>,
+    action: Action,
+    condition: Condition,
+) -> HandlerResult {
+    let id = request.workflow()?;
+    let ActionResult {
+        status,
+        already_done: already,
+    } = request
         .api
         .engine()
-        .act_if(id, action, condition, ask.api.now())
+        .act_if(id, action, condition, request.api.now())
         .await?;
-    Ok(json::ok(&Done {
+    Ok(json::ok(&ActionAnswer {
         id: Id(id),
         status: status.into(),
         already,

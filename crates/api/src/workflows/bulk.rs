@@ -9,24 +9,24 @@ use utoipa::ToSchema;
 
 use super::act::condition;
 use super::definition::RetentionBody;
-use super::list::{MOST_ITEMS, cursor};
+use super::list::{MAX_PAGE_ITEMS, parse_cursor};
 use crate::error_log;
-use crate::http::body::{self, Names};
+use crate::http::body::{self, NameList};
 use crate::http::incomplete::Incomplete;
 use crate::http::json::{self, Id};
 use crate::http::problem::{self, Problem};
 use crate::http::query::status;
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
 use crate::http::time;
 
 /// Most concurrent actions of one call: enough to share writes, few enough to leave capacity for
 /// workers.
-const AT_A_TIME: usize = 64;
+const MAX_CONCURRENT_ACTIONS: usize = 64;
 /// Most jobs of the workflows that all calls act on at a time, unless one workflow has more. It
 /// bounds the states in memory.
-const MOST_JOBS: u32 = 32_768;
-static ROOM: Semaphore = Semaphore::const_new(MOST_JOBS as usize);
+const MAX_JOBS_IN_MEMORY: u32 = 32_768;
+static JOB_PERMITS: Semaphore = Semaphore::const_new(MAX_JOBS_IN_MEMORY as usize);
 
 /// Action, and the workflows to apply it to.
 #[derive(Debug, Deserialize)]
@@ -34,7 +34,7 @@ static ROOM: Semaphore = Semaphore::const_new(MOST_JOBS as usize);
 #[cfg_attr(test, derive(ToSchema), schema(as = Bulk))]
 pub(crate) struct BulkBody {
     #[serde(deserialize_with = "body::word")]
-    action: Word,
+    action: ActionWord,
     #[serde(deserialize_with = "body::object")]
     filter: FilterBody,
     /// How long to keep them after their end: with `expire`, and only then.
@@ -53,7 +53,7 @@ pub(crate) struct BulkBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema), schema(as = BulkAction))]
-enum Word {
+enum ActionWord {
     Cancel,
     Retry,
     Pause,
@@ -69,7 +69,7 @@ enum Word {
 #[cfg_attr(test, derive(ToSchema), schema(as = BulkFilter))]
 pub(crate) struct FilterBody {
     /// With one of these statuses; with any if this is left out. At least one.
-    status: Option<Names>,
+    status: Option<NameList>,
     /// Of this name.
     name: Option<String>,
     /// With this tag.
@@ -106,15 +106,15 @@ struct BulkFailure<'a> {
     id: Id,
     /// The status that a single call would have got.
     status: u16,
-    error: problem::Body<'a>,
+    error: problem::ProblemBody<'a>,
 }
 
 impl<'a> BulkFailure<'a> {
-    fn of((id, problem): &'a (WorkflowId, Problem), request: &'a RequestId) -> Self {
+    fn new((id, problem): &'a (WorkflowId, Problem), request_id: &'a RequestId) -> Self {
         Self {
             id: Id(*id),
             status: problem.status().as_u16(),
-            error: problem.body(request),
+            error: problem.body(request_id),
         }
     }
 }
@@ -135,7 +135,7 @@ impl FilterBody {
             .map(|(at, word)| status(word, &format!("filter.status[{at}]")));
         let moment = |text: Option<String>, path: &str| {
             let wrong = || Problem::field(path, "expected a time such as 2026-11-21T12:00:00Z");
-            text.map(|text| time::read(&text).ok_or_else(wrong))
+            text.map(|text| time::parse(&text).ok_or_else(wrong))
                 .transpose()
         };
         Ok(Filter {
@@ -152,21 +152,21 @@ impl FilterBody {
 impl BulkBody {
     /// Returns the action, its condition, and the query for its workflows.
     fn resolve(self) -> Result<(Action, Condition, ListQuery), Problem> {
-        let limit = self.limit.unwrap_or(MOST_ITEMS);
-        if !(1..=MOST_ITEMS).contains(&limit) {
+        let limit = self.limit.unwrap_or(MAX_PAGE_ITEMS);
+        if !(1..=MAX_PAGE_ITEMS).contains(&limit) {
             return Err(Problem::field(
                 "limit",
-                format!("expected a number from 1 to {MOST_ITEMS}"),
+                format!("expected a number from 1 to {MAX_PAGE_ITEMS}"),
             ));
         }
-        let after = cursor(self.cursor).map_err(|problem| problem.at("cursor"))?;
+        let after = parse_cursor(self.cursor).map_err(|problem| problem.at("cursor"))?;
         let query = ListQuery {
             filter: self.filter.resolve()?,
             order: Order::OldestFirst,
             limit,
             after,
         };
-        if self.action != Word::Retry && self.as_of.is_some() {
+        if self.action != ActionWord::Retry && self.as_of.is_some() {
             return Err(Problem::field(
                 "as_of",
                 "only the action retry takes this field",
@@ -181,21 +181,21 @@ impl BulkBody {
     }
 }
 
-fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
-    if word != Word::Expire && after.is_some() {
+fn action(word: ActionWord, after: Option<RetentionBody>) -> Result<Action, Problem> {
+    if word != ActionWord::Expire && after.is_some() {
         return Err(Problem::field(
             "after",
             "only the action expire takes this field",
         ));
     }
     Ok(match word {
-        Word::Cancel => Action::Cancel,
-        Word::Retry => Action::RetryFailed,
-        Word::Pause => Action::Pause,
-        Word::Resume => Action::Resume,
-        Word::Start => Action::Start,
-        Word::Delete => Action::Delete,
-        Word::Expire => {
+        ActionWord::Cancel => Action::Cancel,
+        ActionWord::Retry => Action::RetryFailed,
+        ActionWord::Pause => Action::Pause,
+        ActionWord::Resume => Action::Resume,
+        ActionWord::Start => Action::Start,
+        ActionWord::Delete => Action::Delete,
+        ActionWord::Expire => {
             let missing =
                 || Problem::field("after", "the action expire needs a time span or forever");
             Action::Keep(after.ok_or_else(missing)?.0)
@@ -203,18 +203,18 @@ fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
     })
 }
 
-pub(crate) async fn bulk(ask: &RequestContext<'_>) -> Answer {
-    let (action, condition, query) = body::read::<BulkBody>(ask.body)?.resolve()?;
-    let page = ask.api.engine().list(&query).await?;
+pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
+    let (action, condition, query) = body::read::<BulkBody>(request.body)?.resolve()?;
+    let page = request.api.engine().list(&query).await?;
     let matched = page.items.len();
-    let each = page
+    let workflows = page
         .items
         .iter()
         .map(|item| (item.workflow, item.meta.counts.total()))
         .collect();
-    let engine = ask.api.engine();
-    let now = ask.api.now();
-    let acted = each_in_room(each, |id| {
+    let engine = request.api.engine();
+    let now = request.api.now();
+    let results = run_for_each(workflows, |id| {
         let engine = engine.clone();
         let action = action.clone();
         let condition = condition.clone();
@@ -226,52 +226,57 @@ pub(crate) async fn bulk(ask: &RequestContext<'_>) -> Answer {
                 .map(|error| (id, error))
         }
     });
-    let mut failed: Vec<(WorkflowId, Problem)> = acted
+    let mut failed: Vec<(WorkflowId, Problem)> = results
         .await
         .into_iter()
         .flatten()
         .map(|(id, error)| (id, error.into()))
         .collect();
     failed.sort_by_key(|(id, _)| *id);
-    error_log::items(ask, failed.iter().map(|(_, problem)| problem));
+    error_log::log_item_problems(request, failed.iter().map(|(_, problem)| problem));
     let failed: Vec<BulkFailure<'_>> = failed
         .iter()
-        .map(|failure| BulkFailure::of(failure, ask.id))
+        .map(|failure| BulkFailure::new(failure, request.id))
         .collect();
     Ok(json::ok(&BulkResult {
         matched,
         done: matched - failed.len(),
         failed,
         more: page.next.is_some(),
-        incomplete: Incomplete::of(&page.missing),
+        incomplete: Incomplete::from_missing(&page.missing),
         next_cursor: page.next.map(|next| next.to_string()),
     }))
 }
 
 /// Runs work for each workflow, with the given number of jobs, within the bounds of concurrency.
 /// Returns the results in any order.
-async fn each_in_room<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
-    each: Vec<(WorkflowId, usize)>,
+async fn run_for_each<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
+    workflows: Vec<(WorkflowId, usize)>,
     work: impl Fn(WorkflowId) -> W,
 ) -> Vec<T> {
-    let mut done = Vec::new();
-    let mut working = JoinSet::new();
-    for (id, jobs) in each {
-        if working.len() >= AT_A_TIME {
-            done.extend(working.join_next().await.into_iter().flatten());
+    let mut results = Vec::new();
+    let mut tasks = JoinSet::new();
+    for (id, jobs) in workflows {
+        if tasks.len() >= MAX_CONCURRENT_ACTIONS {
+            results.extend(tasks.join_next().await.into_iter().flatten());
         }
-        let jobs = u32::try_from(jobs).unwrap_or(MOST_JOBS).clamp(1, MOST_JOBS);
-        let room = ROOM.acquire_many(jobs).await.expect("nobody closes it");
+        let jobs = u32::try_from(jobs)
+            .unwrap_or(MAX_JOBS_IN_MEMORY)
+            .clamp(1, MAX_JOBS_IN_MEMORY);
+        let permit = JOB_PERMITS
+            .acquire_many(jobs)
+            .await
+            .expect("nobody closes it");
         let work = work(id);
-        working.spawn(async move {
-            let _room = room;
+        tasks.spawn(async move {
+            let _permit = permit;
             work.await
         });
     }
-    while let Some(worked) = working.join_next().await {
-        done.extend(worked);
+    while let Some(result) = tasks.join_next().await {
+        results.extend(result);
     }
-    done
+    results
 }
 
 #[cfg(test)]
@@ -285,7 +290,7 @@ mod tests {
 
     /// An action on 64 workflows of 131,072 jobs took 3 GB, and delayed claims by seven seconds.
     #[tokio::test]
-    async fn workflows_that_are_worked_on_at_a_time_have_few_jobs_together() {
+    async fn concurrent_actions_have_a_bounded_number_of_jobs() {
         const LARGE: usize = 131_072;
         let at_work = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
         let run = async |jobs: usize| {
@@ -295,7 +300,7 @@ mod tests {
                     jobs,
                 )
             });
-            let worked = each_in_room(each.collect(), |_| {
+            let worked = run_for_each(each.collect(), |_| {
                 let at_work = Arc::clone(&at_work);
                 async move {
                     let now = at_work.0.fetch_add(jobs, Relaxed) + jobs;
@@ -309,7 +314,11 @@ mod tests {
             assert_eq!(worked.await.len(), 200);
             at_work.1.swap(0, Relaxed)
         };
-        assert_eq!(run(1).await, AT_A_TIME, "small ones share writes");
+        assert_eq!(
+            run(1).await,
+            MAX_CONCURRENT_ACTIONS,
+            "small ones share writes"
+        );
         assert_eq!(run(10_000).await, 30_000);
         assert_eq!(run(LARGE).await, LARGE);
         let (few, many) = tokio::join!(run(10_000), run(10_000));

@@ -14,15 +14,15 @@ use crate::http::body;
 use crate::http::enum_text::StatusWord;
 use crate::http::json::{self, Id};
 use crate::http::problem::{self, Code, Problem};
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
-use crate::metrics::Event;
-use crate::traces::{Creating, Creations};
+use crate::metrics::CountedEvent;
+use crate::traces::{CreationSpan, Creations};
 
 /// Most workflows of one call.
-const MOST_WORKFLOWS: usize = 1_000;
+const MAX_WORKFLOWS: usize = 1_000;
 /// Most jobs of one call.
-const MOST_JOBS: usize = MAX_JOBS;
+const MAX_BATCH_JOBS: usize = MAX_JOBS;
 
 /// Workflows to create. They may have 131,072 jobs in all.
 #[derive(Debug, Deserialize)]
@@ -77,7 +77,7 @@ struct BatchItem<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     warnings: &'a [CreationWarning],
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<problem::Body<'a>>,
+    error: Option<problem::ProblemBody<'a>>,
 }
 
 /// Workflow that was created, now or before, and the parts of it that have no effect.
@@ -87,7 +87,7 @@ struct Accepted {
 }
 
 impl<'a> BatchItem<'a> {
-    fn of(outcome: &'a Result<Accepted, Problem>, request: &'a RequestId) -> Self {
+    fn from_outcome(outcome: &'a Result<Accepted, Problem>, request_id: &'a RequestId) -> Self {
         match outcome {
             Ok(Accepted { created, warnings }) => Self {
                 status: status(created.existing).as_u16(),
@@ -101,7 +101,7 @@ impl<'a> BatchItem<'a> {
                 id: None,
                 existing: None,
                 warnings: &[],
-                error: Some(problem.body(request)),
+                error: Some(problem.body(request_id)),
             },
         }
     }
@@ -116,8 +116,8 @@ const fn status(existing: bool) -> StatusCode {
 }
 
 /// Returns the idempotency key of the request's header.
-fn key(ask: &RequestContext<'_>) -> Result<Option<String>, Problem> {
-    let key = ask
+fn idempotency_key(request: &RequestContext<'_>) -> Result<Option<String>, Problem> {
+    let key = request
         .headers
         .get("idempotency-key")
         .map(|key| key.to_str().map(str::to_owned));
@@ -126,13 +126,14 @@ fn key(ask: &RequestContext<'_>) -> Result<Option<String>, Problem> {
 }
 
 /// Returns the key of an item of a batch that has none itself.
-fn key_of_item(key: Option<&str>, at: usize) -> Option<String> {
+fn item_key(key: Option<&str>, at: usize) -> Option<String> {
     key.map(|key| format!("{key}#{at}"))
 }
 
-pub(crate) async fn create(ask: &RequestContext<'_>) -> Answer {
-    let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows", ask.headers);
-    let accepted = accepted(ask, &mut creating).await;
+pub(crate) async fn create(request: &RequestContext<'_>) -> HandlerResult {
+    let mut creating =
+        CreationSpan::begin(&request.api.hooks.traces, "/v1/workflows", request.headers);
+    let accepted = create_one(request, &mut creating).await;
     match &accepted {
         Ok((Accepted { created, .. }, name)) => {
             creating.end(status(created.existing), Creations::one(created, name));
@@ -143,7 +144,10 @@ pub(crate) async fn create(ask: &RequestContext<'_>) -> Answer {
     let Created {
         workflow, existing, ..
     } = created;
-    ask.api.activity.add(Event::Created, u64::from(!existing));
+    request
+        .api
+        .metrics
+        .add(CountedEvent::Created, u64::from(!existing));
     let body = CreatedBody {
         id: Id(workflow),
         name: &name,
@@ -160,19 +164,23 @@ pub(crate) async fn create(ask: &RequestContext<'_>) -> Answer {
 }
 
 /// Creates the workflow of a call. Returns it and its name.
-async fn accepted(
-    ask: &RequestContext<'_>,
-    creating: &mut Creating,
+async fn create_one(
+    request: &RequestContext<'_>,
+    creating: &mut CreationSpan,
 ) -> Result<(Accepted, String), Problem> {
-    let key = key(ask)?;
-    let terms = ask.api.engine().terms();
-    let new = read(ask, creating, move |body, creating| {
-        body::read::<DefinitionBody<'_>>(body)?.resolve(key, &terms, creating)
+    let key = idempotency_key(request)?;
+    let policies = request.api.engine().policies();
+    let new = read(request, creating, move |body, creating| {
+        body::read::<DefinitionBody<'_>>(body)?.resolve(key, &policies, creating)
     });
     let new = new.await?;
     let name = new.graph.label.name.clone();
-    let warnings = find_warnings(ask, &new.graph);
-    let created = ask.api.engine().create(vec![new], ask.api.now()).await;
+    let warnings = find_warnings(request, &new.graph);
+    let created = request
+        .api
+        .engine()
+        .create(vec![new], request.api.now())
+        .await;
     let created = created
         .into_iter()
         .next()
@@ -182,30 +190,36 @@ async fn accepted(
 
 /// Returns the parts of a graph that have no effect. The list is empty if the server has no
 /// configuration.
-fn find_warnings(ask: &RequestContext<'_>, graph: &Graph) -> Vec<CreationWarning> {
+fn find_warnings(request: &RequestContext<'_>, graph: &Graph) -> Vec<CreationWarning> {
     if !graph.has_limits() {
         return Vec::new();
     }
-    let configuration = ask.api.host.limits.limiter.configuration();
+    let configuration = request.api.hooks.limits.limiter.configuration();
     configuration.map_or_else(Vec::new, |known| domains_without_rule(graph, &known))
 }
 
 /// Parses the body, perhaps on another thread. The call's trace goes there and comes back.
 async fn read<T: Send + 'static>(
-    ask: &RequestContext<'_>,
-    creating: &mut Creating,
-    read: impl FnOnce(&[u8], &mut Creating) -> Result<T, Problem> + Send + 'static,
+    request: &RequestContext<'_>,
+    creating: &mut CreationSpan,
+    read: impl FnOnce(&[u8], &mut CreationSpan) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    let mut lent = std::mem::take(creating);
-    let (found, lent) = ask.read(move |body| (read(body, &mut lent), lent)).await;
-    *creating = lent;
-    found
+    let mut moved = std::mem::take(creating);
+    let (result, moved) = request
+        .read(move |body| (read(body, &mut moved), moved))
+        .await;
+    *creating = moved;
+    result
 }
 
-pub(crate) async fn create_batch(ask: &RequestContext<'_>) -> Answer {
-    let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows:batch", ask.headers);
-    let outcomes = batch_of(ask, &mut creating).await;
-    let fresh = |outcomes: &Vec<Result<Accepted, Problem>>| {
+pub(crate) async fn create_batch(request: &RequestContext<'_>) -> HandlerResult {
+    let mut creating = CreationSpan::begin(
+        &request.api.hooks.traces,
+        "/v1/workflows:batch",
+        request.headers,
+    );
+    let outcomes = create_all(request, &mut creating).await;
+    let count_new = |outcomes: &Vec<Result<Accepted, Problem>>| {
         outcomes
             .iter()
             .flatten()
@@ -217,37 +231,38 @@ pub(crate) async fn create_batch(ask: &RequestContext<'_>) -> Answer {
             creating.end(
                 StatusCode::OK,
                 Creations::Many {
-                    asked: outcomes.len(),
-                    created: fresh(outcomes),
+                    requested: outcomes.len(),
+                    created: count_new(outcomes),
                 },
             );
         }
         Err(problem) => creating.end(problem.status(), Creations::None),
     }
     let outcomes = outcomes?;
-    ask.api
-        .activity
-        .add(Event::Created, fresh(&outcomes) as u64);
-    error_log::items(
-        ask,
+    request
+        .api
+        .metrics
+        .add(CountedEvent::Created, count_new(&outcomes) as u64);
+    error_log::log_item_problems(
+        request,
         outcomes.iter().filter_map(|outcome| outcome.as_ref().err()),
     );
     Ok(json::ok(&BatchAnswer {
         items: outcomes
             .iter()
-            .map(|outcome| BatchItem::of(outcome, ask.id))
+            .map(|outcome| BatchItem::from_outcome(outcome, request.id))
             .collect(),
     }))
 }
 
 /// Creates the workflows of a batch. Returns the result of each.
-async fn batch_of(
-    ask: &RequestContext<'_>,
-    creating: &mut Creating,
+async fn create_all(
+    request: &RequestContext<'_>,
+    creating: &mut CreationSpan,
 ) -> Result<Vec<Result<Accepted, Problem>>, Problem> {
     let mut new = Vec::new();
-    let mut order = Vec::new();
-    let key = key(ask)?;
+    let mut checks = Vec::new();
+    let key = idempotency_key(request)?;
     // The keys of the items would be equal in every such call.
     if key.as_deref() == Some("") {
         return Err(Problem::field(
@@ -255,21 +270,21 @@ async fn batch_of(
             "it is empty: send a key, or leave the header out",
         ));
     }
-    let terms = ask.api.engine().terms();
-    let all = read(ask, creating, move |body, creating| {
-        definitions(body, (key.as_deref(), &terms), creating)
+    let policies = request.api.engine().policies();
+    let all = read(request, creating, move |body, creating| {
+        parse_definitions(body, (key.as_deref(), &policies), creating)
     });
     for resolved in all.await? {
-        order.push(resolved.map(|workflow| {
-            let warnings = find_warnings(ask, &workflow.graph);
+        checks.push(resolved.map(|workflow| {
+            let warnings = find_warnings(request, &workflow.graph);
             new.push(workflow);
             warnings
         }));
     }
-    let mut created = ask
+    let mut created = request
         .api
         .engine()
-        .create(new, ask.api.now())
+        .create(new, request.api.now())
         .await
         .into_iter();
     let outcome = |warnings: Result<Vec<CreationWarning>, Problem>| {
@@ -277,42 +292,44 @@ async fn batch_of(
         let created = created.next().expect("one answer for each workflow")?;
         Ok(Accepted { created, warnings })
     };
-    Ok(order.into_iter().map(outcome).collect())
+    Ok(checks.into_iter().map(outcome).collect())
 }
 
 /// Parses the workflows of a batch, each valid or not by itself.
-fn definitions(
+fn parse_definitions(
     body: &[u8],
-    (key, terms): (Option<&str>, &Policies),
-    creating: &mut Creating,
+    (key, policies): (Option<&str>, &Policies),
+    creating: &mut CreationSpan,
 ) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
     let prefix = |at: usize| format!("workflows[{at}].");
     if let Some(BatchBody { workflows }) = body::read_correct(body) {
-        body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
+        body::check_number(workflows.len(), MAX_WORKFLOWS, "workflows")?;
         if workflows
             .iter()
             .map(|workflow| workflow.jobs.len())
             .sum::<usize>()
-            > MOST_JOBS
+            > MAX_BATCH_JOBS
         {
-            let detail =
-                format!("more than {MOST_JOBS} jobs in all: send the workflows in several calls");
+            let detail = format!(
+                "more than {MAX_BATCH_JOBS} jobs in all: send the workflows in several calls"
+            );
             return Err(Problem::new(Code::PayloadTooLarge, detail).at("workflows"));
         }
-        let one = |(at, one): (usize, DefinitionBody<'_>)| {
-            one.resolve_item(key_of_item(key, at), terms, creating)
-                .map_err(|problem| problem.under(&prefix(at)))
+        let parse = |(at, parse): (usize, DefinitionBody<'_>)| {
+            parse
+                .resolve_item(item_key(key, at), policies, creating)
+                .map_err(|problem| problem.under_prefix(&prefix(at)))
         };
-        return Ok(workflows.into_iter().enumerate().map(one).collect());
+        return Ok(workflows.into_iter().enumerate().map(parse).collect());
     }
     // One item is wrong. The others are created nevertheless, so each is parsed by itself.
     let RawBatchBody { workflows } = body::read(body)?;
-    body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
-    let one = |(at, raw): (usize, &RawValue)| {
+    body::check_number(workflows.len(), MAX_WORKFLOWS, "workflows")?;
+    let parse = |(at, raw): (usize, &RawValue)| {
         let definition = body::read::<DefinitionBody<'_>>(raw.get().as_bytes());
         let resolved = definition
-            .and_then(|definition| definition.resolve_item(key_of_item(key, at), terms, creating));
-        resolved.map_err(|problem| problem.under(&prefix(at)))
+            .and_then(|definition| definition.resolve_item(item_key(key, at), policies, creating));
+        resolved.map_err(|problem| problem.under_prefix(&prefix(at)))
     };
-    Ok(workflows.into_iter().enumerate().map(one).collect())
+    Ok(workflows.into_iter().enumerate().map(parse).collect())
 }

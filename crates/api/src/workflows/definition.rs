@@ -12,9 +12,9 @@ use tidegate_workflow::{
 use utoipa::ToSchema;
 
 use crate::duration_text;
-use crate::http::body::{self, Names, Span, SpanText};
+use crate::http::body::{self, NameList, TimeSpan, TimeSpanVisitor};
 use crate::http::problem::{Code, Problem};
-use crate::traces::Creating;
+use crate::traces::CreationSpan;
 use crate::workflows::limits::LimitBody;
 
 /// Mistake in a definition.
@@ -35,7 +35,7 @@ pub struct DefinitionMistake {
 pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
     let definition: Result<DefinitionBody<'_>, Problem> = body::read(json.as_bytes());
     let checked = definition.and_then(|definition| {
-        definition.resolve(None, &Policies::default(), &mut Creating::default())
+        definition.resolve(None, &Policies::default(), &mut CreationSpan::default())
     });
     checked.map(drop).map_err(|problem| DefinitionMistake {
         code: problem.word(),
@@ -89,7 +89,7 @@ pub(crate) struct JobBody<'a> {
     /// The queue that workers take it from; `default` if left out.
     queue: Option<String>,
     /// The pause after the jobs before it are done; none if left out.
-    wait: Option<Span>,
+    wait: Option<TimeSpan>,
     /// Higher first; among equals, the oldest first, to within about two seconds. 0 if left out.
     #[cfg_attr(test, schema(minimum = 0, maximum = 255))]
     priority: Option<u8>,
@@ -100,18 +100,18 @@ pub(crate) struct JobBody<'a> {
     #[cfg_attr(test, schema(minimum = 0, maximum = 65534))]
     max_lost: Option<u16>,
     /// The pause before the first retry; it doubles each time, up to `backoff_max`. 1s if left out.
-    backoff: Option<Span>,
+    backoff: Option<TimeSpan>,
     /// The longest pause before a retry, not less than `backoff`; 1h, or `backoff` if that is longer, if left out.
-    backoff_max: Option<Span>,
+    backoff_max: Option<TimeSpan>,
     /// An attempt that takes longer has failed; more than 0.
-    timeout: Option<Span>,
+    timeout: Option<TimeSpan>,
     /// Which outcomes of the jobs before it let it run; `all_success` if left out.
     #[serde(default, deserialize_with = "body::optional_word")]
     rule: Option<Rule>,
     /// Names of jobs that it runs after.
-    after: Option<Names>,
+    after: Option<NameList>,
     /// Names of jobs that run after it.
-    before: Option<Names>,
+    before: Option<NameList>,
     /// Limits that must all admit the job before it runs.
     #[serde(default, deserialize_with = "body::optional_objects")]
     #[cfg_attr(test, schema(max_items = 4))]
@@ -166,7 +166,7 @@ impl<'de> Deserialize<'de> for RetentionBody {
         let expected =
             "a time span such as \"7d\" or \"12h\", of at most 36500 days, or \"forever\"";
         deserializer
-            .deserialize_any(SpanText { read, expected })
+            .deserialize_any(TimeSpanVisitor { read, expected })
             .map(Self)
     }
 }
@@ -180,15 +180,15 @@ impl DefinitionBody<'_> {
     pub(crate) fn resolve_item(
         self,
         key: Option<String>,
-        terms: &Policies,
-        creating: &mut Creating,
+        policies: &Policies,
+        creating: &mut CreationSpan,
     ) -> Result<NewWorkflow, Problem> {
         let key = if self.idempotency_key.is_some() {
             None
         } else {
             key
         };
-        self.resolve(key, terms, creating)
+        self.resolve(key, policies, creating)
     }
 
     /// Validates the definition. `key` is the idempotency key of the request's header. `creating`
@@ -199,8 +199,8 @@ impl DefinitionBody<'_> {
     pub(crate) fn resolve(
         self,
         key: Option<String>,
-        terms: &Policies,
-        creating: &mut Creating,
+        policies: &Policies,
+        creating: &mut CreationSpan,
     ) -> Result<NewWorkflow, Problem> {
         body::check_depth(self.globals, "globals")?;
         for (at, job) in self.jobs.iter().enumerate() {
@@ -218,8 +218,9 @@ impl DefinitionBody<'_> {
             );
         }
         // The trace is left out if the author's globals and params need its bytes.
-        let room = || MAX_PARAMS.saturating_sub(self.jobs.iter().map(params).max().unwrap_or(0));
-        let traced = creating.globals(self.globals.map(RawValue::get), room);
+        let remaining_bytes =
+            || MAX_PARAMS.saturating_sub(self.jobs.iter().map(params).max().unwrap_or(0));
+        let traced = creating.globals(self.globals.map(RawValue::get), remaining_bytes);
         let idempotency_key = match (self.idempotency_key, key) {
             (Some(field), Some(header)) if field != header => {
                 return Err(Problem::field(
@@ -238,7 +239,7 @@ impl DefinitionBody<'_> {
         let definition = Definition {
             name: self.name,
             jobs,
-            globals: traced.or_else(|| self.globals.map(json)),
+            globals: traced.or_else(|| self.globals.map(checked_json)),
             tags: self.tags.unwrap_or_default(),
             on_failure: match self.on_failure {
                 Some(OnFailureBody::FailFast) => OnFailure::FailFast,
@@ -247,14 +248,14 @@ impl DefinitionBody<'_> {
             retention: self.retention.map(|retention| retention.0),
             idempotency_key,
         };
-        let begin = if self.start == Some(Start::Manual) {
+        let start_mode = if self.start == Some(Start::Manual) {
             StartMode::Later
         } else {
             StartMode::Now
         };
         Ok(NewWorkflow {
-            graph: Graph::build_under(definition, terms)?,
-            begin,
+            graph: Graph::build_with_policies(definition, policies)?,
+            start: start_mode,
             created_at: None,
         })
     }
@@ -265,12 +266,12 @@ impl JobBody<'_> {
         let limits = self.limits.unwrap_or_default();
         let limits = LimitBody::resolve_all(limits, &format_args!("jobs[{at}].limits"))?;
         let policy = Retry::default();
-        let span = |span: Option<Span>| span.map(|span| span.0);
+        let span = |span: Option<TimeSpan>| span.map(|span| span.0);
         let backoff = span(self.backoff).unwrap_or(policy.backoff);
         Ok(JobDefinition {
             name: self.name.unwrap_or_else(|| self.handler.clone()),
             handler: self.handler,
-            params: self.params.map(json),
+            params: self.params.map(checked_json),
             queue: self.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
             wait: span(self.wait).unwrap_or(Duration::ZERO),
             priority: self.priority.unwrap_or_default(),
@@ -302,7 +303,7 @@ impl Rule {
 }
 
 /// Returns JSON that the parser has already checked.
-pub(crate) fn json(raw: &RawValue) -> Json {
+pub(crate) fn checked_json(raw: &RawValue) -> Json {
     Json::from_checked(raw.get())
 }
 

@@ -11,31 +11,31 @@ use crate::http::problem::{Code, Problem};
 use crate::http::quota::{Caller, QUOTA_TIMEOUT};
 
 /// Most waiting requests of one caller. Further ones would not get the lock in time.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING_PER_CALLER: usize = 64;
 
 /// Lock that one request holds at a time. One request of each caller competes for it; the caller's
 /// further requests wait behind that one.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct FairLock {
     /// Name of the work, as the beginning of a sentence in problems.
-    what: &'static str,
-    one: Semaphore,
-    lines: Mutex<BTreeMap<Caller, Arc<Semaphore>>>,
+    activity: &'static str,
+    lock: Semaphore,
+    caller_locks: Mutex<BTreeMap<Caller, Arc<Semaphore>>>,
 }
 
 /// Held lock, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FairGuard<'a> {
-    _all: SemaphorePermit<'a>,
-    _own: OwnedSemaphorePermit,
+    _lock: SemaphorePermit<'a>,
+    _caller: OwnedSemaphorePermit,
 }
 
-impl Turns {
-    pub(crate) const fn new(what: &'static str) -> Self {
+impl FairLock {
+    pub(crate) const fn new(activity: &'static str) -> Self {
         Self {
-            what,
-            one: Semaphore::const_new(1),
-            lines: Mutex::new(BTreeMap::new()),
+            activity,
+            lock: Semaphore::const_new(1),
+            caller_locks: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -44,16 +44,16 @@ impl Turns {
     /// # Errors
     /// The lock was not free in time, or too many requests of the caller wait already.
     pub(crate) async fn acquire(&self, caller: &Caller) -> Result<FairGuard<'_>, Problem> {
-        let line = self.line(caller);
+        let caller_lock = self.caller_lock(caller);
         // References: the table, this request, and the request of the caller that competes or holds
         // the lock.
-        if Arc::strong_count(&line) > MOST_WAITING + 2 {
+        if Arc::strong_count(&caller_lock) > MAX_WAITING_PER_CALLER + 2 {
             return Err(self.busy(format_args!(
-                "{MOST_WAITING} requests of this caller wait already"
+                "{MAX_WAITING_PER_CALLER} requests of this caller wait already"
             )));
         }
-        let turn = timeout(QUOTA_TIMEOUT, self.wait(line)).await;
-        turn.map_err(|_| {
+        let acquired = timeout(QUOTA_TIMEOUT, self.wait(caller_lock)).await;
+        acquired.map_err(|_| {
             self.busy(format_args!(
                 "this one's turn did not come for {} s",
                 QUOTA_TIMEOUT.as_secs()
@@ -61,27 +61,30 @@ impl Turns {
         })
     }
 
-    async fn wait(&self, line: Arc<Semaphore>) -> FairGuard<'_> {
-        let own = line.acquire_owned().await.expect("nobody closes it");
-        let all = self.one.acquire().await.expect("nobody closes it");
+    async fn wait(&self, caller_lock: Arc<Semaphore>) -> FairGuard<'_> {
+        let caller_permit = caller_lock.acquire_owned().await.expect("nobody closes it");
+        let lock_permit = self.lock.acquire().await.expect("nobody closes it");
         FairGuard {
-            _all: all,
-            _own: own,
+            _lock: lock_permit,
+            _caller: caller_permit,
         }
     }
 
     fn busy(&self, reason: impl Display) -> Problem {
         Problem::new(
             Code::Overloaded,
-            format!("{} one at a time, and {reason}: try again", self.what),
+            format!("{} one at a time, and {reason}: try again", self.activity),
         )
     }
 
-    fn line(&self, caller: &Caller) -> Arc<Semaphore> {
+    fn caller_lock(&self, caller: &Caller) -> Arc<Semaphore> {
         // Each change is complete or absent.
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.retain(|_, line| Arc::strong_count(line) > 1);
-        lines
+        let mut caller_locks = self
+            .caller_locks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        caller_locks.retain(|_, caller_lock| Arc::strong_count(caller_lock) > 1);
+        caller_locks
             .entry(caller.clone())
             .or_insert_with(|| Arc::new(Semaphore::new(1)))
             .clone()
@@ -98,11 +101,11 @@ mod tests {
     /// Sixty requests of one caller waited before the only one of another, which was refused after
     /// ten seconds.
     #[tokio::test]
-    async fn who_asks_once_waits_for_one_of_each_other_caller() {
-        let turns = Turns::new("tests are made");
+    async fn a_single_request_waits_for_one_of_each_other_caller() {
+        let turns = FairLock::new("tests are made");
         let [many, few] = ["many", "few"].map(|name| Caller::Token(name.to_owned()));
         let first = turns.acquire(&many).await.unwrap();
-        let mut queue: Vec<_> = (0..MOST_WAITING)
+        let mut queue: Vec<_> = (0..MAX_WAITING_PER_CALLER)
             .map(|_| Box::pin(turns.acquire(&many)))
             .collect();
         let mut other = Box::pin(turns.acquire(&few));
@@ -124,9 +127,9 @@ mod tests {
         for turn in queue {
             drop(turn.await.unwrap());
         }
-        turns.line(&few);
+        turns.caller_lock(&few);
         assert_eq!(
-            turns.lines.lock().unwrap().len(),
+            turns.caller_locks.lock().unwrap().len(),
             1,
             "nobody else stands in line"
         );

@@ -8,13 +8,13 @@ use tidegate_workflow::Snapshot;
 use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
 use tokio::task::spawn_blocking;
 
-use super::fair_lock::Turns;
+use super::fair_lock::FairLock;
 use super::layout::GraphLayout;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::quota::{self, Reserved};
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 
 /// Format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,38 +27,38 @@ pub(crate) enum GraphFormat {
 }
 
 /// Columns of a text if the request names no width.
-const WIDTH: usize = 120;
+const DEFAULT_WIDTH: usize = 120;
 /// Lock for drawing: one picture at a time takes no more than one core. A waiting request holds
 /// nothing but its connection.
-static TURNS: Turns = Turns::new("pictures are drawn");
+static DRAWING_LOCK: FairLock = FairLock::new("pictures are drawn");
 
-pub(crate) async fn graph(ask: &RequestContext<'_>, format: GraphFormat) -> Answer {
-    let id = ask.workflow()?;
-    let mut query = Query::new(ask.query)?;
+pub(crate) async fn graph(request: &RequestContext<'_>, format: GraphFormat) -> HandlerResult {
+    let id = request.workflow()?;
+    let mut query = Query::new(request.query)?;
     let terminal = if format == GraphFormat::Text {
         Some(terminal(&mut query)?)
     } else {
         None
     };
-    query.end()?;
+    query.finish()?;
     // A picture of ten thousand jobs takes less than a tenth of a second.
-    let turn = TURNS.acquire(&ask.caller()).await?;
-    let snapshot = ask.api.show(id).await?;
+    let lock = DRAWING_LOCK.acquire(&request.caller()).await?;
+    let snapshot = request.api.show(id).await?;
     // If the reader goes away, the picture is still drawn, and then dropped.
     let drawing = spawn_blocking(move || {
-        drawn(&snapshot, format, terminal.as_ref()).map(|picture| (picture, turn))
+        draw(&snapshot, format, terminal.as_ref()).map(|picture| (picture, lock))
     });
     let drawn = drawing
         .await
         .map_err(|error| Problem::new(Code::Internal, format!("drawing the graph: {error}")))?;
-    let (picture, turn) = drawn.map_err(|error: TooLarge| {
+    let (picture, lock) = drawn.map_err(|error: TooLarge| {
         let help = "graph.txt is short for any graph, and /jobs has all jobs in pages";
         Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
     })?;
     // The lock is held until the quota is reserved, so that few pictures are in memory.
     let picture: Bytes =
-        quota::reserve_text(&ask.api.rooms.answers, &ask.caller(), picture).await?;
-    drop(turn);
+        quota::reserve_text(&request.api.quotas.answers, &request.caller(), picture).await?;
+    drop(lock);
     Ok((
         Extension(Reserved),
         [(header::CONTENT_TYPE, media_type(format))],
@@ -77,7 +77,7 @@ const fn media_type(format: GraphFormat) -> &'static str {
     }
 }
 
-fn drawn(
+fn draw(
     snapshot: &Snapshot,
     format: GraphFormat,
     terminal: Option<&Terminal>,
@@ -86,7 +86,7 @@ fn drawn(
     let picture = Picture::new(snapshot.graph(), Some(&states));
     let text = match format {
         GraphFormat::Json => {
-            return Some(json::text(&GraphLayout::of(snapshot)))
+            return Some(json::text(&GraphLayout::new(snapshot)))
                 .filter(|text| text.len() <= MAX_PICTURE)
                 .ok_or(TooLarge);
         }
@@ -99,15 +99,15 @@ fn drawn(
 }
 
 fn terminal(query: &mut Query) -> Result<Terminal, Problem> {
-    let width = match query.take("width") {
+    let width = match query.remove("width") {
         Some(text) => text
             .parse()
             .ok()
             .filter(|width| (20..=10_000).contains(width))
             .ok_or_else(|| Problem::field("width", "expected a number from 20 to 10000"))?,
-        None => WIDTH,
+        None => DEFAULT_WIDTH,
     };
-    let mut flag = |name: &str| match query.take(name).as_deref() {
+    let mut flag = |name: &str| match query.remove(name).as_deref() {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
         Some(_) => Err(Problem::field(name, "expected true or false")),

@@ -22,7 +22,7 @@ pub(crate) struct GraphLayout<'a> {
     /// Frames around many jobs with the same jobs before them and after them. Lines lead to the frame.
     blocks: Vec<LayoutBlock>,
     /// Where lines meet that many jobs have in common.
-    junctions: Vec<Pixels>,
+    junctions: Vec<PixelPoint>,
     edges: LayoutEdges,
     /// Lines that are left out: beyond 40,000, jobs have lines from the nearest jobs before them only.
     undrawn: usize,
@@ -73,42 +73,42 @@ struct LayoutEdges {
 /// A point: x and y.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Point, value_type = Vec<u32>, min_items = 2, max_items = 2))]
-struct Pixels([u32; 2]);
+struct PixelPoint([u32; 2]);
 
 fn pixels(number: i32) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
-fn point(point: &Point) -> Pixels {
-    Pixels([pixels(point.x), pixels(point.y)])
+fn point(point: &Point) -> PixelPoint {
+    PixelPoint([pixels(point.x), pixels(point.y)])
 }
 
 impl<'a> GraphLayout<'a> {
-    pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
-        let layout = Layout::of(snapshot.graph());
-        let node = |(at, node): (usize, &Node)| LayoutNode::of(snapshot, at, node);
+    pub(crate) fn new(snapshot: &'a Snapshot) -> Self {
+        let layout = Layout::new(snapshot.graph());
+        let node = |(at, node): (usize, &Node)| LayoutNode::new(snapshot, at, node);
         Self {
             id: Id(snapshot.id()),
             status: snapshot.meta().status.into(),
             width: pixels(layout.width),
             height: pixels(layout.height),
             nodes: layout.nodes.iter().enumerate().map(node).collect(),
-            blocks: layout.blocks.iter().map(LayoutBlock::of).collect(),
+            blocks: layout.blocks.iter().map(LayoutBlock::from_block).collect(),
             junctions: layout.junctions.iter().map(point).collect(),
-            edges: LayoutEdges::of(&layout),
+            edges: LayoutEdges::from_layout(&layout),
             undrawn: layout.undrawn,
         }
     }
 }
 
 impl<'a> LayoutNode<'a> {
-    fn of(snapshot: &'a Snapshot, index: usize, node: &Node) -> Self {
-        let about = &snapshot.graph().jobs[index];
+    fn new(snapshot: &'a Snapshot, index: usize, node: &Node) -> Self {
+        let definition = &snapshot.graph().jobs[index];
         let job = &snapshot.jobs()[index];
         Self {
             index,
-            name: &about.name,
-            handler: &about.handler,
+            name: &definition.name,
+            handler: &definition.handler,
             state: job.state.into(),
             blocked: snapshot.is_blocked(JobIndex(index as u32)),
             x: pixels(node.x),
@@ -121,7 +121,7 @@ impl<'a> LayoutNode<'a> {
 }
 
 impl LayoutBlock {
-    fn of(block: &Block) -> Self {
+    fn from_block(block: &Block) -> Self {
         let frame = &block.frame;
         Self {
             x: pixels(frame.x),
@@ -135,17 +135,17 @@ impl LayoutBlock {
 }
 
 impl LayoutEdges {
-    fn of(layout: &Layout) -> Self {
+    fn from_layout(layout: &Layout) -> Self {
         let nodes = layout.nodes.len();
         let blocks = layout.blocks.len();
-        let place = |end: End| match end {
+        let end_index = |end: End| match end {
             End::Job(job) => job.index(),
-            End::Block(place) => nodes + place,
-            End::Junction(place) => nodes + blocks + place,
+            End::Block(end_index) => nodes + end_index,
+            End::Junction(end_index) => nodes + blocks + end_index,
         };
         let mut all = Self::default();
         for Edge { from, to, points } in &layout.edges {
-            all.ends.extend([place(*from), place(*to)]);
+            all.ends.extend([end_index(*from), end_index(*to)]);
             all.lengths.push(points.len());
             all.points
                 .extend(points.iter().flat_map(|at| [pixels(at.x), pixels(at.y)]));

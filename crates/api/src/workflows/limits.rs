@@ -32,7 +32,7 @@ pub(crate) struct LimitBody {
     /// Pairs of a key and a value: with `domain` at least one, which are its descriptor; with `concurrency`, jobs with other entries are
     /// counted apart. A value that begins with `$.` is taken from the params of the job or from the globals when the workflow is created.
     #[cfg_attr(test, schema(value_type = Option<Vec<Vec<String>>>, max_items = 8))]
-    entries: Option<Vec<Entry>>,
+    entries: Option<Vec<EntryPair>>,
 }
 
 /// Among which jobs those are counted that run at the same time: those of the same workflow, of the same queue, or all.
@@ -47,9 +47,9 @@ enum ScopeBody {
 
 /// A key and a value.
 #[derive(Debug)]
-pub(crate) struct Entry(String, String);
+pub(crate) struct EntryPair(String, String);
 
-impl Entry {
+impl EntryPair {
     pub(crate) fn pairs(entries: Vec<Self>) -> Vec<(String, String)> {
         entries
             .into_iter()
@@ -58,16 +58,16 @@ impl Entry {
     }
 }
 
-impl<'de> Deserialize<'de> for Entry {
+impl<'de> Deserialize<'de> for EntryPair {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Entry;
+        struct EntryVisitor;
+        impl<'de> Visitor<'de> for EntryVisitor {
+            type Value = EntryPair;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str(r#"a key and a value, such as ["tenant", "$.tenant"]"#)
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Entry, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<EntryPair, A::Error> {
                 let (Some(key), Some(value), None) = (
                     items.next_element()?,
                     items.next_element()?,
@@ -77,10 +77,10 @@ impl<'de> Deserialize<'de> for Entry {
                         r#"expected a key and a value, such as ["tenant", "$.tenant"]"#,
                     ));
                 };
-                Ok(Entry(key, value))
+                Ok(EntryPair(key, value))
             }
         }
-        deserializer.deserialize_seq(Reader)
+        deserializer.deserialize_seq(EntryVisitor)
     }
 }
 
@@ -103,7 +103,7 @@ impl LimitBody {
 
     /// Validates a limit. An error has the field and the detail.
     fn resolve(self) -> Result<LimitDefinition, (&'static str, &'static str)> {
-        let entries = || Entry::pairs(self.entries.unwrap_or_default());
+        let entries = || EntryPair::pairs(self.entries.unwrap_or_default());
         match (self.domain, self.concurrency) {
             (Some(_), None) if self.of.is_some() => Err((
                 ".of",
@@ -167,15 +167,15 @@ pub(crate) struct LimitShown {
 
 impl LimitShown {
     /// Lists the limits of a job.
-    pub(crate) fn all_of(limits: &Limits) -> Vec<Self> {
+    pub(crate) fn list_from(limits: &Limits) -> Vec<Self> {
         limits
-            .each()
+            .as_slice()
             .iter()
-            .map(|limit| Self::of(limit.definition()))
+            .map(|limit| Self::from_definition(limit.definition()))
             .collect()
     }
 
-    pub(crate) fn of(limit: LimitDefinition) -> Self {
+    pub(crate) fn from_definition(limit: LimitDefinition) -> Self {
         let none = Self {
             domain: None,
             hits: None,

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate_workflow::{Cursor, Filter, MAX_NAME, Order, Partial, Query as ListQuery, Status};
+use tidegate_workflow::{
+    Cursor, Filter, MAX_NAME, Order, PartialResult, Query as ListQuery, Status,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -12,11 +14,11 @@ use crate::http::incomplete::Incomplete;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{Answer, RequestContext};
+use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
 
 /// Most items of a page.
-pub(crate) const MOST_ITEMS: usize = 1_000;
+pub(crate) const MAX_PAGE_ITEMS: usize = 1_000;
 
 /// A page of workflows.
 #[derive(Debug, Serialize)]
@@ -34,14 +36,14 @@ pub(crate) struct WorkflowPage<'a> {
 /// How many workflows there are.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WorkflowCount))]
-pub(crate) struct Count {
+pub(crate) struct CountAnswer {
     total: u64,
-    by_status: Numbers,
+    by_status: StatusCounts,
     /// The server's time before it counted. As `created_before` of a filter, it leaves out what is created later.
     as_of: Rfc3339,
     /// Numbers by name and status, with `by=name`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    by_name: Option<BTreeMap<String, Numbers>>,
+    by_name: Option<BTreeMap<String, StatusCounts>>,
     /// With `by=name`, the cursor of the next names. Left out when these are the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
@@ -53,22 +55,22 @@ pub(crate) struct Count {
 /// Numbers of workflows by status.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = StatusNumbers))]
-struct Numbers(BTreeMap<&'static str, u64>);
+struct StatusCounts(BTreeMap<&'static str, u64>);
 
 /// Reads the filter of a query.
-fn filter(query: &mut Query) -> Result<Filter, Problem> {
+fn parse_filter(query: &mut Query) -> Result<Filter, Problem> {
     Ok(Filter {
         statuses: query.statuses()?,
-        name: query.take("name"),
-        tag: query.take("tag"),
-        created_from: query.moment("created_after")?,
-        created_to: query.moment("created_before")?,
+        name: query.remove("name"),
+        tag: query.remove("tag"),
+        created_from: query.time("created_after")?,
+        created_to: query.time("created_before")?,
         id_prefix: query.id_prefix()?,
     })
 }
 
 /// Parses the `next_cursor` of the page before.
-pub(crate) fn cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
+pub(crate) fn parse_cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
     let wrong = |_| {
         Problem::new(
             Code::InvalidCursor,
@@ -78,18 +80,18 @@ pub(crate) fn cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
     text.map(|text| text.parse().map_err(wrong)).transpose()
 }
 
-pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
-    let mut query = Query::new(ask.query)?;
-    let filter = filter(&mut query)?;
-    let order = match query.take("order").as_deref() {
+pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
+    let mut query = Query::new(request.query)?;
+    let filter = parse_filter(&mut query)?;
+    let order = match query.remove("order").as_deref() {
         None | Some("newest") => Order::NewestFirst,
         Some("oldest") => Order::OldestFirst,
         Some(_) => return Err(Problem::field("order", "expected newest or oldest")),
     };
-    let limit = query.limit(100, MOST_ITEMS)?;
-    let after = cursor(query.take("cursor"))?;
-    query.end()?;
-    let page = ask
+    let limit = query.limit(100, MAX_PAGE_ITEMS)?;
+    let after = parse_cursor(query.remove("cursor"))?;
+    query.finish()?;
+    let page = request
         .api
         .engine()
         .list(&ListQuery {
@@ -107,33 +109,33 @@ pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     Ok(json::ok(&WorkflowPage {
         items: items.collect(),
         next_cursor,
-        incomplete: Incomplete::of(&page.missing),
+        incomplete: Incomplete::from_missing(&page.missing),
     }))
 }
 
-pub(crate) async fn count(ask: &RequestContext<'_>) -> Answer {
-    let mut query = Query::new(ask.query)?;
-    let filter = filter(&mut query)?;
-    let by = query.take("by");
+pub(crate) async fn count(request: &RequestContext<'_>) -> HandlerResult {
+    let mut query = Query::new(request.query)?;
+    let filter = parse_filter(&mut query)?;
+    let by = query.remove("by");
     let names = match by.as_deref() {
         None => None,
         Some("name") => Some((
-            query.limit(100, MOST_ITEMS)?,
-            name_cursor(query.take("cursor"))?,
+            query.limit(100, MAX_PAGE_ITEMS)?,
+            parse_name_cursor(query.remove("cursor"))?,
         )),
         Some(_) => return Err(Problem::field("by", "expected name")),
     };
-    query.end()?;
+    query.finish()?;
     // The time is read before counting. Otherwise a workflow created meanwhile would seem to be
     // older.
-    let engine = ask.api.engine();
-    let as_of = Rfc3339(ask.api.now());
-    let Partial { found, mut missing } = engine.count(&filter).await?;
+    let engine = request.api.engine();
+    let as_of = Rfc3339(request.api.now());
+    let PartialResult { found, mut missing } = engine.count(&filter).await?;
     let by_status = numbers(found);
     let mut by_name = None;
     let mut next_cursor = None;
     if let Some((limit, after)) = names {
-        let Partial {
+        let PartialResult {
             found,
             missing: others,
         } = engine
@@ -150,8 +152,8 @@ pub(crate) async fn count(ask: &RequestContext<'_>) -> Answer {
         next_cursor = found.next;
     }
     let total = by_status.0.values().sum();
-    let incomplete = Incomplete::of(&missing);
-    Ok(json::ok(&Count {
+    let incomplete = Incomplete::from_missing(&missing);
+    Ok(json::ok(&CountAnswer {
         total,
         by_status,
         as_of,
@@ -162,7 +164,7 @@ pub(crate) async fn count(ask: &RequestContext<'_>) -> Answer {
 }
 
 /// Validates the last name of the page before.
-fn name_cursor(text: Option<String>) -> Result<Option<String>, Problem> {
+fn parse_name_cursor(text: Option<String>) -> Result<Option<String>, Problem> {
     let is_name = |text: &String| text.len() <= MAX_NAME && !text.chars().any(char::is_control);
     if text.as_ref().is_some_and(|text| !is_name(text)) {
         return Err(Problem::new(
@@ -173,8 +175,8 @@ fn name_cursor(text: Option<String>) -> Result<Option<String>, Problem> {
     Ok(text)
 }
 
-fn numbers(counts: Vec<(Status, u64)>) -> Numbers {
-    Numbers(
+fn numbers(counts: Vec<(Status, u64)>) -> StatusCounts {
+    StatusCounts(
         counts
             .into_iter()
             .map(|(status, number)| (status.word(), number))

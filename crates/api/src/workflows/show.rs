@@ -8,90 +8,101 @@ use axum::response::IntoResponse;
 use tidegate_workflow::{EngineError, JobIndex, JobResult, Snapshot, WorkflowId};
 use tokio::time::timeout;
 
-use super::fair_lock::Turns;
+use super::fair_lock::FairLock;
 use super::view::Workflow;
 use crate::events::FeedVersion;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::quota::{self, Reserved};
-use crate::http::request::{Answer, AppState, RequestContext, in_time};
-use crate::jobs::view::{MOST_TEXT, is_long, too_long};
+use crate::http::request::{AppState, HandlerResult, RequestContext, with_read_timeout};
+use crate::jobs::view::{MAX_ANSWER_BYTES, is_long, too_long};
 
 /// Most bytes of outputs and errors in one answer.
-const MOST_RESULTS: usize = 64 * 1024 * 1024;
+const MAX_RESULT_BYTES: usize = 64 * 1024 * 1024;
 /// Jobs whose results one call of the store reads: at most 16 MiB of outputs, and a third of that
 /// of errors.
-const RESULTS_AT_A_TIME: usize = 16;
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const RESULT_BATCH: usize = 16;
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Lock for answers with all outputs, or with all jobs of a large workflow. Such an answer takes up
 /// to 64 MiB, and as much again as text. A waiting request holds nothing but its connection.
-static TURNS: Turns =
-    Turns::new("answers with all outputs, or with all jobs of a large workflow, are gathered");
+static LARGE_ANSWER_LOCK: FairLock =
+    FairLock::new("answers with all outputs, or with all jobs of a large workflow, are gathered");
 
 /// Detail of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum View {
+enum DetailLevel {
     Summary,
     Jobs,
     Full,
 }
 
-pub(crate) async fn by_key(ask: &RequestContext<'_>) -> Answer {
-    let mut query = Query::new(ask.query)?;
+pub(crate) async fn by_key(request: &RequestContext<'_>) -> HandlerResult {
+    let mut query = Query::new(request.query)?;
     let key = query
-        .take("key")
+        .remove("key")
         .ok_or_else(|| Problem::field("key", "expected the idempotency key of a workflow"))?;
-    query.end()?;
+    query.finish()?;
     let none = || {
         Problem::new(
             Code::WorkflowNotFound,
             format!("no workflow has the idempotency key '{key}'"),
         )
     };
-    let id = ask.api.engine().find_by_key(&key).await?.ok_or_else(none)?;
-    Ok(json::ok(&Workflow::outlined(
-        &in_time(ask.api.engine().outline(id)).await?,
+    let id = request
+        .api
+        .engine()
+        .find_by_key(&key)
+        .await?
+        .ok_or_else(none)?;
+    Ok(json::ok(&Workflow::from_summary(
+        &with_read_timeout(request.api.engine().workflow_summary(id)).await?,
     )))
 }
 
-pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
-    let id = ask.workflow()?;
-    let mut query = Query::new(ask.query)?;
-    let view = match query.take("view").as_deref() {
-        None | Some("summary") => View::Summary,
-        Some("jobs") => View::Jobs,
-        Some("full") => View::Full,
+pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
+    let id = request.workflow()?;
+    let mut query = Query::new(request.query)?;
+    let view = match query.remove("view").as_deref() {
+        None | Some("summary") => DetailLevel::Summary,
+        Some("jobs") => DetailLevel::Jobs,
+        Some("full") => DetailLevel::Full,
         Some(_) => return Err(Problem::field("view", "expected summary, jobs or full")),
     };
-    let wait = query.span("wait", LONGEST_WAIT)?.unwrap_or_default();
-    query.end()?;
-    settle(ask.api, id, wait).await?;
-    let engine = ask.api.engine();
+    let wait = query.duration("wait", MAX_WAIT)?.unwrap_or_default();
+    query.finish()?;
+    wait_for_end(request.api, id, wait).await?;
+    let engine = request.api.engine();
     Ok(match view {
-        View::Summary => json::ok(&Workflow::outlined(&in_time(engine.outline(id)).await?)),
-        View::Jobs if !engine.is_large(id).await? => {
-            json::page(text(ask.api, engine.show(id).await?, None).await?)
+        DetailLevel::Summary => json::ok(&Workflow::from_summary(
+            &with_read_timeout(engine.workflow_summary(id)).await?,
+        )),
+        DetailLevel::Jobs if !engine.is_large(id).await? => {
+            json::answer_text(write_view(request.api, engine.show(id).await?, None).await?)
         }
-        View::Jobs | View::Full => in_turn(ask, id, view).await?,
+        DetailLevel::Jobs | DetailLevel::Full => show_exclusively(request, id, view).await?,
     })
 }
 
 /// Answers with the workflow and its jobs, and with their results in the full view, under the lock.
-async fn in_turn(ask: &RequestContext<'_>, id: WorkflowId, view: View) -> Answer {
-    let _turn = TURNS.acquire(&ask.caller()).await?;
-    let snapshot = ask.api.show(id).await?;
-    let engine = ask.api.engine();
+async fn show_exclusively(
+    request: &RequestContext<'_>,
+    id: WorkflowId,
+    view: DetailLevel,
+) -> HandlerResult {
+    let _lock = LARGE_ANSWER_LOCK.acquire(&request.caller()).await?;
+    let snapshot = request.api.show(id).await?;
+    let engine = request.api.engine();
     let results = match view {
-        View::Full => {
+        DetailLevel::Full => {
             let read = |jobs: Vec<JobIndex>| async move { engine.results(id, &jobs).await };
             Some(all_results(snapshot.jobs().len(), read).await?)
         }
-        View::Summary | View::Jobs => None,
+        DetailLevel::Summary | DetailLevel::Jobs => None,
     };
-    let text = text(ask.api, snapshot, results).await?;
+    let text = write_view(request.api, snapshot, results).await?;
     // The lock is held until the quota is reserved.
-    let text = quota::reserve_text(&ask.api.rooms.answers, &ask.caller(), text).await?;
+    let text = quota::reserve_text(&request.api.quotas.answers, &request.caller(), text).await?;
     Ok((
         Extension(Reserved),
         [(header::CONTENT_TYPE, "application/json")],
@@ -102,26 +113,27 @@ async fn in_turn(ask: &RequestContext<'_>, id: WorkflowId, view: View) -> Answer
 
 /// Writes the view of a workflow with its jobs. A long one is written on a blocking thread, so that
 /// claims do not wait.
-async fn text(
+async fn write_view(
     api: &AppState,
     snapshot: Snapshot,
     results: Option<Vec<JobResult>>,
 ) -> Result<Vec<u8>, Problem> {
     /// Bytes of results that are written in a millisecond.
-    const FEW: usize = 128 * 1024;
-    let many = results.iter().flatten().map(size).sum::<usize>() > FEW;
-    let long = many
+    const MAX_FAST_BYTES: usize = 128 * 1024;
+    let has_many_results =
+        results.iter().flatten().map(result_bytes).sum::<usize>() > MAX_FAST_BYTES;
+    let is_slow = has_many_results
         || is_long(
             &snapshot,
             (0..snapshot.jobs().len()).map(|at| JobIndex(at as u32)),
         );
     let write = move || {
         json::text_within(
-            MOST_TEXT,
+            MAX_ANSWER_BYTES,
             &Workflow::with_jobs(&snapshot, results.as_deref()),
         )
     };
-    let text = if long {
+    let text = if is_slow {
         api.engine().run_blocking(write).await
     } else {
         write()
@@ -136,13 +148,13 @@ async fn all_results<R: Future<Output = Result<Vec<JobResult>, EngineError>>>(
 ) -> Result<Vec<JobResult>, Problem> {
     let mut all = Vec::with_capacity(jobs);
     let mut bytes = 0;
-    for from in (0..jobs).step_by(RESULTS_AT_A_TIME) {
-        let some = (from..jobs.min(from + RESULTS_AT_A_TIME)).map(|at| JobIndex(at as u32));
-        let results = read(some.collect()).await?;
-        bytes += results.iter().map(size).sum::<usize>();
-        if bytes > MOST_RESULTS {
+    for from in (0..jobs).step_by(RESULT_BATCH) {
+        let batch = (from..jobs.min(from + RESULT_BATCH)).map(|at| JobIndex(at as u32));
+        let results = read(batch.collect()).await?;
+        bytes += results.iter().map(result_bytes).sum::<usize>();
+        if bytes > MAX_RESULT_BYTES {
             let detail = format!(
-                "outputs and errors have more than {MOST_RESULTS} bytes; ask for jobs one by one"
+                "outputs and errors have more than {MAX_RESULT_BYTES} bytes; ask for jobs one by one"
             );
             return Err(Problem::new(Code::PayloadTooLarge, detail).at("view"));
         }
@@ -151,7 +163,7 @@ async fn all_results<R: Future<Output = Result<Vec<JobResult>, EngineError>>>(
     Ok(all)
 }
 
-fn size(result: &JobResult) -> usize {
+fn result_bytes(result: &JobResult) -> usize {
     let errors = result
         .errors
         .iter()
@@ -160,20 +172,23 @@ fn size(result: &JobResult) -> usize {
 }
 
 /// Returns when the workflow is over, the time has passed, or the server drains.
-async fn settle(api: &AppState, id: WorkflowId, wait: Duration) -> Result<(), EngineError> {
+async fn wait_for_end(api: &AppState, id: WorkflowId, wait: Duration) -> Result<(), EngineError> {
     if !wait.is_zero() {
         // The subscription begins before the first read, so that no change falls between.
-        let (_view, mut known) = api.follow(id);
-        let seen = api.engine().glance(id).await?;
-        if !seen.status.is_over() {
-            let ended = |known: &FeedVersion| match *known {
+        let (_feed, mut versions) = api.follow(id);
+        let meta = api.engine().workflow_meta(id).await?;
+        if !meta.status.is_over() {
+            let ended = |versions: &FeedVersion| match *versions {
                 // An earlier version may be about an earlier end.
-                FeedVersion::Version { version, over } => over && version > seen.version,
+                FeedVersion::Version {
+                    version,
+                    has_ended: over,
+                } => over && version > meta.version,
                 FeedVersion::Removed => true,
             };
             tokio::select! {
-                _ = timeout(wait, known.wait_for(ended)) => {}
-                () = api.host.drain.cancelled() => {}
+                _ = timeout(wait, versions.wait_for(ended)) => {}
+                () = api.hooks.drain.cancelled() => {}
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use serde::{Serialize, Serializer};
 use tidegate_workflow::{
-    Counts, JobIndex, JobResult, JobState, Label, Listed, Meta, Retention, Snapshot, WorkflowId,
-    WorkflowSummary,
+    Counts, JobIndex, JobResult, JobState, Label, ListedWorkflow, Meta, Retention, Snapshot,
+    WorkflowId, WorkflowSummary,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -44,21 +44,21 @@ pub(crate) struct Workflow<'a> {
     keep_forever: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(value_type = Option<Vec<Job>>))]
-    jobs: Option<Jobs<'a>>,
+    jobs: Option<JobViews<'a>>,
 }
 
 /// List of all jobs. Each view is made when it is written, because all views at once take more
 /// memory than their text.
 #[derive(Debug)]
-struct Jobs<'a> {
+struct JobViews<'a> {
     snapshot: &'a Snapshot,
     results: Option<&'a [JobResult]>,
 }
 
-impl Serialize for Jobs<'_> {
+impl Serialize for JobViews<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let result = |at: usize| self.results.map(|results| &results[at]);
-        let job = |at: usize| Job::of(self.snapshot, JobIndex(at as u32), result(at));
+        let job = |at: usize| Job::new(self.snapshot, JobIndex(at as u32), result(at));
         serializer.collect_seq((0..self.snapshot.jobs().len()).map(job))
     }
 }
@@ -86,7 +86,7 @@ impl From<&Counts> for JobCounts {
     fn from(counts: &Counts) -> Self {
         // In the order of `JobState::WORDS`.
         const { assert!(JobState::WORDS.len() == 8) };
-        let mut numbers = counts.each().map(|(_, number)| number);
+        let mut numbers = counts.entries().map(|(_, number)| number);
         let mut next = || numbers.next().unwrap_or_default();
         Self {
             total: counts.total(),
@@ -117,7 +117,10 @@ impl<'a> Workflow<'a> {
             expires_at: meta.expires_at.map(Rfc3339),
             // In a workflow that is over, no waiting job will run by itself.
             job_counts: JobCounts {
-                blocked: meta.status.is_over().then(|| meta.counts.of("waiting")),
+                blocked: meta
+                    .status
+                    .is_over()
+                    .then(|| meta.counts.count_by_word("waiting")),
                 ..(&meta.counts).into()
             },
             on_failure: None,
@@ -129,14 +132,14 @@ impl<'a> Workflow<'a> {
     }
 
     /// Makes the view for lists from a snapshot, which knows the blocked jobs.
-    pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
+    pub(crate) fn from_snapshot(snapshot: &'a Snapshot) -> Self {
         Self::summary(snapshot.id(), &snapshot.graph().label, snapshot.meta())
             .with_blocked(snapshot.blocked())
     }
 
     /// Makes the view for lists from a summary, which knows the blocked jobs.
-    pub(crate) fn outlined(outline: &'a WorkflowSummary) -> Self {
-        let Listed {
+    pub(crate) fn from_summary(outline: &'a WorkflowSummary) -> Self {
+        let ListedWorkflow {
             workflow,
             label,
             meta,
@@ -164,8 +167,8 @@ impl<'a> Workflow<'a> {
                 Some(Retention::Forever) | None => None,
             },
             keep_forever: Some(retention == Some(Retention::Forever)),
-            jobs: Some(Jobs { snapshot, results }),
-            ..Self::of(snapshot)
+            jobs: Some(JobViews { snapshot, results }),
+            ..Self::from_snapshot(snapshot)
         }
     }
 }

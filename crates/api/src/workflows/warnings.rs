@@ -52,7 +52,7 @@ pub(crate) fn domains_without_rule(
     let mut warnings = Vec::new();
     for (at, job) in graph.jobs.iter().enumerate() {
         let limits = graph.limits(JobIndex(at as u32));
-        for limit in limits.into_iter().flat_map(|limits| limits.each()) {
+        for limit in limits.into_iter().flat_map(|limits| limits.as_slice()) {
             let Limit::Units { domain, .. } = limit else {
                 continue;
             };
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
     use crate::http::body;
-    use crate::traces::Creating;
+    use crate::traces::CreationSpan;
     use crate::workflows::definition::DefinitionBody;
 
     /// Compares the warnings, as domain and job, of jobs that have these limits.
@@ -87,7 +87,7 @@ mod tests {
             .collect();
         let definition = json!({"name": "w", "jobs": jobs}).to_string();
         let definition: DefinitionBody<'_> = body::read(definition.as_bytes()).unwrap();
-        let new = definition.resolve(None, &Policies::default(), &mut Creating::default());
+        let new = definition.resolve(None, &Policies::default(), &mut CreationSpan::default());
         let source = Source {
             name: "vendor.yaml".to_owned(),
             text: b"domain: vendor".to_vec(),

@@ -10,8 +10,8 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate_api::{
-    Access, Activity, Api, Availability, ConfigurationSource, LimitUse, Loads, Peer, RateLimits,
-    ServerHooks, Totals, Traces,
+    Access, Api, ApiMetrics, Availability, ConfigurationSource, GatewayTotals, LimitUse, Loads,
+    Peer, RateLimits, ServerHooks, Traces,
 };
 use tidegate_ratelimit::{Limiter, MemoryBounds, MemoryStore, Options, OverrideStore};
 use tidegate_workflow::{Engine, EngineOptions, SqliteOptions, SqliteStore, Store, Timestamp};
@@ -64,7 +64,7 @@ impl Flows {
             max_body: MAX_BODY,
             max_streams: 16,
         };
-        let api = Api::new(access, Arc::new(Activity::default()), host());
+        let api = Api::new(access, Arc::new(ApiMetrics::default()), host());
         api.open(engine);
         Self {
             router: api.router(),
@@ -197,8 +197,8 @@ fn host() -> ServerHooks {
         clock: Arc::new(now),
         test_clock: None,
         serving: Arc::new(|| true),
-        counting: Arc::new(|| Availability::Up),
-        totals: Arc::new(Totals::default),
+        counter_store_health: Arc::new(|| Availability::Up),
+        totals: Arc::new(GatewayTotals::default),
         history: Arc::default(),
         limits: RateLimits {
             limiter: Limiter::new(store, Options::default()),
@@ -206,7 +206,7 @@ fn host() -> ServerHooks {
             clock: tidegate_ratelimit::Timestamp::default,
         },
         loads: Arc::new(|| Arc::new(built_in())),
-        uses: Arc::new(|slots| vec![LimitUse::default(); slots.len()]),
+        limit_uses: Arc::new(|slots| vec![LimitUse::default(); slots.len()]),
         traces: Traces {
             caller: |_| None,
             exporter: None,
@@ -221,7 +221,7 @@ fn built_in() -> Loads {
         source: ConfigurationSource::BuiltIn,
         place: String::new(),
         counting_since: tidegate_ratelimit::Timestamp(0),
-        in_force: None,
+        active: None,
         refused: None,
         unreadable: Vec::new(),
     }

@@ -15,14 +15,14 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ServerAddress {
     scheme: Scheme,
     authority: Authority,
     /// Part of the path before the paths of the API, without a slash at its end.
     prefix: String,
 }
 
-impl Target {
+impl ServerAddress {
     /// Reads a URL, or a host and a port.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         // The text before the @ may be a password, so no part of the address is shown.
@@ -76,7 +76,7 @@ fn has_host(authority: &Authority) -> bool {
     !authority.host().is_empty() && port_is_read
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}{}", self.scheme, self.authority, self.prefix)
     }
@@ -102,7 +102,7 @@ impl Query {
     }
 
     /// `path` followed by the pairs.
-    pub(crate) fn of(&self, path: &str) -> String {
+    pub(crate) fn append_to(&self, path: &str) -> String {
         format!("{path}{}", self.0)
     }
 }
@@ -115,7 +115,7 @@ mod tests {
     fn servers_are_named_by_url_or_by_host_and_port() {
         let check = |text: &str, shown: Option<&str>| {
             assert_eq!(
-                Target::parse(text)
+                ServerAddress::parse(text)
                     .map(|target| target.to_string())
                     .ok()
                     .as_deref(),
@@ -150,7 +150,7 @@ mod tests {
             "http://user:secret@box:x",
             "http://user:sec/secret@box",
         ] {
-            let reason = Target::parse(text).unwrap_err();
+            let reason = ServerAddress::parse(text).unwrap_err();
             assert!(
                 reason.contains("a user or a password") && !reason.contains("secret"),
                 "{reason}"
@@ -165,6 +165,6 @@ mod tests {
             .with("a", Some("1&2"))
             .with("b", None::<&str>)
             .with("c", Some("x"));
-        assert_eq!(query.of("/p"), "/p?a=1%262&c=x");
+        assert_eq!(query.append_to("/p"), "/p?a=1%262&c=x");
     }
 }

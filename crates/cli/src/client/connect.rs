@@ -19,26 +19,29 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, Error as TlsError, OtherError, RootCertStore,
 };
 
-use crate::client::address::Target;
+use crate::client::address::ServerAddress;
 use crate::client::exit::Failure;
 
 /// Timeout of a connection attempt, with DNS and without TLS.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that an unused connection stays in the pool. After a stream was silent for longer, the
 /// pooled connections may be dead as well.
-const IDLE: Duration = Duration::from_secs(20);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// A client that trusts the certificate authorities of the system, and those in the PEM file
 /// `extra_authorities`.
-pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections, Failure> {
+pub(crate) fn client(
+    target: &ServerAddress,
+    extra_authorities: Option<&Path>,
+) -> Result<Connections, Failure> {
     let mut roots = RootCertStore::empty();
     // Reading the system's authorities takes time, so plain HTTP does without.
     if target.is_encrypted() {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
-    if let Some(file) = more {
+    if let Some(file) = extra_authorities {
         let wrong =
             |reason: String| Failure::usage(format!("{} cannot be read: {reason}", file.display()));
         let text = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
@@ -57,22 +60,22 @@ pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections
     let mut sockets = HttpConnector::new();
     sockets.enforce_http(false);
     sockets.set_nodelay(true);
-    sockets.set_connect_timeout(Some(CONNECT));
+    sockets.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .enable_http1();
     let mut client = Client::builder(TokioExecutor::new());
     Ok(client
-        .pool_idle_timeout(IDLE)
+        .pool_idle_timeout(IDLE_TIMEOUT)
         .build(connector.wrap_connector(sockets)))
 }
 
 /// Explains why the server at `target` did not answer.
-pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
+pub(crate) fn explain_failure(target: &ServerAddress, error: &ClientError) -> String {
     let causes: Vec<_> = causes(error).collect();
     if let Some(error) = causes.iter().find_map(|cause| cause.downcast_ref()) {
-        return untrusted(target, error);
+        return explain_tls_error(target, error);
     }
     if causes
         .iter()
@@ -143,7 +146,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     )
 }
 
-fn untrusted(target: &Target, error: &TlsError) -> String {
+fn explain_tls_error(target: &ServerAddress, error: &TlsError) -> String {
     let reason = match error {
         TlsError::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "it is signed by an authority that is not trusted here. If it is yours, name the authority's certificate with \

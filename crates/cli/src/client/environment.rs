@@ -52,25 +52,25 @@ impl Environment {
     }
 
     fn parse(get: impl Fn(&str) -> Option<String>) -> Self {
-        let of = |name: &str| get(name).filter(|value| !value.is_empty());
+        let variable = |name: &str| get(name).filter(|value| !value.is_empty());
         Self {
-            server: of("TIDEGATE_SERVER").unwrap_or_else(|| DEFAULT_SERVER.to_owned()),
-            token: of("TIDEGATE_TOKEN"),
-            authorities: of("TIDEGATE_CACERT").map(PathBuf::from),
-            locale: Locale::parse(of),
+            server: variable("TIDEGATE_SERVER").unwrap_or_else(|| DEFAULT_SERVER.to_owned()),
+            token: variable("TIDEGATE_TOKEN"),
+            authorities: variable("TIDEGATE_CACERT").map(PathBuf::from),
+            locale: Locale::parse(variable),
         }
     }
 }
 
 impl Locale {
-    fn parse(of: impl Fn(&str) -> Option<String>) -> Self {
-        let plain =
-            of("NO_COLOR").is_some() || of("TERM").is_some_and(|terminal| terminal == "dumb");
+    fn parse(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let plain = variable("NO_COLOR").is_some()
+            || variable("TERM").is_some_and(|terminal| terminal == "dumb");
         // The first of these that is set decides. In a container none is set, and most terminals
         // around one are modern.
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
-            .find_map(of)
+            .find_map(variable)
             .map(|locale| locale.to_lowercase());
         let unicode =
             locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"));
@@ -90,13 +90,13 @@ mod tests {
     use super::*;
 
     fn parse(given: &[(&str, &str)]) -> Environment {
-        let of = |name: &str| {
+        let variable = |name: &str| {
             given
                 .iter()
                 .find(|(known, _)| *known == name)
                 .map(|(_, value)| (*value).to_owned())
         };
-        Environment::parse(of)
+        Environment::parse(variable)
     }
 
     #[test]

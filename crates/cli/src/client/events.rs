@@ -8,19 +8,19 @@ use hyper::body::Body;
 use tokio::time::timeout;
 
 /// Size limit of an event in bytes. A summary of a workflow has at most a tenth of this.
-const LONGEST: usize = 1 << 20;
+const MAX_EVENT_BYTES: usize = 1 << 20;
 /// Byte order mark. A stream may begin with it; it is not part of the first line.
-const MARK: &[u8] = "\u{feff}".as_bytes();
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// A stream of events.
 #[derive(Debug)]
-pub(crate) struct Events<B> {
+pub(crate) struct EventStream<B> {
     body: B,
     /// A stream without any byte for this time counts as lost.
-    silence: Duration,
+    idle_timeout: Duration,
     /// Bytes that were received and not yet parsed.
-    rest: Bytes,
-    reader: Reader,
+    unparsed: Bytes,
+    reader: EventParser,
 }
 
 /// One event.
@@ -31,13 +31,13 @@ pub(crate) struct Event {
     pub(crate) data: String,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Events<B> {
-    pub(crate) fn new(body: B, silence: Duration) -> Self {
+impl<B: Body<Data = Bytes> + Unpin> EventStream<B> {
+    pub(crate) fn new(body: B, idle_timeout: Duration) -> Self {
         Self {
             body,
-            silence,
-            rest: Bytes::new(),
-            reader: Reader::default(),
+            idle_timeout,
+            unparsed: Bytes::new(),
+            reader: EventParser::default(),
         }
     }
 
@@ -45,14 +45,17 @@ impl<B: Body<Data = Bytes> + Unpin> Events<B> {
     /// event is too long. If the future is dropped, the next call returns the event.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = self.reader.read(&mut self.rest) {
+            if let Some(event) = self.reader.read(&mut self.unparsed) {
                 return Some(event);
             }
-            if self.reader.size() > LONGEST {
+            if self.reader.size() > MAX_EVENT_BYTES {
                 return None;
             }
-            let frame = timeout(self.silence, self.body.frame()).await.ok()??.ok()?;
-            self.rest = frame.into_data().ok()?;
+            let frame = timeout(self.idle_timeout, self.body.frame())
+                .await
+                .ok()??
+                .ok()?;
+            self.unparsed = frame.into_data().ok()?;
         }
     }
 }
@@ -60,7 +63,7 @@ impl<B: Body<Data = Bytes> + Unpin> Events<B> {
 /// Parser of event streams, by the rules of
 /// <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
 #[derive(Debug, Default)]
-struct Reader {
+struct EventParser {
     /// The line so far.
     line: Vec<u8>,
     /// The event so far.
@@ -71,7 +74,7 @@ struct Reader {
     is_after_cr: bool,
 }
 
-impl Reader {
+impl EventParser {
     /// Reads up to the end of an event. If there is no end, all bytes are consumed and kept.
     fn read(&mut self, bytes: &mut Bytes) -> Option<Event> {
         while let Some(length) = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -99,7 +102,7 @@ impl Reader {
         let line = std::mem::take(&mut self.line);
         let is_first = !std::mem::replace(&mut self.is_begun, true);
         let line = line
-            .strip_prefix(MARK)
+            .strip_prefix(BYTE_ORDER_MARK)
             .filter(|_| is_first)
             .unwrap_or(&line);
         if line.is_empty() {
@@ -156,7 +159,7 @@ mod tests {
     /// Events, until nothing came for a while.
     async fn read(parts: impl IntoIterator<Item = &[u8]>) -> Vec<(String, String)> {
         let parts = Parts(parts.into_iter().map(<[u8]>::to_vec).collect());
-        let mut events = Events::new(parts, Duration::from_millis(1));
+        let mut events = EventStream::new(parts, Duration::from_millis(1));
         let mut all = Vec::new();
         while let Some(Event { name, data }) = events.next().await {
             all.push((name, data));
@@ -197,7 +200,7 @@ mod tests {
         for endless in ["x", "data: x\n", "event: x\r\ndata: much more\r\n"] {
             let part = endless.repeat(100_000 / endless.len());
             let parts = Parts(std::iter::repeat_n(part.into_bytes(), 100).collect());
-            let mut events = Events::new(parts, Duration::from_secs(600));
+            let mut events = EventStream::new(parts, Duration::from_secs(600));
             assert_eq!(events.next().await, None, "{endless:?}");
             assert!(
                 events.body.0.len() > 50,

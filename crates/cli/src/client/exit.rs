@@ -34,7 +34,7 @@ pub enum Exit {
     /// Interrupted while waiting.
     Interrupted = 130,
     /// The reader of the output closed it.
-    Unread = 141,
+    OutputClosed = 141,
 }
 
 impl Exit {
@@ -49,7 +49,7 @@ impl Exit {
         Self::Unavailable,
         Self::Output,
         Self::Interrupted,
-        Self::Unread,
+        Self::OutputClosed,
     ];
 
     const fn meaning(self) -> &'static str {
@@ -70,7 +70,7 @@ impl Exit {
             }
             Self::Output => "the output cannot be written",
             Self::Interrupted => "you interrupted the wait; the workflow continues",
-            Self::Unread => "the reader of the output closed it",
+            Self::OutputClosed => "the reader of the output closed it",
         }
     }
 
@@ -153,14 +153,14 @@ impl fmt::Display for Failure {
 }
 
 /// Prints the failure on standard error.
-pub fn complain(failure: &Failure) {
-    if failure.exit != Exit::Unread {
+pub fn print_failure(failure: &Failure) {
+    if failure.exit != Exit::OutputClosed {
         print_message(&failure.to_string());
     }
 }
 
 /// Prints a warning about something that was done. `text` may come from a server.
-pub(crate) fn warn(text: &str) {
+pub(crate) fn print_warning(text: &str) {
     print_message(&format!("warning: {}", printable(text)));
 }
 

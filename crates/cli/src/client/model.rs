@@ -55,7 +55,7 @@ impl Incomplete {
 
 /// A workflow in a list, or a workflow that is shown alone.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Summary {
+pub(crate) struct WorkflowSummary {
     pub(crate) id: String,
     pub(crate) name: String,
     #[serde(default)]
@@ -65,7 +65,7 @@ pub(crate) struct Summary {
     pub(crate) started_at: Option<Moment>,
     pub(crate) finished_at: Option<Moment>,
     pub(crate) expires_at: Option<Moment>,
-    pub(crate) job_counts: Counts,
+    pub(crate) job_counts: JobCounts,
     /// Present only if the request asked for jobs.
     #[serde(default)]
     pub(crate) jobs: Vec<Job>,
@@ -74,7 +74,7 @@ pub(crate) struct Summary {
 /// Jobs by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Counts {
+pub(crate) struct JobCounts {
     pub(crate) total: u64,
     pub(crate) waiting: u64,
     /// Waiting jobs that cannot run because of a failure, if the server reports them.
@@ -110,7 +110,7 @@ pub(crate) struct Job {
     pub(crate) started_at: Option<Moment>,
     pub(crate) finished_at: Option<Moment>,
     pub(crate) worker: Option<String>,
-    pub(crate) why_not_running: Option<Why>,
+    pub(crate) why_not_running: Option<WaitReason>,
     #[serde(default)]
     pub(crate) limits: Vec<LimitOfJob>,
     // The next fields are sent only for a single job.
@@ -152,7 +152,7 @@ pub(crate) struct LogLine {
 
 /// Reason why a job is not running.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Why {
+pub(crate) struct WaitReason {
     pub(crate) text: String,
 }
 
@@ -177,7 +177,7 @@ pub(crate) struct Page {
 
 /// The answer to an action on a workflow.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Acted {
+pub(crate) struct ActionAnswer {
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) name: Option<String>,
@@ -220,7 +220,7 @@ pub(crate) struct Problem {
     pub(crate) nothing_done: bool,
 }
 
-impl Summary {
+impl WorkflowSummary {
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.status.as_str(), "succeeded" | "failed" | "cancelled")
     }
@@ -228,7 +228,7 @@ impl Summary {
     /// Numbers of jobs by state, such as `1 failed, 2 running`, for the states that `wanted`
     /// accepts.
     pub(crate) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
-        let wanted = self.present().filter(|(word, _)| wanted(word));
+        let wanted = self.states_with_jobs().filter(|(word, _)| wanted(word));
         wanted
             .map(|(word, number)| format!("{number} {word}"))
             .collect::<Vec<_>>()
@@ -237,12 +237,12 @@ impl Summary {
 
     /// Names and counts of the states that have jobs, the most important first. A blocked job does
     /// not run unless a person acts.
-    pub(crate) fn present(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(crate) fn states_with_jobs(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = &self.job_counts;
         let blocked = counts
             .blocked
             .unwrap_or(if self.is_over() { counts.waiting } else { 0 });
-        let each = [
+        let states = [
             ("failed", counts.failed),
             ("running", counts.running),
             ("ready", counts.ready),
@@ -253,7 +253,7 @@ impl Summary {
             ("skipped", counts.skipped),
             ("succeeded", counts.succeeded),
         ];
-        each.into_iter().filter(|&(_, number)| number > 0)
+        states.into_iter().filter(|&(_, number)| number > 0)
     }
 
     /// Progress in words, such as `42%  2/7 succeeded, 1 failed, 3 running, 1 waiting`.
@@ -264,7 +264,7 @@ impl Summary {
         } else {
             format!(", {states}")
         };
-        let Counts {
+        let JobCounts {
             succeeded, total, ..
         } = self.job_counts;
         format!(
@@ -279,7 +279,7 @@ impl Summary {
     }
 }
 
-impl Counts {
+impl JobCounts {
     /// Jobs that ended, in any state.
     fn over(&self) -> u64 {
         // A server may send any number; a sum that overflows must not end the program.
@@ -323,11 +323,11 @@ mod tests {
     #[test]
     fn counts_of_any_size_have_a_percentage() {
         let check = |succeeded: u64, failed: u64, total: u64, over: u64, percent: u64| {
-            let counts = Counts {
+            let counts = JobCounts {
                 succeeded,
                 failed,
                 total,
-                ..Counts::default()
+                ..JobCounts::default()
             };
             assert_eq!(
                 (counts.over(), counts.percent()),

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Command, ValueHint};
 use http::HeaderValue;
 
-use crate::client::address::Target;
+use crate::client::address::ServerAddress;
+use crate::client::api_client::ApiClient;
 use crate::client::environment::Environment;
 use crate::client::exit::Failure;
-use crate::client::remote::Remote;
 use crate::output::{Format, Screen};
 
 /// Which server, and how its answers are shown. They may stand before or after a command.
@@ -57,7 +57,7 @@ impl Options {
     }
 
     /// The server and the screen that these options and the environment describe.
-    pub(crate) fn open(&self) -> Result<(Remote, Screen), Failure> {
+    pub(crate) fn open(&self) -> Result<(ApiClient, Screen), Failure> {
         let settings = Environment::read();
         let token = match &self.token_file {
             Some(file) => {
@@ -69,10 +69,10 @@ impl Options {
             None => settings.token,
         };
         let token = token.as_deref().map(header).transpose()?;
-        let target = Target::parse(self.server.as_ref().unwrap_or(&settings.server))
+        let target = ServerAddress::parse(self.server.as_ref().unwrap_or(&settings.server))
             .map_err(Failure::usage)?;
         let authorities = self.cacert.as_ref().or(settings.authorities.as_ref());
-        let remote = Remote::new(target, token, authorities.map(PathBuf::as_path))?;
+        let remote = ApiClient::new(target, token, authorities.map(PathBuf::as_path))?;
         Ok((remote, Screen::new(self.output, settings.locale)))
     }
 }

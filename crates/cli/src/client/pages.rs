@@ -4,16 +4,16 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::address::Query;
+use super::api_client::{ApiClient, ApiRequest};
 use super::exit::{Exit, Failure};
 use super::model::{Incomplete, Page};
-use super::remote::{Ask, Remote};
-use crate::output::{Listed, Screen};
+use crate::output::{ListItem, Screen};
 
 /// Page size limit of the server, in items.
-pub(crate) const PAGE: usize = 1_000;
+pub(crate) const MAX_PAGE_ITEMS: usize = 1_000;
 /// Limit of consecutive pages without items. For each such page, a server scans some thousand
 /// workflows.
-const EMPTY: usize = 1_000;
+const MAX_EMPTY_PAGES: usize = 1_000;
 
 /// Items of the pages that were read.
 #[derive(Debug)]
@@ -26,42 +26,42 @@ pub(crate) struct Pages {
 
 /// Reads pages until there are `limit` items, or no more pages. Items that are added meanwhile do
 /// not shift the rest.
-pub(crate) async fn pages(
+pub(crate) async fn read_pages(
     path: &str,
     query: &Query,
     limit: usize,
-    remote: &Remote,
+    remote: &ApiClient,
 ) -> Result<Pages, Failure> {
-    pages_of(PAGE, path, query, limit, remote).await
+    read_pages_of_size(MAX_PAGE_ITEMS, path, query, limit, remote).await
 }
 
 /// Reads pages like [`read_pages`], of at most `page_size` items each.
-pub(crate) async fn pages_of(
-    most: usize,
+pub(crate) async fn read_pages_of_size(
+    page_size: usize,
     path: &str,
     query: &Query,
     limit: usize,
-    remote: &Remote,
+    remote: &ApiClient,
 ) -> Result<Pages, Failure> {
     let mut items = Vec::new();
     let mut cursor = None::<String>;
-    let mut patience = Patience::default();
+    let mut empty_pages = EmptyPageCounter::default();
     let mut incomplete = None;
     while items.len() < limit {
-        let size = (limit - items.len()).min(most).to_string();
+        let size = (limit - items.len()).min(page_size).to_string();
         let page = query
             .clone()
             .with("limit", Some(size))
             .with("cursor", cursor.as_ref());
-        let page: Page = remote.read(&Ask::get(page.of(path))).await?;
+        let page: Page = remote.read(&ApiRequest::get(page.append_to(path))).await?;
         let found = page.items.len();
         items.extend(page.items);
         incomplete = page.incomplete.or(incomplete);
-        let last = std::mem::replace(&mut cursor, page.next_cursor);
-        if cursor.is_none() || (found == 0 && cursor == last) {
+        let previous = std::mem::replace(&mut cursor, page.next_cursor);
+        if cursor.is_none() || (found == 0 && cursor == previous) {
             break;
         }
-        patience.page(found)?;
+        empty_pages.count_page(found)?;
     }
     Ok(Pages {
         items,
@@ -73,10 +73,10 @@ pub(crate) async fn pages_of(
 
 impl Pages {
     /// Prints the items. If there are more, it prints the option that raises the limit.
-    pub(crate) fn show<T: Listed + DeserializeOwned>(
+    pub(crate) fn show<T: ListItem + DeserializeOwned>(
         &self,
         option: &str,
-        remote: &Remote,
+        remote: &ApiClient,
         screen: &Screen,
     ) -> Result<Exit, Failure> {
         let higher = self.limit.saturating_mul(10);
@@ -90,23 +90,23 @@ impl Pages {
 /// Counter of consecutive pages without items. Some are usual: for a name together with a tag, the
 /// server scans all workflows with the tag.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct EmptyPageCounter {
     empty: usize,
 }
 
-impl Patience {
+impl EmptyPageCounter {
     /// Counts a page that is not the last.
     ///
     /// # Errors
     /// Returned after `MAX_EMPTY_PAGES` consecutive pages without items, since the list may have no
     /// end. Stopping without an error would hide the items after them.
-    pub(crate) fn page(&mut self, found: usize) -> Result<(), Failure> {
+    pub(crate) fn count_page(&mut self, found: usize) -> Result<(), Failure> {
         self.empty = if found == 0 { self.empty + 1 } else { 0 };
-        if self.empty < EMPTY {
+        if self.empty < MAX_EMPTY_PAGES {
             return Ok(());
         }
         Err(Failure::unavailable(format!(
-            "the server gave {EMPTY} pages without items one after the other, and still no end"
+            "the server gave {MAX_EMPTY_PAGES} pages without items one after the other, and still no end"
         )))
     }
 }

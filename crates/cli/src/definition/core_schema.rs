@@ -1,6 +1,6 @@
 //! Scalars of YAML's core schema 1.2, converted to JSON.
 
-use tidegate_yaml::{Form, Schema};
+use tidegate_yaml::{ScalarStyle, Schema};
 
 /// Schema of the YAML reader whose scalars are JSON texts. Tags are refused.
 #[derive(Debug)]
@@ -9,11 +9,11 @@ pub(super) enum CoreSchema {}
 impl Schema for CoreSchema {
     type Scalar = String;
 
-    fn scalar(text: String, form: Form<'_>) -> Result<String, String> {
+    fn scalar(text: String, form: ScalarStyle<'_>) -> Result<String, String> {
         match form {
-            Form::Plain => plain(&text),
-            Form::Quoted => Ok(quoted(&text)),
-            Form::Tagged(tag) => Self::collection_tag(tag).map(|()| text),
+            ScalarStyle::Plain => plain(&text),
+            ScalarStyle::Quoted => Ok(quoted(&text)),
+            ScalarStyle::Tagged(tag) => Self::collection_tag(tag).map(|()| text),
         }
     }
 

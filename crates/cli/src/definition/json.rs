@@ -6,13 +6,13 @@ use std::fmt;
 use serde::de::{Deserializer as _, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::tree::{self, Place};
+use super::tree::{self, SourcePosition};
 
 /// A name with its quotes, and its value.
-pub(super) type Pair<'a> = (&'a RawValue, &'a RawValue);
+pub(super) type JsonField<'a> = (&'a RawValue, &'a RawValue);
 
 /// The fields of an object in their order.
-pub(super) fn pairs(json: &str) -> Result<Vec<Pair<'_>>, serde_json::Error> {
+pub(super) fn pairs(json: &str) -> Result<Vec<JsonField<'_>>, serde_json::Error> {
     let mut pairs = Vec::new();
     read(json, |pair| pairs.push(pair)).map(|()| pairs)
 }
@@ -23,8 +23,8 @@ pub(super) fn name(raw: &RawValue) -> Result<String, serde_json::Error> {
 }
 
 /// Position of `part`, which is a slice of `text`.
-pub(super) fn place_of(part: &str, text: &str) -> Place {
-    Place::of(
+pub(super) fn position_of(part: &str, text: &str) -> SourcePosition {
+    SourcePosition::at_offset(
         text,
         (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize),
     )
@@ -32,28 +32,30 @@ pub(super) fn place_of(part: &str, text: &str) -> Place {
 
 /// Position of the value that a path leads to, by the rules of the YAML tree. Of fields with equal
 /// names, the last counts.
-pub(super) fn place(text: &str, path: &str) -> Option<Place> {
+pub(super) fn position_of_path(text: &str, path: &str) -> Option<SourcePosition> {
     let mut value = text;
     let mut path = path;
     let mut found = None;
     while let Some((part, inner, rest)) = step(value, path) {
         (value, path, found) = (inner, rest, Some(part));
     }
-    found.map(|part| place_of(part, text))
+    found.map(|part| position_of(part, text))
 }
 
 /// The name or item of the first step of a path, its value, and the rest of the path.
 fn step<'a, 'p>(json: &'a str, path: &'p str) -> Option<(&'a str, &'a str, &'p str)> {
     if json.trim_start().starts_with('[') {
-        let (number, rest) = tree::item(path)?;
+        let (number, rest) = tree::split_index(path)?;
         let item = serde_json::Deserializer::from_str(json)
-            .deserialize_seq(Item(number))
+            .deserialize_seq(ItemVisitor(number))
             .ok()??;
         return Some((item.get(), item.get(), rest));
     }
     let mut best: Option<(&str, &str, &str)> = None;
-    let better = |(raw, value): Pair<'a>| {
-        let rest = name(raw).ok().and_then(|name| tree::after(&name, path));
+    let better = |(raw, value): JsonField<'a>| {
+        let rest = name(raw)
+            .ok()
+            .and_then(|name| tree::strip_field(&name, path));
         if let Some(rest) =
             rest.filter(|rest| best.is_none_or(|(_, _, best)| rest.len() <= best.len()))
         {
@@ -65,15 +67,15 @@ fn step<'a, 'p>(json: &'a str, path: &'p str) -> Option<(&'a str, &'a str, &'p s
 }
 
 /// Calls `on_field` for every field of an object.
-fn read<'a>(json: &'a str, each: impl FnMut(Pair<'a>)) -> Result<(), serde_json::Error> {
+fn read<'a>(json: &'a str, on_field: impl FnMut(JsonField<'a>)) -> Result<(), serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(json);
-    reader.deserialize_map(Fields(each))?;
+    reader.deserialize_map(FieldsVisitor(on_field))?;
     reader.end()
 }
 
-struct Fields<F>(F);
+struct FieldsVisitor<F>(F);
 
-impl<'de, F: FnMut(Pair<'de>)> Visitor<'de> for Fields<F> {
+impl<'de, F: FnMut(JsonField<'de>)> Visitor<'de> for FieldsVisitor<F> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,9 +91,9 @@ impl<'de, F: FnMut(Pair<'de>)> Visitor<'de> for Fields<F> {
 }
 
 /// Visitor that returns one item of a list.
-struct Item(usize);
+struct ItemVisitor(usize);
 
-impl<'de> Visitor<'de> for Item {
+impl<'de> Visitor<'de> for ItemVisitor {
     type Value = Option<&'de RawValue>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, path: &str, expected: Option<(usize, usize)>) {
-        let found = place(text, path).map(|place| (place.line, place.column));
+        let found = position_of_path(text, path).map(|place| (place.line, place.column));
         assert_eq!(found, expected, "{path} in {:.100}", text);
     }
 

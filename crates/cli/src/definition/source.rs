@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
 
-use super::{Definition, text_of};
+use super::{Definition, read_text};
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::Failure;
-use crate::client::remote::{Ask, Remote};
 
 /// Definition to create a workflow from.
 #[derive(Debug, Args)]
@@ -24,9 +24,9 @@ pub struct Source {
 
 /// Time at which a new workflow starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum StartTime {
     /// The definition decides.
-    Unsaid,
+    AsDefined,
     /// The workflow starts when it is created.
     Now,
     /// The workflow starts on request.
@@ -36,48 +36,52 @@ pub(crate) enum Begin {
 impl Source {
     /// Reads the definition, and applies the arguments to it. Standard input is read in blocking
     /// mode to its end.
-    pub(crate) fn read(&self, begin: Begin) -> Result<Definition, Failure> {
-        let text = text_of(&self.file);
+    pub(crate) fn read(&self, start: StartTime) -> Result<Definition, Failure> {
+        let text = read_text(&self.file);
         let text = text
             .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", self.name())))?;
-        self.definition(text, begin)
+        self.definition(text, start)
     }
 
     /// Creates the workflow, and returns the answer of the server.
     pub(crate) async fn create(
         &self,
         definition: &Definition,
-        remote: &Remote,
+        remote: &ApiClient,
     ) -> Result<String, Failure> {
-        let ask = Ask::post("/v1/workflows", definition.json());
-        let ask = if has_key(definition) {
-            ask.with_key()
+        let api_request = ApiRequest::post("/v1/workflows", definition.json());
+        let api_request = if has_key(definition) {
+            api_request.with_key()
         } else {
-            ask
+            api_request
         };
         remote
-            .text(&ask)
+            .text(&api_request)
             .await
-            .map_err(|failure| self.placed(failure, definition))
+            .map_err(|failure| self.with_position(failure, definition))
     }
 
-    fn definition(&self, text: String, begin: Begin) -> Result<Definition, Failure> {
+    fn definition(&self, text: String, start: StartTime) -> Result<Definition, Failure> {
         let definition = Definition::parse(&self.file, text);
         let mut definition =
             definition.map_err(|mistake| Failure::usage(format!("{}:{mistake}", self.name())))?;
-        self.put_over(&mut definition, begin)?;
+        self.apply_arguments(&mut definition, start)?;
         Ok(definition)
     }
 
-    fn put_over(&self, definition: &mut Definition, begin: Begin) -> Result<(), Failure> {
+    fn apply_arguments(
+        &self,
+        definition: &mut Definition,
+        start: StartTime,
+    ) -> Result<(), Failure> {
         let fields = &mut definition.fields;
         let raw = |value: serde_json::Value| {
             serde_json::value::to_raw_value(&value).expect("a value is JSON")
         };
-        match begin {
-            Begin::Unsaid => None,
-            Begin::Now => fields.insert("start".to_owned(), raw("now".into())),
-            Begin::Manual => fields.insert("start".to_owned(), raw("manual".into())),
+        match start {
+            StartTime::AsDefined => None,
+            StartTime::Now => fields.insert("start".to_owned(), raw("now".into())),
+            StartTime::Manual => fields.insert("start".to_owned(), raw("manual".into())),
         };
         if let Some(key) = &self.key {
             fields.insert("idempotency_key".to_owned(), raw(key.as_str().into()));
@@ -103,7 +107,7 @@ impl Source {
     }
 
     /// Prefixes the position in the file to a failure that the server reported at a path.
-    fn placed(&self, failure: Failure, definition: &Definition) -> Failure {
+    fn with_position(&self, failure: Failure, definition: &Definition) -> Failure {
         let Some(path) = &failure.path else {
             return failure;
         };
@@ -147,8 +151,8 @@ mod tests {
         }
     }
 
-    fn check(text: &str, begin: Begin, expected: &str) {
-        let definition = source().definition(text.to_owned(), begin);
+    fn check(text: &str, start: StartTime, expected: &str) {
+        let definition = source().definition(text.to_owned(), start);
         let found = definition
             .map(|definition| definition.json())
             .unwrap_or_else(|failure| failure.to_string());
@@ -161,17 +165,17 @@ mod tests {
         let rest = r#""jobs":[{"params":{"big":12345678901234567890123}}],"name":"n","#;
         check(
             text,
-            Begin::Unsaid,
+            StartTime::AsDefined,
             &format!(r#"{{"idempotency_key":"k\"1",{rest}"start":"now","tags":["old","new"]}}"#),
         );
         check(
             text,
-            Begin::Manual,
+            StartTime::Manual,
             &format!(r#"{rest}"start":"manual","tags""#),
         );
         check(
             "name: n\njobs: []",
-            Begin::Now,
+            StartTime::Now,
             r#""jobs":[],"name":"n","start":"now","tags":["new","old"]}"#,
         );
     }
@@ -180,46 +184,48 @@ mod tests {
     fn mistakes_are_told_by_line_and_column() {
         check(
             "{\n  \"name\": nope\n}",
-            Begin::Unsaid,
+            StartTime::AsDefined,
             "definition:2:12: expected ident",
         );
         check(
             "{\"name\": \"a\"} x",
-            Begin::Unsaid,
+            StartTime::AsDefined,
             "definition:1:15: trailing characters",
         );
-        check("jobs: [\n", Begin::Unsaid, "definition:");
+        check("jobs: [\n", StartTime::AsDefined, "definition:");
         check(
             "{\"a\": 1,\n\"a\": 2}",
-            Begin::Unsaid,
+            StartTime::AsDefined,
             "definition:2:1: 'a' is there twice",
         );
         check(
             "{\"\u{e9}\u{1f600}\": nope}",
-            Begin::Unsaid,
+            StartTime::AsDefined,
             "definition:1:9: expected ident",
         );
         check(
             "{\"a\": 1, \"\\ud83d\": 2}",
-            Begin::Unsaid,
+            StartTime::AsDefined,
             "definition:1:10: unexpected end of hex escape",
         );
         for text in ["[]", "", "- a", "7"] {
             check(
                 text,
-                Begin::Unsaid,
+                StartTime::AsDefined,
                 "error: definition: expected a definition, which is a map",
             );
         }
-        check("tags: 7", Begin::Unsaid, "tags of the definition");
+        check("tags: 7", StartTime::AsDefined, "tags of the definition");
     }
 
     #[test]
     fn what_the_server_finds_is_shown_where_it_is() {
         let check = |text: &str, found: &str, path: Option<&str>, expected: &str| {
             let failure = Failure::usage(found).by_server(None, path.map(str::to_owned));
-            let definition = source().definition(text.to_owned(), Begin::Unsaid).unwrap();
-            let shown = source().placed(failure, &definition).text;
+            let definition = source()
+                .definition(text.to_owned(), StartTime::AsDefined)
+                .unwrap();
+            let shown = source().with_position(failure, &definition).text;
             assert_eq!(shown, expected);
         };
         let text = "name: a\njobs:\n  - name: b\n    after: [c]\n";

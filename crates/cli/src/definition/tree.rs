@@ -10,19 +10,19 @@ use super::core_schema::{CoreSchema, quoted};
 /// Depth limit of lists and maps, equal to the limit of the server for JSON.
 const MAX_DEPTH: usize = 100;
 
-type Node = tidegate_yaml::Node<String>;
-type Pair = tidegate_yaml::Pair<String>;
+type YamlNode = tidegate_yaml::Node<String>;
+type YamlPair = tidegate_yaml::Pair<String>;
 
 /// A line and a column, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SourcePosition {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-impl Place {
+impl SourcePosition {
     /// Position of the byte at `offset`.
-    pub(super) fn of(text: &str, offset: usize) -> Self {
+    pub(super) fn at_offset(text: &str, offset: usize) -> Self {
         let before = &text.as_bytes()[..offset.min(text.len())];
         let line = before
             .rsplit(|byte| *byte == b'\n')
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-impl From<Position> for Place {
+impl From<Position> for SourcePosition {
     fn from(position: Position) -> Self {
         let number = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
         Self {
@@ -54,41 +54,41 @@ impl From<Position> for Place {
 
 /// A mistake in a YAML text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Mistake {
-    pub(crate) place: Place,
+pub(crate) struct YamlMistake {
+    pub(crate) position: SourcePosition,
     pub(crate) reason: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for YamlMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "{}:{}: {}",
-            self.place.line, self.place.column, self.reason
+            self.position.line, self.position.column, self.reason
         )
     }
 }
 
 /// YAML text as a tree. Its scalars are JSON.
 #[derive(Debug)]
-pub(crate) struct Tree(Option<Node>);
+pub(crate) struct YamlTree(Option<YamlNode>);
 
-impl Tree {
+impl YamlTree {
     /// Parses the one document of a text. A text without a document is null.
-    pub(crate) fn read(text: &str) -> Result<Self, Mistake> {
+    pub(crate) fn read(text: &str) -> Result<Self, YamlMistake> {
         let document = tidegate_yaml::parse::<CoreSchema>(text.as_bytes(), MAX_DEPTH);
-        let Document { root, rest } = document.map_err(|error| Mistake {
-            place: error.at.into(),
+        let Document { root, rest } = document.map_err(|error| YamlMistake {
+            position: error.at.into(),
             reason: error.problem.to_string(),
         })?;
         if let Some(rest) = rest {
             let reason = "text behind the definition: a file has one definition".to_owned();
-            return Err(Mistake {
-                place: rest.into(),
+            return Err(YamlMistake {
+                position: rest.into(),
                 reason,
             });
         }
-        root.iter().try_for_each(refuse_repeated)?;
+        root.iter().try_for_each(check_unique_keys)?;
         Ok(Self(root))
     }
 
@@ -105,42 +105,44 @@ impl Tree {
     /// Position of the value that a path such as `jobs[0].after[1]` leads to, or of the last node
     /// on that path. None if the first step does not exist. The position of a field is that of its
     /// name.
-    pub(crate) fn place(&self, path: &str) -> Option<Place> {
-        place(self.0.as_ref()?, path)
+    pub(crate) fn position(&self, path: &str) -> Option<SourcePosition> {
+        position_in(self.0.as_ref()?, path)
     }
 }
 
 /// The text of a key: JSON has only texts as keys.
-fn name(pair: &Pair) -> String {
+fn key_text(pair: &YamlPair) -> String {
     let json = pair.key();
     serde_json::from_str(json).unwrap_or_else(|_| json.clone())
 }
 
 /// Refuses a map with a repeated key, since one value would hide the other. A key may override one
 /// of a merge key.
-fn refuse_repeated(node: &Node) -> Result<(), Mistake> {
+fn check_unique_keys(node: &YamlNode) -> Result<(), YamlMistake> {
     match &*node.content {
         Content::Scalar(_) => Ok(()),
-        Content::List(items) => items.iter().try_for_each(refuse_repeated),
+        Content::List(items) => items.iter().try_for_each(check_unique_keys),
         Content::Map(pairs) => {
             let mut names = HashMap::new();
             for pair in pairs.iter().filter(|pair| !pair.merged) {
-                if let Some(Position { line, column }) = names.insert(name(pair), pair.at) {
-                    let reason =
-                        format!("'{}' is there twice, first at {line}:{column}", name(pair));
-                    return Err(Mistake {
-                        place: pair.at.into(),
+                if let Some(Position { line, column }) = names.insert(key_text(pair), pair.at) {
+                    let reason = format!(
+                        "'{}' is there twice, first at {line}:{column}",
+                        key_text(pair)
+                    );
+                    return Err(YamlMistake {
+                        position: pair.at.into(),
                         reason,
                     });
                 }
-                refuse_repeated(&pair.value)?;
+                check_unique_keys(&pair.value)?;
             }
             Ok(())
         }
     }
 }
 
-fn write(node: &Node, out: &mut String) {
+fn write(node: &YamlNode, out: &mut String) {
     match &*node.content {
         Content::Scalar(json) => out.push_str(json),
         Content::List(items) => {
@@ -164,11 +166,11 @@ fn write(node: &Node, out: &mut String) {
 
 /// Fields of a map in order. Of fields with equal names, the last value counts and has the position
 /// of the first.
-fn fields(pairs: &[Pair]) -> Vec<(String, &Node)> {
-    let mut fields: Vec<(String, &Node)> = Vec::with_capacity(pairs.len());
+fn fields(pairs: &[YamlPair]) -> Vec<(String, &YamlNode)> {
+    let mut fields: Vec<(String, &YamlNode)> = Vec::with_capacity(pairs.len());
     let mut known = HashMap::new();
     for pair in pairs {
-        let name = name(pair);
+        let name = key_text(pair);
         let at = *known.entry(name.clone()).or_insert(fields.len());
         match fields.get_mut(at) {
             Some(field) => field.1 = &pair.value,
@@ -178,33 +180,32 @@ fn fields(pairs: &[Pair]) -> Vec<(String, &Node)> {
     fields
 }
 
-fn place(node: &Node, path: &str) -> Option<Place> {
+fn position_in(node: &YamlNode, path: &str) -> Option<SourcePosition> {
     let (at, inner, rest) = match &*node.content {
         Content::Scalar(_) => None,
         Content::List(items) => {
-            let (number, rest) = item(path)?;
+            let (number, rest) = split_index(path)?;
             let item = items.get(number)?;
             Some((item.at, item, rest))
         }
         Content::Map(pairs) => {
-            let fitting = pairs
-                .iter()
-                .rev()
-                .filter_map(|pair| Some((pair.at, &pair.value, after(&name(pair), path)?)));
+            let fitting = pairs.iter().rev().filter_map(|pair| {
+                Some((pair.at, &pair.value, strip_field(&key_text(pair), path)?))
+            });
             fitting.min_by_key(|(_, _, rest)| rest.len())
         }
     }?;
-    place(inner, rest).or(Some(at.into()))
+    position_in(inner, rest).or(Some(at.into()))
 }
 
 /// Index of the item that a path begins with, and the rest of the path.
-pub(super) fn item(path: &str) -> Option<(usize, &str)> {
+pub(super) fn split_index(path: &str) -> Option<(usize, &str)> {
     let (number, rest) = path.strip_prefix('[')?.split_once(']')?;
     Some((number.parse().ok()?, rest))
 }
 
 /// The rest of a path that begins with the field `name`. Names may contain dots.
-pub(super) fn after<'a>(name: &str, path: &'a str) -> Option<&'a str> {
+pub(super) fn strip_field<'a>(name: &str, path: &'a str) -> Option<&'a str> {
     let rest = path.strip_prefix('.').unwrap_or(path).strip_prefix(name)?;
     Some(rest).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let found = Tree::read(text)
+        let found = YamlTree::read(text)
             .map(|node| node.json())
             .unwrap_or_else(|mistake| mistake.to_string());
         assert_eq!(found, expected, "{text}");
@@ -282,18 +283,18 @@ mod tests {
             bomb += &format!("a{level}: &a{level} [{}]\n", vec![below; 10].join(","));
         }
         assert!(
-            Tree::read(&bomb)
+            YamlTree::read(&bomb)
                 .unwrap_err()
                 .reason
                 .contains("1000000 values")
         );
         assert!(
-            Tree::read(&"[".repeat(101))
+            YamlTree::read(&"[".repeat(101))
                 .unwrap_err()
                 .reason
                 .contains("nested more than 100 deep")
         );
-        assert!(Tree::read(&"[".repeat(100_000)).is_err());
+        assert!(YamlTree::read(&"[".repeat(100_000)).is_err());
         check("&a [*a]", "1:5: anchor 'a' value contains itself");
     }
 
@@ -307,21 +308,21 @@ mod tests {
             )
         };
         assert_eq!(
-            Tree::read(&text(600)).unwrap().json().len(),
+            YamlTree::read(&text(600)).unwrap().json().len(),
             601 * 100_002 + 600 + 12
         );
         assert_eq!(
-            Tree::read(&text(20_000)).unwrap_err().to_string(),
+            YamlTree::read(&text(20_000)).unwrap_err().to_string(),
             "2:1922: aliases stand for more than 1000000 values"
         );
         let inner = format!("a: &a {}{}\n", "[".repeat(60), "]".repeat(60));
         check(
             &format!("{inner}b: {}*a{}\n", "[".repeat(39), "]".repeat(39)),
-            &Tree::read(&format!("{inner}b: {}{}", "[".repeat(99), "]".repeat(99)))
+            &YamlTree::read(&format!("{inner}b: {}{}", "[".repeat(99), "]".repeat(99)))
                 .unwrap()
                 .json(),
         );
-        let deep = Tree::read(&format!(
+        let deep = YamlTree::read(&format!(
             "{inner}b: {}*a{}\n",
             "[".repeat(40),
             "]".repeat(40)
@@ -336,7 +337,7 @@ mod tests {
     #[test]
     fn an_anchor_does_not_copy_what_it_names() {
         let anchors: String = (0..90).map(|at| format!("&a{at} [")).collect();
-        let node = Tree::read(&format!("{anchors}1{}", "]".repeat(90))).unwrap();
+        let node = YamlTree::read(&format!("{anchors}1{}", "]".repeat(90))).unwrap();
         // The reader and its anchors are gone, so only the list around it has the innermost one.
         let mut value = &node.0.as_ref().unwrap().content;
         while let Content::List(items) = &**value {
@@ -358,14 +359,14 @@ mod tests {
             "a: 1\n---\nb: 2",
             "2:1: text behind the definition: a file has one definition",
         );
-        assert_eq!(Tree::read("a: [1\nb: 2").unwrap_err().place.line, 2);
+        assert_eq!(YamlTree::read("a: [1\nb: 2").unwrap_err().position.line, 2);
         check("", "null");
     }
 
-    fn place(text: &str, path: &str, expected: Option<(usize, usize)>) {
-        let found = Tree::read(text)
+    fn position_in(text: &str, path: &str, expected: Option<(usize, usize)>) {
+        let found = YamlTree::read(text)
             .unwrap()
-            .place(path)
+            .position(path)
             .map(|place| (place.line, place.column));
         assert_eq!(found, expected, "{path} in {text}");
     }
@@ -373,20 +374,20 @@ mod tests {
     #[test]
     fn a_path_leads_to_a_name_or_an_item() {
         let yaml = "name: x\njobs:\n  - name: a\n    after: [b, c]\n  - {name: b, params: {k.l: [1, {m: 2}]}}\n";
-        place(yaml, "name", Some((1, 1)));
-        place(yaml, "jobs", Some((2, 1)));
-        place(yaml, "jobs[0]", Some((3, 5)));
-        place(yaml, "jobs[0].after[1]", Some((4, 16)));
-        place(yaml, "jobs[1].params.k.l[1].m", Some((5, 34)));
+        position_in(yaml, "name", Some((1, 1)));
+        position_in(yaml, "jobs", Some((2, 1)));
+        position_in(yaml, "jobs[0]", Some((3, 5)));
+        position_in(yaml, "jobs[0].after[1]", Some((4, 16)));
+        position_in(yaml, "jobs[1].params.k.l[1].m", Some((5, 34)));
     }
 
     #[test]
     fn what_is_not_there_is_near_what_is_around_it() {
-        place("jobs:\n- name: a\n", "jobs[0].handler", Some((2, 3)));
-        place("jobs:\n- name: a\n", "jobs[10]", Some((1, 1)));
-        place("jobs: []\n", "tags[0]", None);
-        place("a: &x {b: 1}\nc: *x\n", "c.d", Some((2, 1)));
-        place("", "jobs", None);
+        position_in("jobs:\n- name: a\n", "jobs[0].handler", Some((2, 3)));
+        position_in("jobs:\n- name: a\n", "jobs[10]", Some((1, 1)));
+        position_in("jobs: []\n", "tags[0]", None);
+        position_in("a: &x {b: 1}\nc: *x\n", "c.d", Some((2, 1)));
+        position_in("", "jobs", None);
     }
 
     #[test]

@@ -5,24 +5,24 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// A kind of workflow that the demo creates at a fixed interval.
-pub(super) struct Repeated {
+pub(super) struct WorkflowKind {
     /// Interval between two workflows.
-    pub(super) every: Duration,
+    pub(super) interval: Duration,
     /// Definition of the workflow with this number.
-    pub(super) graph: fn(u64) -> Value,
+    pub(super) definition: fn(u64) -> Value,
 }
 
 /// All kinds of workflows.
-pub(super) fn repeated() -> [Repeated; 4] {
-    let every = |seconds, graph| Repeated {
-        every: Duration::from_secs(seconds),
-        graph,
+pub(super) fn workflow_kinds() -> [WorkflowKind; 4] {
+    let kind = |seconds, graph| WorkflowKind {
+        interval: Duration::from_secs(seconds),
+        definition: graph,
     };
     [
-        every(3, order),
-        every(20, thumbnails),
-        every(60, crawl),
-        every(120, report),
+        kind(3, order),
+        kind(20, thumbnails),
+        kind(60, crawl),
+        kind(120, report),
     ]
 }
 

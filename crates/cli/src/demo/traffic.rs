@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::post;
-use crate::client::remote::Remote;
+use crate::client::api_client::ApiClient;
 
 /// Interval between two calls.
-const BETWEEN: Duration = Duration::from_millis(25);
+const CALL_INTERVAL: Duration = Duration::from_millis(25);
 /// Number of calls from one call of the partner's API to the next. Jobs call this API as well.
-const PARTNER: u64 = 40;
+const CALLS_PER_PARTNER_CALL: u64 = 40;
 
-pub(super) async fn run(gateway: &Remote) {
-    let mut ticks = interval(BETWEEN);
+pub(super) async fn run(gateway: &ApiClient) {
+    let mut ticks = interval(CALL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for number in 0_u64.. {
         ticks.tick().await;
@@ -24,10 +24,10 @@ pub(super) async fn run(gateway: &Remote) {
 }
 
 fn call(number: u64) -> Value {
-    if number.is_multiple_of(PARTNER) {
-        return json!({"domain": "partner", "descriptors": [described(&[("client", "crawler")])]});
+    if number.is_multiple_of(CALLS_PER_PARTNER_CALL) {
+        return json!({"domain": "partner", "descriptors": [descriptor(&[("client", "crawler")])]});
     }
-    let user = format!("user-{}", rare(60));
+    let user = format!("user-{}", skewed_random(60));
     let route = if fastrand::u8(..10) == 0 {
         "/checkout"
     } else {
@@ -38,22 +38,22 @@ fn call(number: u64) -> Value {
     } else {
         "free"
     };
-    let key = format!("{plan}-{}", rare(12));
+    let key = format!("{plan}-{}", skewed_random(12));
     let descriptors = [
-        described(&[("route", route)]),
-        described(&[("user", &user)]),
-        described(&[("plan", plan), ("api_key", &key)]),
+        descriptor(&[("route", route)]),
+        descriptor(&[("user", &user)]),
+        descriptor(&[("plan", plan), ("api_key", &key)]),
     ];
     json!({"domain": "shop", "descriptors": descriptors})
 }
 
 /// A random number below `end`. Small numbers are frequent.
-fn rare(end: u32) -> u32 {
+fn skewed_random(end: u32) -> u32 {
     let part = fastrand::f64();
     (part * part * f64::from(end)) as u32
 }
 
-fn described(entries: &[(&str, &str)]) -> Value {
+fn descriptor(entries: &[(&str, &str)]) -> Value {
     let entries: Vec<_> = entries
         .iter()
         .map(|(key, value)| json!({"key": key, "value": value}))

@@ -7,21 +7,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{PAUSE, post};
-use crate::client::remote::Remote;
+use super::{RETRY_PAUSE, post};
+use crate::client::api_client::ApiClient;
 
 /// Number of orders for one whose card the bank declines.
-const DECLINED: u64 = 25;
+const ORDERS_PER_DECLINED: u64 = 25;
 /// Number of orders for one whose bank does not answer in the first attempt.
-const BUSY: u64 = 9;
+const ORDERS_PER_BUSY: u64 = 9;
 
 #[derive(Debug, Deserialize)]
-struct Claimed {
-    jobs: Vec<Job>,
+struct ClaimAnswer {
+    jobs: Vec<ClaimedJob>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Job {
+struct ClaimedJob {
     lease: String,
     job: String,
     handler: String,
@@ -35,15 +35,15 @@ struct Params {
     order: u64,
 }
 
-pub(super) async fn run(api: &Remote, name: &str) {
+pub(super) async fn run(api: &ApiClient, name: &str) {
     let claim = json!({
         "queues": ["default", "crawl", "reports"], "worker": name, "limit": 1, "lease": "30s", "wait": "20s",
     });
     loop {
         let answer = post(api, "/v1/jobs/claim", &claim).await;
-        let Some(claimed) = answer.and_then(|text| serde_json::from_str::<Claimed>(&text).ok())
+        let Some(claimed) = answer.and_then(|text| serde_json::from_str::<ClaimAnswer>(&text).ok())
         else {
-            sleep(PAUSE).await;
+            sleep(RETRY_PAUSE).await;
             continue;
         };
         for job in claimed.jobs {
@@ -52,16 +52,16 @@ pub(super) async fn run(api: &Remote, name: &str) {
     }
 }
 
-async fn work(api: &Remote, name: &str, job: &Job) {
-    let half = time(&job.handler) / 2;
+async fn work(api: &ApiClient, name: &str, job: &ClaimedJob) {
+    let half = job_duration(&job.handler) / 2;
     sleep(half).await;
-    let begun = json!({
+    let extension = json!({
         "leases": [job.lease], "lease": "30s", "worker": name,
         "notes": [{"lease": job.lease, "progress": {"percent": 50}, "log": [format!("{}: attempt {}", job.job, job.attempt)]}],
     });
-    let _ = post(api, "/v1/jobs/extend", &begun).await;
+    let _ = post(api, "/v1/jobs/extend", &extension).await;
     sleep(half).await;
-    let mut report = ended(job);
+    let mut report = job_report(job);
     report["lease"] = json!(job.lease);
     let report = json!({
         "reports": [report], "notes": [{"lease": job.lease, "log": [format!("{} has ended", job.job)]}],
@@ -71,7 +71,7 @@ async fn work(api: &Remote, name: &str, job: &Job) {
 }
 
 /// Random duration of a job.
-fn time(handler: &str) -> Duration {
+fn job_duration(handler: &str) -> Duration {
     let milliseconds = match handler {
         "bank.charge" => 300,
         "image.resize" | "report.read" => 400,
@@ -83,13 +83,13 @@ fn time(handler: &str) -> Duration {
 }
 
 /// Report of a job's outcome.
-fn ended(job: &Job) -> Value {
+fn job_report(job: &ClaimedJob) -> Value {
     let failed = |kind: &str, message: &str, retry: &str| json!({"outcome": "failed", "retry": retry, "error": {"kind": kind, "message": message}});
     match (job.handler.as_str(), job.params.order) {
-        ("bank.charge", order) if order % DECLINED == DECLINED - 1 => {
+        ("bank.charge", order) if order % ORDERS_PER_DECLINED == ORDERS_PER_DECLINED - 1 => {
             failed("CardDeclined", "the bank declined the card", "never")
         }
-        ("bank.charge", order) if order % BUSY == 0 && job.attempt == 1 => failed(
+        ("bank.charge", order) if order % ORDERS_PER_BUSY == 0 && job.attempt == 1 => failed(
             "BankBusy",
             "the bank did not answer within 300 ms",
             "policy",

@@ -6,30 +6,30 @@ use clap::Args;
 use serde_json::value::RawValue;
 use tokio::time::sleep;
 
-use super::Named;
+use super::JobRef;
 use crate::client::address::Query;
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
 use crate::client::model::{self, LogPage};
-use crate::client::remote::{Ask, Remote};
 use crate::output::printable::{indented, printable};
-use crate::output::{Format, Listed, Screen};
+use crate::output::{Format, ListItem, Screen};
 
 /// Interval between two reads of a log that is followed.
-const LOOK: Duration = Duration::from_secs(1);
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// Limit of collected lines, above the number that a server keeps.
-const MOST: usize = 100_000;
+const MAX_LINES: usize = 100_000;
 
 #[derive(Debug, Args)]
-pub(super) struct Log {
+pub(super) struct JobLogArgs {
     #[command(flatten)]
-    named: Named,
+    named: JobRef,
     /// Go on until the job has ended: each line comes within a second
     #[arg(long)]
     follow: bool,
 }
 
-impl Log {
-    pub(super) async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+impl JobLogArgs {
+    pub(super) async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
         let job = self.named.path(remote).await?;
         if self.follow {
             follow(&job, remote, screen).await
@@ -40,21 +40,21 @@ impl Log {
 }
 
 /// Reads the lines after a position, or from the first line that is kept.
-async fn page(job: &str, after: Option<&String>, remote: &Remote) -> Result<LogPage, Failure> {
+async fn page(job: &str, after: Option<&String>, remote: &ApiClient) -> Result<LogPage, Failure> {
     remote
-        .read(&Ask::get(
+        .read(&ApiRequest::get(
             Query::default()
                 .with("after", after)
-                .of(&format!("{job}/log")),
+                .append_to(&format!("{job}/log")),
         ))
         .await
 }
 
-async fn whole(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+async fn whole(job: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
     let mut items = Vec::new();
     let mut after = None;
     let mut dropped = 0;
-    while items.len() < MOST {
+    while items.len() < MAX_LINES {
         let LogPage {
             items: found,
             dropped: before,
@@ -71,7 +71,7 @@ async fn whole(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
-impl Listed for model::LogLine {
+impl ListItem for model::LogLine {
     const NOTHING: &str = "no lines\n";
 
     fn name(&self) -> String {
@@ -83,9 +83,9 @@ impl Listed for model::LogLine {
     }
 }
 
-async fn follow(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+async fn follow(job: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
     let mut after = None;
-    let mut over = false;
+    let mut is_over = false;
     loop {
         let LogPage {
             items,
@@ -96,17 +96,20 @@ async fn follow(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Fai
             screen.line(&format!("{} {}", screen.dots(), not_kept(dropped)))?;
         }
         show(&items, remote, screen)?;
-        let news = !items.is_empty() && after.as_ref() != Some(&next);
+        let has_new_lines = !items.is_empty() && after.as_ref() != Some(&next);
         after = Some(next);
-        match (news, over) {
+        match (has_new_lines, is_over) {
             (true, _) => {}
             (false, true) => return Ok(Exit::Done),
             (false, false) => {
                 // A worker sends the last lines before it reports the end of the job: one more read
                 // finds them.
-                over = remote.read::<model::Job>(&Ask::whole(job)).await?.is_over();
-                if !over {
-                    sleep(LOOK).await;
+                is_over = remote
+                    .read::<model::Job>(&ApiRequest::get_full(job))
+                    .await?
+                    .is_over();
+                if !is_over {
+                    sleep(FOLLOW_INTERVAL).await;
                 }
             }
         }
@@ -118,7 +121,7 @@ fn not_kept(lines: u64) -> String {
 }
 
 /// Prints new lines. In JSON, each is on a line of its own.
-fn show(items: &[Box<RawValue>], remote: &Remote, screen: &Screen) -> Result<(), Failure> {
+fn show(items: &[Box<RawValue>], remote: &ApiClient, screen: &Screen) -> Result<(), Failure> {
     if items.is_empty() {
         return Ok(());
     }

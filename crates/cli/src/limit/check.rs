@@ -6,23 +6,23 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Check;
-use super::target::shown;
+use super::target::entries_text;
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
-use crate::client::remote::{Ask, Remote};
 use crate::output::Screen;
 use crate::output::moment::short;
 use crate::output::printable::printable;
 
 /// The answer of the server.
 #[derive(Debug, Deserialize)]
-struct Checked {
+struct CheckAnswer {
     code: String,
-    descriptors: Vec<Status>,
+    descriptors: Vec<DescriptorStatus>,
 }
 
 /// The decision for a descriptor.
 #[derive(Debug, Deserialize)]
-struct Status {
+struct DescriptorStatus {
     entries: Vec<(String, String)>,
     code: String,
     limit: Option<Rate>,
@@ -37,18 +37,19 @@ struct Rate {
 }
 
 /// The decision in one line.
-fn line(of: &Status) -> String {
-    let mut parts = vec![of.code.replace('_', " "), shown(&of.entries)];
-    match &of.limit {
+fn line(status: &DescriptorStatus) -> String {
+    let mut parts = vec![status.code.replace('_', " "), entries_text(&status.entries)];
+    match &status.limit {
         Some(Rate {
             requests_per_unit,
             unit,
         }) => parts.push(format!("{requests_per_unit} per {unit}")),
         None => parts.push("no limit".to_owned()),
     }
-    parts.extend(of.remaining.map(|hits| format!("{hits} left")));
+    parts.extend(status.remaining.map(|hits| format!("{hits} left")));
     parts.extend(
-        of.reset_ms
+        status
+            .reset_ms
             .map(|millis| format!("resets in {}", short(Duration::from_millis(millis)))),
     );
     printable(&parts.join("  ")) + "\n"
@@ -56,7 +57,7 @@ fn line(of: &Status) -> String {
 
 pub(super) async fn check(
     check: &Check,
-    remote: &Remote,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
     let entries: Vec<_> = check
@@ -70,9 +71,9 @@ pub(super) async fn check(
         "hits_addend": check.hits,
     });
     let text = remote
-        .text(&Ask::post("/v1/limits/check", body.to_string()).without_effect())
+        .text(&ApiRequest::post("/v1/limits/check", body.to_string()).without_effect())
         .await?;
-    let checked: Checked = remote.parse(&text)?;
+    let checked: CheckAnswer = remote.parse(&text)?;
     screen.object(&text, &checked.code, || {
         Ok(checked.descriptors.iter().map(line).collect())
     })?;

@@ -2,60 +2,65 @@
 
 use serde::Deserialize;
 
-use super::List;
-use super::of_job::Limit;
+use super::LimitListArgs;
+use super::job_limit::JobLimit;
 use crate::client::address::Query;
+use crate::client::api_client::ApiClient;
 use crate::client::exit::{Exit, Failure};
-use crate::client::pages::pages_of;
-use crate::client::remote::Remote;
+use crate::client::pages::read_pages_of_size;
 use crate::output::counted::counted;
 use crate::output::moment::{Moment, short};
 use crate::output::table::{Cell, Table};
-use crate::output::{Listed, Screen};
+use crate::output::{ListItem, Screen};
 
 /// Page size limit of the server for this list, in items.
-const PAGE: usize = 100;
+const MAX_PAGE_ITEMS: usize = 100;
 
 /// Ready jobs of one queue and one handler that have the same limits.
 #[derive(Debug, Deserialize)]
-struct Key {
+struct LimitedJobs {
     queue: String,
     handler: String,
     waiting: u64,
     oldest_ready_at: Option<Moment>,
-    limits: Vec<InUse>,
-    full: Option<Full>,
+    limits: Vec<LimitWithUse>,
+    full: Option<ExhaustedLimit>,
 }
 
 #[derive(Debug, Deserialize)]
-struct InUse {
+struct LimitWithUse {
     #[serde(flatten)]
-    limit: Limit,
-    r#use: Option<Use>,
+    limit: JobLimit,
+    r#use: Option<RateUse>,
     running: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Use {
+struct RateUse {
     used: u64,
     requests_per_unit: u64,
     unit: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Full {
+struct ExhaustedLimit {
     index: usize,
     until: Moment,
 }
 
-pub(super) async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(super) async fn list(
+    wanted: &LimitListArgs,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let query = Query::default().with("queue", wanted.queue.as_ref());
-    let pages = pages_of(PAGE, "/v1/limits", &query, wanted.limit, remote).await?;
-    pages.show::<Key>("limit", remote, screen)
+    let pages =
+        read_pages_of_size(MAX_PAGE_ITEMS, "/v1/limits", &query, wanted.limit, remote).await?;
+    pages.show::<LimitedJobs>("limit", remote, screen)
 }
 
 /// Table with a line for each limit; several limits of the same jobs follow each other.
-fn table(keys: &[Key], screen: &Screen) -> Table {
+fn table(keys: &[LimitedJobs], screen: &Screen) -> Table {
     let now = Moment::now();
     let moment = |at: Moment| {
         if screen.is_wide() {
@@ -87,7 +92,7 @@ fn table(keys: &[Key], screen: &Screen) -> Table {
                 }
             };
             let full = key.full.as_ref().filter(|full| full.index == index);
-            table.row(vec![
+            table.add_row(vec![
                 first(&key.queue),
                 first(&key.handler),
                 first(&key.waiting.to_string()),
@@ -101,7 +106,7 @@ fn table(keys: &[Key], screen: &Screen) -> Table {
     table
 }
 
-impl Listed for Key {
+impl ListItem for LimitedJobs {
     const NOTHING: &str = "no job with a limit waits\n";
 
     /// The queue, the handler and the limits, which identify the group.
@@ -119,11 +124,11 @@ impl Listed for Key {
     }
 }
 
-impl InUse {
+impl LimitWithUse {
     fn used(&self) -> String {
         match (&self.r#use, self.running) {
             (
-                Some(Use {
+                Some(RateUse {
                     used,
                     requests_per_unit,
                     unit,

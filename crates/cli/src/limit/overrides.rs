@@ -5,15 +5,15 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::target::{Target, shown};
-use super::{Pause, Scale, Terms};
+use super::target::{LimitTarget, entries_text};
+use super::{OverrideOptions, Pause, Scale};
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
-use crate::client::remote::{Ask, Remote};
 use crate::output::counted::counted;
 use crate::output::moment::Moment;
 use crate::output::printable::printable;
 use crate::output::table::{Cell, Table};
-use crate::output::{Listed, Screen};
+use crate::output::{ListItem, Screen};
 
 const PATH: &str = "/v1/limits/overrides";
 
@@ -83,7 +83,7 @@ impl Override {
     }
 }
 
-impl Listed for Override {
+impl ListItem for Override {
     const NOTHING: &str = "nothing is paused, throttled or scaled\n";
 
     fn name(&self) -> String {
@@ -92,7 +92,7 @@ impl Listed for Override {
             None => format!(
                 "{}  {}",
                 self.domain.as_deref().unwrap_or_default(),
-                shown(&self.entries)
+                entries_text(&self.entries)
             ),
         }
     }
@@ -102,8 +102,8 @@ impl Listed for Override {
     }
 }
 
-pub(super) async fn list(remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let OverrideList { items, unreadable } = remote.read(&Ask::get(PATH)).await?;
+pub(super) async fn list(remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    let OverrideList { items, unreadable } = remote.read(&ApiRequest::get(PATH)).await?;
     let more = (unreadable > 0).then(|| {
         format!(
             "{} of a later version have no effect",
@@ -125,20 +125,20 @@ fn table(overrides: &[Override], screen: &Screen) -> Table {
         "SINCE",
         "REASON",
     ]);
-    for each in overrides {
+    for item in overrides {
         let since = if screen.is_wide() {
-            each.at.to_string()
+            item.at.to_string()
         } else {
-            each.at.relative(now)
+            item.at.relative(now)
         };
-        table.row(vec![
-            Cell::from(each.name()),
-            Cell::of_state(&each.effect(), "paused"),
-            each.callers().into(),
-            each.until(screen, now).into(),
-            Cell::from(&each.by),
+        table.add_row(vec![
+            Cell::from(item.name()),
+            Cell::of_state(&item.effect(), "paused"),
+            item.callers().into(),
+            item.until(screen, now).into(),
+            Cell::from(&item.by),
             since.into(),
-            Cell::from(&each.reason),
+            Cell::from(&item.reason),
         ]);
     }
     table
@@ -146,7 +146,7 @@ fn table(overrides: &[Override], screen: &Screen) -> Table {
 
 pub(super) async fn pause(
     pause: &Pause,
-    remote: &Remote,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
     let mut fields = pause.target.fields();
@@ -157,7 +157,7 @@ pub(super) async fn pause(
 
 pub(super) async fn scale(
     scale: &Scale,
-    remote: &Remote,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
     let mut fields = scale.target.fields();
@@ -167,8 +167,8 @@ pub(super) async fn scale(
 
 async fn set(
     mut fields: Map<String, Value>,
-    terms: &Terms,
-    remote: &Remote,
+    terms: &OverrideOptions,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
     let lasts = terms
@@ -183,7 +183,7 @@ async fn set(
         ),
     );
     let text = remote
-        .text(&Ask::put(PATH, Value::from(fields).to_string()))
+        .text(&ApiRequest::put(PATH, Value::from(fields).to_string()))
         .await?;
     let set: Override = remote.parse(&text)?;
     screen.object(&text, &set.name(), || Ok(set.line(screen)))?;
@@ -191,11 +191,13 @@ async fn set(
 }
 
 pub(super) async fn resume(
-    target: &Target,
-    remote: &Remote,
+    target: &LimitTarget,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    remote.text(&Ask::delete(target.query().of(PATH))).await?;
+    remote
+        .text(&ApiRequest::delete(target.query().append_to(PATH)))
+        .await?;
     let mut fields = target.fields();
     fields.insert("removed".to_owned(), json!(true));
     let name = target.name();

@@ -7,7 +7,7 @@ use crate::client::address::Query;
 
 /// A key, by its domain and entries, or all keys of a limit.
 #[derive(Debug, Args)]
-pub(super) struct Target {
+pub(super) struct LimitTarget {
     /// The domain of a key
     #[arg(value_name = "DOMAIN", value_hint = ValueHint::Other, requires = "entries", required_unless_present = "rule")]
     domain: Option<String>,
@@ -28,7 +28,7 @@ pub(super) fn entry(text: &str) -> Result<(String, String), String> {
 }
 
 /// Entries in the form in which people write them.
-pub(super) fn shown(entries: &[(String, String)]) -> String {
+pub(super) fn entries_text(entries: &[(String, String)]) -> String {
     entries
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
@@ -36,7 +36,7 @@ pub(super) fn shown(entries: &[(String, String)]) -> String {
         .join("  ")
 }
 
-impl Target {
+impl LimitTarget {
     /// Fields of the target in a request body.
     pub(super) fn fields(&self) -> Map<String, Value> {
         let mut fields = Map::new();
@@ -69,7 +69,7 @@ impl Target {
             (None, domain) => format!(
                 "{}  {}",
                 domain.as_deref().unwrap_or_default(),
-                shown(&self.entries)
+                entries_text(&self.entries)
             ),
         }
     }

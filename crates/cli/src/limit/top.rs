@@ -2,23 +2,23 @@
 
 use serde::Deserialize;
 
-use super::target::shown;
+use super::target::entries_text;
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
-use crate::client::remote::{Ask, Remote};
 use crate::output::Screen;
 use crate::output::moment::Moment;
 use crate::output::table::{Cell, Table};
 
 /// The answer of the server.
 #[derive(Debug, Deserialize)]
-struct Top {
+struct TopAnswer {
     since: Moment,
-    keys: Vec<Key>,
+    keys: Vec<TopKey>,
     refusals: Vec<Refusal>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Key {
+struct TopKey {
     domain: String,
     entries: Vec<(String, String)>,
     hits: u64,
@@ -39,14 +39,14 @@ struct Refusal {
     entries: Vec<(String, String)>,
 }
 
-pub(super) async fn show(remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let text = remote.text(&Ask::get("/v1/limits/top")).await?;
-    let top: Top = remote.parse(&text)?;
+pub(super) async fn show(remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    let text = remote.text(&ApiRequest::get("/v1/limits/top")).await?;
+    let top: TopAnswer = remote.parse(&text)?;
     screen.object(&text, "top", || Ok(top.text(screen)))?;
     Ok(Exit::Done)
 }
 
-impl Top {
+impl TopAnswer {
     /// Text of both tables.
     fn text(&self, screen: &Screen) -> String {
         let now = Moment::now();
@@ -64,16 +64,16 @@ impl Top {
             } else {
                 key.hits.to_string()
             };
-            keys.row(vec![
+            keys.add_row(vec![
                 hits.into(),
                 Cell::from(&key.domain),
-                Cell::from(shown(&key.entries)),
+                Cell::from(entries_text(&key.entries)),
             ]);
         }
         let mut refusals = Table::new(&["REFUSED", "CALLER", "DOMAIN", "KEY"]);
         for refusal in &self.refusals {
-            let entries = Cell::from(shown(&refusal.entries));
-            refusals.row(vec![
+            let entries = Cell::from(entries_text(&refusal.entries));
+            refusals.add_row(vec![
                 moment(refusal.at).into(),
                 Cell::from(&refusal.caller),
                 Cell::from(&refusal.domain),

@@ -3,14 +3,14 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use crate::client::environment::Glyphs;
-use crate::client::model::Summary;
+use crate::client::model::WorkflowSummary;
 use crate::output::table::cut;
 use crate::output::{Screen, columns};
 
 /// Width of the bar in characters.
-const MARKS: usize = 20;
+const BAR_WIDTH: usize = 20;
 /// Escape sequence that returns to the start of the line and clears it.
-const CLEAR: &str = "\r\u{1b}[2K";
+const CLEAR_LINE: &str = "\r\u{1b}[2K";
 
 /// One line that is overwritten repeatedly, with remarks above it.
 #[derive(Debug)]
@@ -28,25 +28,29 @@ impl<'a> Bar<'a> {
     }
 
     /// Draws the bar, if standard error is a terminal.
-    pub(crate) fn draw(&mut self, workflow: &Summary) {
+    pub(crate) fn draw(&mut self, workflow: &WorkflowSummary) {
         let out = io::stderr();
         if !out.is_terminal() {
             return;
         }
-        let filled = MARKS * workflow.job_counts.percent() as usize / 100;
+        let filled = BAR_WIDTH * workflow.job_counts.percent() as usize / 100;
         let (full, empty) = if self.screen.terminal.glyphs == Glyphs::Unicode {
             ("█", "░")
         } else {
             ("#", ".")
         };
-        let bar = format!("{}{}", full.repeat(filled), empty.repeat(MARKS - filled));
+        let bar = format!(
+            "{}{}",
+            full.repeat(filled),
+            empty.repeat(BAR_WIDTH - filled)
+        );
         let text = format!("{bar} {} {}", workflow.status, workflow.progress());
         // A line that wraps cannot be overwritten. The terminal may be narrower now, so its width
         // is read each time.
         let text = cut(&text, columns(&out).saturating_sub(1), self.screen.dots());
         let text = self.screen.paint(&text, &workflow.status);
         // A failure to show progress must not end the wait.
-        let _ = write!(out.lock(), "{CLEAR}{text}");
+        let _ = write!(out.lock(), "{CLEAR_LINE}{text}");
         self.shown = Some(text);
     }
 
@@ -55,7 +59,7 @@ impl<'a> Bar<'a> {
         let (before, after) = self
             .shown
             .as_ref()
-            .map_or(("", ""), |shown| (CLEAR, shown.as_str()));
+            .map_or(("", ""), |shown| (CLEAR_LINE, shown.as_str()));
         let _ = write!(io::stderr().lock(), "{before}{text}\n{after}");
     }
 }
@@ -63,7 +67,7 @@ impl<'a> Bar<'a> {
 impl Drop for Bar<'_> {
     fn drop(&mut self) {
         if self.shown.is_some() {
-            let _ = write!(io::stderr(), "{CLEAR}");
+            let _ = write!(io::stderr(), "{CLEAR_LINE}");
         }
     }
 }

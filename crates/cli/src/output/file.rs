@@ -22,20 +22,20 @@ pub(crate) fn write(file: &Path, text: &str) -> io::Result<()> {
 }
 
 fn replace(file: &Path, permissions: Option<fs::Permissions>, text: &str) -> io::Result<()> {
-    let Some(beside) = beside(file) else {
+    let Some(temporary) = temporary_path(file) else {
         return fs::write(file, text);
     };
-    let new = match File::create_new(&beside) {
+    let new = match File::create_new(&temporary) {
         // A file may be writable in a folder that is not.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && permissions.is_some() => {
             return fs::write(file, text);
         }
         new => new?,
     };
-    let written = fill(new, permissions, text).and_then(|()| fs::rename(&beside, file));
+    let written = fill(new, permissions, text).and_then(|()| fs::rename(&temporary, file));
     if written.is_err() {
         // The first error is the one to report.
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&temporary);
     }
     written
 }
@@ -50,7 +50,7 @@ fn fill(mut file: File, permissions: Option<fs::Permissions>, text: &str) -> io:
 }
 
 /// A hidden path in the folder of the file, so that the rename is atomic.
-fn beside(file: &Path) -> Option<PathBuf> {
+fn temporary_path(file: &Path) -> Option<PathBuf> {
     let mut name = OsString::from(".");
     name.push(file.file_name()?);
     name.push(format!(".{}", process::id()));

@@ -8,7 +8,7 @@ use jiff::{SpanRelativeTo, Timestamp};
 use serde::{Deserialize, Deserializer, de};
 
 /// Limit of a duration: a hundred years. A longer one is taken for a mistake.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+const MAX_SPAN: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// A point in time as the server writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,7 +91,7 @@ fn span(text: &str) -> Option<Duration> {
     let span = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
     Duration::try_from(span)
         .ok()
-        .filter(|span| *span <= LONGEST)
+        .filter(|span| *span <= MAX_SPAN)
 }
 
 /// A duration in its one or two largest units.

@@ -6,11 +6,11 @@ use crate::client::environment::Colour;
 /// writing direction.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    text.replace(steers, "\u{FFFD}")
+    text.replace(controls_terminal, "\u{FFFD}")
 }
 
 /// Whether a character controls a terminal.
-pub(crate) fn steers(c: char) -> bool {
+pub(crate) fn controls_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
@@ -29,7 +29,7 @@ pub(crate) fn drawing(text: &str, colour: Colour) -> String {
         .next()
         .unwrap_or_default()
         .split_inclusive('\n')
-        .map(|part| lined(part, line))
+        .map(|part| map_line(part, line))
         .collect();
     for part in parts {
         let digits = part.len()
@@ -40,13 +40,13 @@ pub(crate) fn drawing(text: &str, colour: Colour) -> String {
         let (code, rest) = part.split_at(if is_colour { digits + 1 } else { 0 });
         out += if is_colour { "\u{1b}[" } else { "\u{FFFD}[" };
         out += code;
-        out.extend(rest.split_inclusive('\n').map(|part| lined(part, line)));
+        out.extend(rest.split_inclusive('\n').map(|part| map_line(part, line)));
     }
     out
 }
 
 /// Applies `line` to the text of a line, and keeps its line break.
-fn lined(text: &str, line: impl Fn(&str) -> String) -> String {
+fn map_line(text: &str, line: impl Fn(&str) -> String) -> String {
     text.strip_suffix('\n').map_or_else(
         || line(text),
         |text| line(text.strip_suffix('\r').unwrap_or(text)) + "\n",
@@ -61,7 +61,7 @@ pub(crate) fn escaped_json(json: &str) -> String {
             '\n' | '\t' => out.push(c),
             // A carriage return is only between values here: in texts it is escaped.
             '\r' => out.push(' '),
-            c if steers(c) => out += &format!("\\u{:04x}", u32::from(c)),
+            c if controls_terminal(c) => out += &format!("\\u{:04x}", u32::from(c)),
             c => out.push(c),
         }
     }

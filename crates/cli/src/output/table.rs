@@ -7,23 +7,23 @@ use crate::output::Screen;
 use crate::output::printable::printable;
 
 /// Columns between two columns of the table.
-const GAP: usize = 2;
+const COLUMN_GAP: usize = 2;
 /// Indent of a note in columns, and the minimum width of a note.
-const INDENT: usize = 4;
-const LEAST_NOTE: usize = 20;
+const NOTE_INDENT: usize = 4;
+const MIN_NOTE_WIDTH: usize = 20;
 /// Minimum width of a column while the table fits, and if it does not fit.
-const LEAST: usize = 8;
-const NARROW: usize = 4;
+const MIN_COLUMN_WIDTH: usize = 8;
+const MIN_NARROW_WIDTH: usize = 4;
 
 /// Rows under a header. A column without any text is omitted.
 #[derive(Debug)]
 pub struct Table {
     head: Vec<&'static str>,
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct TableRow {
     cells: Vec<Cell>,
     note: Vec<String>,
 }
@@ -120,16 +120,16 @@ impl Table {
     }
 
     /// Adds a row, with a cell for each column.
-    pub fn row(&mut self, cells: Vec<Cell>) {
+    pub fn add_row(&mut self, cells: Vec<Cell>) {
         debug_assert_eq!(cells.len(), self.head.len());
-        self.rows.push(Row {
+        self.rows.push(TableRow {
             cells,
             note: Vec::new(),
         });
     }
 
     /// Adds a note below the last row, on lines of its own.
-    pub(crate) fn note(&mut self, text: &str) {
+    pub(crate) fn add_note(&mut self, text: &str) {
         if let Some(row) = self.rows.last_mut() {
             row.note = lines(text);
         }
@@ -153,16 +153,20 @@ impl Table {
         for row in &self.rows {
             let cells: Vec<Cell> = used.iter().map(|&at| row.cells[at].clone()).collect();
             out += &block(&cells, &widths, screen);
-            let most = screen.terminal.width.saturating_sub(INDENT).max(LEAST_NOTE);
-            for line in row.note.iter().flat_map(|line| wrapped(line, most)) {
-                out += &format!("{}{line}\n", " ".repeat(INDENT));
+            let max_width = screen
+                .terminal
+                .width
+                .saturating_sub(NOTE_INDENT)
+                .max(MIN_NOTE_WIDTH);
+            for line in row.note.iter().flat_map(|line| wrapped(line, max_width)) {
+                out += &format!("{}{line}\n", " ".repeat(NOTE_INDENT));
             }
         }
         out
     }
 
     /// Widths of the columns: as wide as their text, and the widest ones reduced to fit the screen.
-    fn widths(&self, used: &[usize], most: usize) -> Vec<usize> {
+    fn widths(&self, used: &[usize], max_width: usize) -> Vec<usize> {
         let of = |at: usize| {
             self.rows
                 .iter()
@@ -174,7 +178,7 @@ impl Table {
             .iter()
             .map(|&at| of(at).max(self.head[at].width()))
             .collect();
-        let room = most.saturating_sub(GAP * used.len().saturating_sub(1));
+        let room = max_width.saturating_sub(COLUMN_GAP * used.len().saturating_sub(1));
         let narrowed = |(latest, least): (Wrap, usize)| {
             let least = |at: usize| {
                 if self.wrap(at) <= latest {
@@ -187,10 +191,10 @@ impl Table {
             narrow(widths.clone(), &least, room)
         };
         let tried = [
-            (Wrap::Early, LEAST),
-            (Wrap::Early, NARROW),
-            (Wrap::Late, LEAST),
-            (Wrap::Late, NARROW),
+            (Wrap::Early, MIN_COLUMN_WIDTH),
+            (Wrap::Early, MIN_NARROW_WIDTH),
+            (Wrap::Late, MIN_COLUMN_WIDTH),
+            (Wrap::Late, MIN_NARROW_WIDTH),
         ]
         .map(narrowed);
         // If no variant fits, the narrow ones are no better than the first.
@@ -238,14 +242,14 @@ fn block(cells: &[Cell], widths: &[usize], screen: &Screen) -> String {
     let height = columns.iter().map(Vec::len).max().unwrap_or(0);
     let mut out = String::new();
     for at in 0..height {
-        let mut owed = 0;
+        let mut padding = 0;
         for ((cell, column), most) in cells.iter().zip(&columns).zip(widths) {
             let text = column.get(at).map_or("", String::as_str);
             if !text.is_empty() {
-                out += &" ".repeat(owed);
-                owed = 0;
+                out += &" ".repeat(padding);
+                padding = 0;
             }
-            owed += most - text.width().min(*most) + GAP;
+            padding += most - text.width().min(*most) + COLUMN_GAP;
             out += &cell
                 .state
                 .as_ref()
@@ -257,22 +261,25 @@ fn block(cells: &[Cell], widths: &[usize], screen: &Screen) -> String {
 }
 
 /// `text` in lines of at most `max_width` columns, broken between words where that is possible.
-pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
-    if text.width() <= most {
+pub(crate) fn wrapped(text: &str, max_width: usize) -> Vec<String> {
+    if text.width() <= max_width {
         return vec![text.to_owned()];
     }
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut used = 0;
-    for part in text.split_inclusive(' ').flat_map(|word| parts(word, most)) {
-        if used > 0 && used + part.trim_end().width() > most {
+    for part in text
+        .split_inclusive(' ')
+        .flat_map(|word| parts(word, max_width))
+    {
+        if used > 0 && used + part.trim_end().width() > max_width {
             lines.push(std::mem::take(&mut line));
             used = 0;
         }
         for character in part.chars() {
             let width = character.width().unwrap_or(0);
             // A space at the end of a line may exceed the width; it is trimmed.
-            if character != ' ' && used > 0 && used + width > most {
+            if character != ' ' && used > 0 && used + width > max_width {
                 lines.push(std::mem::take(&mut line));
                 used = 0;
             }
@@ -288,8 +295,8 @@ pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
 }
 
 /// Parts of a word between which a line may break. A word that fits into a line has one part.
-fn parts(word: &str, most: usize) -> Vec<&str> {
-    if word.trim_end().width() <= most {
+fn parts(word: &str, max_width: usize) -> Vec<&str> {
+    if word.trim_end().width() <= max_width {
         return vec![word];
     }
     word.split_inclusive(['-', '_', '.', '/', ':', ','])
@@ -297,11 +304,11 @@ fn parts(word: &str, most: usize) -> Vec<&str> {
 }
 
 /// `text`, or as much of it as fits before `dots`.
-pub(crate) fn cut(text: &str, most: usize, dots: &str) -> String {
-    if text.width() <= most {
+pub(crate) fn cut(text: &str, max_width: usize, dots: &str) -> String {
+    if text.width() <= max_width {
         return text.to_owned();
     }
-    let room = most.saturating_sub(dots.width());
+    let room = max_width.saturating_sub(dots.width());
     let mut short = String::new();
     for character in text.chars() {
         if short.width() + character.width().unwrap_or(0) > room {
@@ -321,14 +328,14 @@ mod tests {
 
     fn check(most: usize, colour: Colour, expected: &str) {
         let mut table = Table::new(&["ID", "STATE", "EMPTY", "TEXT"]);
-        table.row(vec![
+        table.add_row(vec![
             "1".into(),
             Cell::of_state("failed", "failed"),
             "".into(),
             "what is long goes on".into(),
         ]);
-        table.note("a note that is long, too\nof two lines");
-        table.row(vec![
+        table.add_note("a note that is long, too\nof two lines");
+        table.add_row(vec![
             "漢字".into(),
             "".into(),
             "".into(),
@@ -342,9 +349,9 @@ mod tests {
         assert_eq!(
             table.text(&Screen {
                 format: Format::Table,
-                asked: None,
+                requested: None,
                 terminal,
-                live: true
+                is_terminal: true
             }),
             expected
         );
@@ -373,9 +380,9 @@ mod tests {
         };
         table.text(&Screen {
             format: Format::Table,
-            asked: None,
+            requested: None,
             terminal,
-            live: true,
+            is_terminal: true,
         })
     }
 
@@ -387,7 +394,7 @@ mod tests {
         let jobs = "0/2, 1 failed";
         let ago = "23h59m ago".into();
         let name = "a-long-name-of-a-workflow".into();
-        table.row(vec![
+        table.add_row(vec![
             Cell::whole(id),
             name,
             Cell::of_state(status, "running"),
@@ -427,7 +434,7 @@ mod tests {
             "6",
             "7",
         ];
-        table.row(cells.into_iter().map(Cell::from).collect());
+        table.add_row(cells.into_iter().map(Cell::from).collect());
         let text = at_width(&table, 80);
         assert!(text.lines().all(|line| line.width() <= 80), "{text}");
     }

@@ -3,7 +3,7 @@
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 
-use crate::output::printable::steers;
+use crate::output::printable::controls_terminal;
 
 /// Depth limit of lists and maps, equal to that of the JSON parser.
 const MAX_DEPTH: usize = 128;
@@ -12,17 +12,17 @@ const MAX_DEPTH: usize = 128;
 pub(crate) fn document(json: &str) -> Result<String, serde_json::Error> {
     // The writer relies on valid JSON.
     let json: &RawValue = serde_json::from_str(json)?;
-    let mut writer = Writer {
+    let mut writer = YamlWriter {
         rest: json.get(),
         out: "---\n".to_owned(),
     };
-    writer.value(0, Lead::Line)?;
+    writer.value(0, LinePrefix::Line)?;
     Ok(writer.out)
 }
 
 /// Text before a value in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lead {
+enum LinePrefix {
     /// No text, or the dash of an item.
     Line,
     /// A name and a colon.
@@ -30,16 +30,16 @@ enum Lead {
 }
 
 /// Writer that reads JSON from front to back.
-struct Writer<'a> {
+struct YamlWriter<'a> {
     rest: &'a str,
     out: String,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> YamlWriter<'a> {
     /// Writes a value whose depth is `depth`.
-    fn value(&mut self, depth: usize, lead: Lead) -> Result<(), serde_json::Error> {
+    fn value(&mut self, depth: usize, lead: LinePrefix) -> Result<(), serde_json::Error> {
         let block = self.rest.starts_with(['{', '[']) && !self.is_empty();
-        if lead == Lead::Name {
+        if lead == LinePrefix::Name {
             self.out.push(if block { '\n' } else { ' ' });
         }
         if !block {
@@ -57,13 +57,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the lines of a list or map that is not empty.
-    fn block(&mut self, depth: usize, lead: Lead) -> Result<(), serde_json::Error> {
+    fn block(&mut self, depth: usize, lead: LinePrefix) -> Result<(), serde_json::Error> {
         let is_map = self.rest.starts_with('{');
         let mut is_first = true;
         while !self.rest.starts_with(['}', ']']) {
             // The opening brace before the first, and the comma before each other.
             self.skip(1);
-            if !is_first || lead == Lead::Name {
+            if !is_first || lead == LinePrefix::Name {
                 self.out += &"  ".repeat(depth);
             }
             is_first = false;
@@ -72,10 +72,10 @@ impl<'a> Writer<'a> {
                 self.out += &name;
                 self.out.push(':');
                 self.skip(1);
-                self.value(depth + 1, Lead::Name)?;
+                self.value(depth + 1, LinePrefix::Name)?;
             } else {
                 self.out += "- ";
-                self.value(depth + 1, Lead::Line)?;
+                self.value(depth + 1, LinePrefix::Line)?;
             }
         }
         self.skip(1);
@@ -90,7 +90,7 @@ impl<'a> Writer<'a> {
     /// Consumes the next text, number, word, or empty list or map, and returns it as YAML.
     fn scalar(&mut self) -> Result<String, serde_json::Error> {
         if self.rest.starts_with('"') {
-            let raw = self.take(string_length(self.rest));
+            let raw = self.consume(string_length(self.rest));
             return serde_json::from_str::<String>(raw).map(|read| text(&read));
         }
         if self.rest.starts_with(['{', '[']) {
@@ -107,10 +107,10 @@ impl<'a> Writer<'a> {
             .rest
             .find([',', ']', '}', ' ', '\t', '\r', '\n'])
             .unwrap_or(self.rest.len());
-        Ok(number(self.take(end)))
+        Ok(number(self.consume(end)))
     }
 
-    fn take(&mut self, length: usize) -> &'a str {
+    fn consume(&mut self, length: usize) -> &'a str {
         let (taken, _) = self.rest.split_at(length);
         self.skip(length);
         taken
@@ -164,7 +164,7 @@ fn text(text: &str) -> String {
     quoted
         .chars()
         .map(|c| {
-            if steers(c) || matches!(c, '\u{fffe}' | '\u{ffff}') {
+            if controls_terminal(c) || matches!(c, '\u{fffe}' | '\u{ffff}') {
                 format!("\\u{:04x}", u32::from(c))
             } else {
                 c.to_string()

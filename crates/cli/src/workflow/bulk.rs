@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::client::exit::{Exit, Failure, complain};
+use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::exit::{Exit, Failure, print_failure};
 use crate::client::model::Incomplete;
-use crate::client::pages::Patience;
-use crate::client::remote::{Ask, Remote};
+use crate::client::pages::EmptyPageCounter;
 use crate::output::Screen;
 use crate::output::counted::counted;
 use crate::output::printable::printable;
@@ -15,55 +15,55 @@ use crate::workflow::targets::BulkAction;
 /// Limit of failures that are printed one by one.
 const MAX_SHOWN_FAILURES: usize = 20;
 /// Limit of the server on workflows in one request.
-const MOST: u64 = 1_000;
+const MAX_REQUEST_WORKFLOWS: u64 = 1_000;
 /// HTTP status for a workflow that does not exist.
-const ABSENT: u16 = 404;
+const NOT_FOUND: u16 = 404;
 
 #[derive(Debug, Deserialize)]
-struct Page {
+struct BulkPage {
     matched: u64,
     done: u64,
-    failed: Vec<Refused>,
+    failed: Vec<FailedWorkflow>,
     next_cursor: Option<String>,
     incomplete: Option<Incomplete>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Refused {
+struct FailedWorkflow {
     id: String,
     /// HTTP status that a request for this workflow alone would have got.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
-    error: Reason,
+    error: BulkError,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Reason {
+struct BulkError {
     code: String,
     detail: String,
 }
 
 /// Result of the action on all workflows.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct BulkOutcome {
     matched: u64,
     done: u64,
-    failed: Vec<Refused>,
+    failed: Vec<FailedWorkflow>,
     /// Partitions whose workflows were neither counted nor changed.
     incomplete: Option<Incomplete>,
-    end: End,
+    end: BulkEnd,
 }
 
 #[derive(Debug)]
-enum End {
+enum BulkEnd {
     /// The workflows were only counted.
     DryRun,
-    Whole,
+    Complete,
     /// A request failed; the result for the remaining workflows is unknown.
-    BrokenOff(Failure),
+    Aborted(Failure),
 }
 
-impl Refused {
+impl FailedWorkflow {
     fn is_fault(&self) -> bool {
         self.status.is_some_and(|status| status >= 500)
     }
@@ -71,24 +71,24 @@ impl Refused {
 
 /// Acts on the oldest workflows, at most on as many as were counted.
 pub(crate) async fn act_on_oldest(
-    deed: BulkAction,
+    action: BulkAction,
     filter: &Value,
-    counted: Outcome,
-    remote: &Remote,
-) -> Outcome {
+    counted: BulkOutcome,
+    remote: &ApiClient,
+) -> BulkOutcome {
     let most = counted.matched;
-    let mut outcome = Outcome {
-        end: End::Whole,
-        ..Outcome::counted(0, counted.incomplete)
+    let mut outcome = BulkOutcome {
+        end: BulkEnd::Complete,
+        ..BulkOutcome::counted(0, counted.incomplete)
     };
-    if let Err(failure) = outcome.pages(deed, filter, most, remote).await {
+    if let Err(failure) = outcome.pages(action, filter, most, remote).await {
         outcome.matched = most;
-        outcome.end = End::BrokenOff(failure);
+        outcome.end = BulkEnd::Aborted(failure);
     }
     outcome
 }
 
-impl Outcome {
+impl BulkOutcome {
     /// The result of a count: `matched` workflows were found, and none was changed.
     pub(crate) fn counted(matched: u64, incomplete: Option<Incomplete>) -> Self {
         Self {
@@ -96,48 +96,49 @@ impl Outcome {
             done: 0,
             failed: Vec::new(),
             incomplete,
-            end: End::DryRun,
+            end: BulkEnd::DryRun,
         }
     }
 
     async fn pages(
         &mut self,
-        deed: BulkAction,
+        action: BulkAction,
         filter: &Value,
         most: u64,
-        remote: &Remote,
+        remote: &ApiClient,
     ) -> Result<(), Failure> {
         let mut cursor = None;
-        let mut patience = Patience::default();
+        let mut empty_pages = EmptyPageCounter::default();
         while self.matched < most {
-            let limit = (most - self.matched).min(MOST);
-            let mut body = json!({ "action": deed.word(), "filter": filter, "limit": limit });
-            if let BulkAction::Expire(keep) = deed {
-                body["after"] = keep.word().into();
+            let limit = (most - self.matched).min(MAX_REQUEST_WORKFLOWS);
+            let mut body = json!({ "action": action.api_name(), "filter": filter, "limit": limit });
+            if let BulkAction::Expire(keep) = action {
+                body["after"] = keep.api_text().into();
             }
             if let Some(cursor) = &cursor {
                 body["cursor"] = json!(cursor);
             }
-            let page: Page = remote
-                .read(&Ask::post("/v1/workflows:bulk", body.to_string()))
+            let page: BulkPage = remote
+                .read(&ApiRequest::post("/v1/workflows:bulk", body.to_string()))
                 .await?;
             let found = usize::try_from(page.matched).unwrap_or(usize::MAX);
-            let next = self.take(page, deed);
+            let next = self.add_page(page, action);
             if next.is_none() || next == cursor {
                 break;
             }
             cursor = next;
-            patience.page(found)?;
+            empty_pages.count_page(found)?;
         }
         Ok(())
     }
 
     /// Adds the result of one page, and returns the cursor of the next.
-    fn take(&mut self, page: Page, deed: BulkAction) -> Option<String> {
+    fn add_page(&mut self, page: BulkPage, action: BulkAction) -> Option<String> {
         // Another client removed these workflows meanwhile, which is the requested result.
-        let is_gone =
-            |refused: &Refused| deed == BulkAction::Remove && refused.status == Some(ABSENT);
-        let (gone, failed): (Vec<Refused>, Vec<Refused>) =
+        let is_gone = |refused: &FailedWorkflow| {
+            action == BulkAction::Remove && refused.status == Some(NOT_FOUND)
+        };
+        let (gone, failed): (Vec<FailedWorkflow>, Vec<FailedWorkflow>) =
             page.failed.into_iter().partition(is_gone);
         self.matched = self.matched.saturating_add(page.matched);
         self.done = self
@@ -150,7 +151,7 @@ impl Outcome {
     }
 
     /// Prints the result, and returns the exit code.
-    pub(crate) fn told(self, deed: BulkAction, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) fn report(self, action: BulkAction, screen: &Screen) -> Result<Exit, Failure> {
         let Self {
             matched,
             done,
@@ -158,22 +159,22 @@ impl Outcome {
             incomplete,
             end,
         } = &self;
-        let is_dry = matches!(end, End::DryRun);
+        let is_dry = matches!(end, BulkEnd::DryRun);
         let answered = *done > 0 || !failed.is_empty();
-        if answered || !matches!(end, End::BrokenOff(_)) {
+        if answered || !matches!(end, BulkEnd::Aborted(_)) {
             let mut json = json!({
-                "action": deed.name(), "matched": matched, "done": done, "failed": failed, "dry_run": is_dry,
+                "action": action.name(), "matched": matched, "done": done, "failed": failed, "dry_run": is_dry,
             });
             if let Some(incomplete) = incomplete {
                 json["incomplete"] = json!(incomplete);
             }
             screen.object(&json.to_string(), &matched.to_string(), || {
-                Ok(self.line(deed))
+                Ok(self.line(action))
             })?;
         }
-        for Refused { id, error, .. } in failed.iter().take(MAX_SHOWN_FAILURES) {
+        for FailedWorkflow { id, error, .. } in failed.iter().take(MAX_SHOWN_FAILURES) {
             // Each failure is one line, whatever characters its texts contain.
-            complain(&Failure::new(
+            print_failure(&Failure::new(
                 Exit::Refused,
                 format!("{}: {}", printable(id), printable(&error.detail)),
             ));
@@ -181,15 +182,15 @@ impl Outcome {
         self.exit()
     }
 
-    fn line(&self, deed: BulkAction) -> String {
-        let word = deed.name();
+    fn line(&self, action: BulkAction) -> String {
+        let word = action.name();
         let all = counted(self.matched, "workflow");
         let done = self.done;
         match (&self.end, self.matched) {
-            (End::BrokenOff(_), _) => format!("{word}: {done} of {all}, then it broke off\n"),
+            (BulkEnd::Aborted(_), _) => format!("{word}: {done} of {all}, then it broke off\n"),
             (_, 0) => "no workflows\n".to_owned(),
-            (End::DryRun, _) => format!("{word}: {all}, if this were not a dry run\n"),
-            (End::Whole, _) => format!("{word}: {done} of {all}\n"),
+            (BulkEnd::DryRun, _) => format!("{word}: {all}, if this were not a dry run\n"),
+            (BulkEnd::Complete, _) => format!("{word}: {done} of {all}\n"),
         }
     }
 
@@ -202,7 +203,7 @@ impl Outcome {
             .filter(|refused| refused.is_fault())
             .count();
         match (self.end, many, faults) {
-            (End::BrokenOff(failure), _, _) => Err(failure),
+            (BulkEnd::Aborted(failure), _, _) => Err(failure),
             (_, 0, _) => Incomplete::exit(self.incomplete.as_ref()),
             (_, _, 0) => Err(Failure::new(
                 Exit::Refused,
@@ -219,12 +220,12 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    fn refused(status: u16) -> Refused {
-        let error = Reason {
+    fn refused(status: u16) -> FailedWorkflow {
+        let error = BulkError {
             code: "code".to_owned(),
             detail: "detail".to_owned(),
         };
-        Refused {
+        FailedWorkflow {
             id: "id".to_owned(),
             status: Some(status),
             error,
@@ -233,22 +234,22 @@ mod tests {
 
     #[test]
     fn the_gravest_failure_decides_how_it_ends() {
-        let check = |deed: BulkAction, statuses: &[u16], exit: Exit, expected: u64| {
-            let failed: Vec<Refused> = statuses.iter().copied().map(refused).collect();
-            let mut outcome = Outcome {
-                end: End::Whole,
-                ..Outcome::counted(0, None)
+        let check = |action: BulkAction, statuses: &[u16], exit: Exit, expected: u64| {
+            let failed: Vec<FailedWorkflow> = statuses.iter().copied().map(refused).collect();
+            let mut outcome = BulkOutcome {
+                end: BulkEnd::Complete,
+                ..BulkOutcome::counted(0, None)
             };
             let done = 3 - failed.len() as u64;
-            outcome.take(
-                Page {
+            outcome.add_page(
+                BulkPage {
                     matched: 3,
                     done,
                     failed,
                     next_cursor: None,
                     incomplete: None,
                 },
-                deed,
+                action,
             );
             assert_eq!(outcome.done, expected, "{statuses:?}");
             assert_eq!(

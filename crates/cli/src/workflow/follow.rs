@@ -1,27 +1,27 @@
 //! Waiting for the end of a workflow: `tidegate workflow wait`, `watch` and `run`.
 
-mod bounds;
 mod follower;
+mod wait_limit;
 
 use clap::{Args, ValueHint};
 
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
-use crate::client::model::Summary;
-use crate::client::remote::{Ask, Remote};
-use crate::client::which::{Which, path};
+use crate::client::model::WorkflowSummary;
+use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::output::Screen;
 use crate::output::bar::Bar;
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
-pub(crate) use bounds::{WaitLimit, WaitOptions};
-use follower::{Follower, Last, Show};
+use follower::{Follower, LastState, ProgressDisplay};
+pub(crate) use wait_limit::{WaitLimit, WaitOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    id: Which,
+    id: WorkflowRef,
     #[command(flatten)]
     until: WaitOptions,
 }
@@ -31,40 +31,45 @@ pub(crate) struct Watch {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    id: Which,
+    id: WorkflowRef,
     #[command(flatten)]
     until: WaitOptions,
 }
 
 /// Waits without output, and prints the outcome at the end.
-pub(crate) async fn wait(wait: &Wait, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let mut bounds = WaitLimit::new(&wait.until);
-    let first = found(&wait.id, &mut bounds, remote).await?;
-    let last = followed(first, &mut bounds, remote, screen, Show::Nothing).await?;
-    ended(&last, screen)
+pub(crate) async fn wait(
+    wait: &Wait,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let mut limit = WaitLimit::new(&wait.until);
+    let first = resolve(&wait.id, &mut limit, remote).await?;
+    let last =
+        follow_until_over(first, &mut limit, remote, screen, ProgressDisplay::Nothing).await?;
+    print_outcome(&last, screen)
 }
 
 /// Follows a workflow until it is over. Shows progress on a terminal, and otherwise a line for
 /// every change.
 pub(crate) async fn watch(
     watch: &Watch,
-    remote: &Remote,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    let mut bounds = WaitLimit::new(&watch.until);
-    let first = found(&watch.id, &mut bounds, remote).await?;
-    if screen.live && screen.is_table() {
-        return progress(first, &mut bounds, remote, screen).await;
+    let mut limit = WaitLimit::new(&watch.until);
+    let first = resolve(&watch.id, &mut limit, remote).await?;
+    if screen.is_terminal && screen.is_table() {
+        return follow_with_progress(first, &mut limit, remote, screen).await;
     }
-    let last = followed(
+    let last = follow_until_over(
         first,
-        &mut bounds,
+        &mut limit,
         remote,
         screen,
-        Show::Changes(Bar::new(screen)),
+        ProgressDisplay::Changes(Bar::new(screen)),
     )
     .await?;
-    Ok(outcome(&last.summary))
+    Ok(exit_code(&last.summary))
 }
 
 /// Runs `create`, which returns an id, then follows the workflow and prints its outcome. Shows
@@ -72,42 +77,46 @@ pub(crate) async fn watch(
 pub(crate) async fn run(
     create: impl Future<Output = Result<String, Failure>>,
     until: &WaitOptions,
-    remote: &Remote,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    let mut bounds = WaitLimit::new(until);
+    let mut limit = WaitLimit::new(until);
     let doubt = "; the workflow may or may not have been created and started";
-    let first = Box::pin(async { look(create.await?, remote).await });
-    let first = bounds.first(remote.shown(), doubt, first).await?;
-    progress(first, &mut bounds, remote, screen).await
+    let first = Box::pin(async { read_workflow(create.await?, remote).await });
+    let first = limit.first(remote.address(), doubt, first).await?;
+    follow_with_progress(first, &mut limit, remote, screen).await
 }
 
-async fn progress(
-    first: Last,
-    bounds: &mut WaitLimit,
-    remote: &Remote,
+async fn follow_with_progress(
+    first: LastState,
+    limit: &mut WaitLimit,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    let last = followed(
+    let last = follow_until_over(
         first,
-        bounds,
+        limit,
         remote,
         screen,
-        Show::Progress(Bar::new(screen)),
+        ProgressDisplay::Progress(Bar::new(screen)),
     )
     .await?;
-    ended(&last, screen)
+    print_outcome(&last, screen)
 }
 
 /// Resolves the reference, and reads the workflow.
-async fn found(which: &Which, bounds: &mut WaitLimit, remote: &Remote) -> Result<Last, Failure> {
-    let first = Box::pin(async { look(which.id(remote).await?, remote).await });
-    bounds.first(remote.shown(), "", first).await
+async fn resolve(
+    reference: &WorkflowRef,
+    limit: &mut WaitLimit,
+    remote: &ApiClient,
+) -> Result<LastState, Failure> {
+    let first = Box::pin(async { read_workflow(reference.id(remote).await?, remote).await });
+    limit.first(remote.address(), "", first).await
 }
 
-async fn look(id: String, remote: &Remote) -> Result<Last, Failure> {
-    let text = remote.text(&Ask::get(path(&id))).await?;
-    Ok(Last {
+async fn read_workflow(id: String, remote: &ApiClient) -> Result<LastState, Failure> {
+    let text = remote.text(&ApiRequest::get(path(&id))).await?;
+    Ok(LastState {
         summary: remote.parse(&text)?,
         id,
         text,
@@ -115,22 +124,22 @@ async fn look(id: String, remote: &Remote) -> Result<Last, Failure> {
 }
 
 /// Follows a workflow until it is over or the time limit is reached.
-async fn followed(
-    first: Last,
-    bounds: &mut WaitLimit,
-    remote: &Remote,
+async fn follow_until_over(
+    first: LastState,
+    limit: &mut WaitLimit,
+    remote: &ApiClient,
     screen: &Screen,
-    show: Show<'_>,
-) -> Result<Last, Failure> {
+    show: ProgressDisplay<'_>,
+) -> Result<LastState, Failure> {
     let id = first.id.clone();
     let mut follower = Follower::new(remote, screen, show, first);
     // After a timeout, the last known state counts.
-    bounds.wait(&id, Box::pin(follower.run())).await?;
+    limit.wait(&id, Box::pin(follower.run())).await?;
     Ok(follower.last)
 }
 
 /// Exit code for the status of a workflow.
-fn outcome(workflow: &Summary) -> Exit {
+fn exit_code(workflow: &WorkflowSummary) -> Exit {
     match workflow.status.as_str() {
         "succeeded" => Exit::Done,
         "failed" => Exit::Failed,
@@ -140,15 +149,15 @@ fn outcome(workflow: &Summary) -> Exit {
 }
 
 /// Prints the outcome of a workflow, or its progress if it is not over.
-fn ended(
-    Last {
+fn print_outcome(
+    LastState {
         summary: workflow,
         text,
         ..
-    }: &Last,
+    }: &LastState,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    let outcome = outcome(workflow);
+    let outcome = exit_code(workflow);
     screen.object(text, &workflow.id, || {
         let status = screen.paint(&workflow.status, &workflow.status);
         let duration = workflow

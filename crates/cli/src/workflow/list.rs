@@ -8,20 +8,20 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::client::address::Query;
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
-use crate::client::model::{Incomplete, STATUSES, Summary};
-use crate::client::pages::{PAGE, Patience, pages};
-use crate::client::remote::{Ask, Remote};
+use crate::client::model::{Incomplete, STATUSES, WorkflowSummary};
+use crate::client::pages::{EmptyPageCounter, MAX_PAGE_ITEMS, read_pages};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
 use crate::output::table::{Cell, Table};
-use crate::output::{Listed, Screen};
+use crate::output::{ListItem, Screen};
 
-const COUNT: &str = "/v1/workflows:count";
+const COUNT_PATH: &str = "/v1/workflows:count";
 
 /// Filter of workflows by name, tag and time.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Chosen {
+pub(crate) struct WorkflowFilter {
     /// Only those of this name
     #[arg(long, value_hint = ValueHint::Other)]
     name: Option<String>,
@@ -39,18 +39,18 @@ pub(crate) struct Chosen {
 
 /// Filter of workflows by status.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Statuses {
+pub(crate) struct StatusFilter {
     /// Only those of these statuses, with commas between them
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATUSES))]
     status: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct List {
+pub struct WorkflowListArgs {
     #[command(flatten)]
-    statuses: Statuses,
+    statuses: StatusFilter,
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: WorkflowFilter,
     /// At most this many of the newest
     #[arg(long, visible_alias = "limit", value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 100)]
     newest: usize,
@@ -60,15 +60,15 @@ pub struct List {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Count {
+pub(crate) struct WorkflowCountArgs {
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: WorkflowFilter,
     /// Count by name
     #[arg(long)]
     by_name: bool,
 }
 
-impl Statuses {
+impl StatusFilter {
     pub(crate) fn is_empty(&self) -> bool {
         self.status.is_empty()
     }
@@ -83,7 +83,7 @@ impl Statuses {
     }
 }
 
-impl Chosen {
+impl WorkflowFilter {
     pub(crate) fn is_empty(&self) -> bool {
         [&self.name, &self.tag, &self.since, &self.until]
             .into_iter()
@@ -128,11 +128,15 @@ impl Chosen {
 fn moment(option: &str, text: Option<&String>, now: Moment) -> Result<Option<Moment>, Failure> {
     let Some(text) = text else { return Ok(None) };
     let expected = "expected a time such as 2026-11-21T12:00:00Z, a date, or a time span back from now such as 1h";
-    let read = Moment::parse(text, now).map(Some);
-    read.ok_or_else(|| Failure::usage(format!("--{option} '{text}': {expected}")))
+    let parsed = Moment::parse(text, now).map(Some);
+    parsed.ok_or_else(|| Failure::usage(format!("--{option} '{text}': {expected}")))
 }
 
-pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn list(
+    list: &WorkflowListArgs,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let (order, limit) = match list.oldest {
         Some(limit) => ("oldest", limit),
         None => ("newest", list.newest),
@@ -143,11 +147,11 @@ pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Resul
         .query(Moment::now())?
         .with("status", statuses)
         .with("order", Some(order));
-    let pages = pages("/v1/workflows", &query, limit, remote).await?;
-    pages.show::<Summary>(order, remote, screen)
+    let pages = read_pages("/v1/workflows", &query, limit, remote).await?;
+    pages.show::<WorkflowSummary>(order, remote, screen)
 }
 
-impl Listed for Summary {
+impl ListItem for WorkflowSummary {
     const NOTHING: &str = "no workflows\n";
 
     fn name(&self) -> String {
@@ -159,7 +163,7 @@ impl Listed for Summary {
     }
 }
 
-fn table(items: &[Summary], screen: &Screen) -> Table {
+fn table(items: &[WorkflowSummary], screen: &Screen) -> Table {
     let now = Moment::now();
     let mut table = Table::new(if screen.is_wide() {
         &[
@@ -202,13 +206,13 @@ fn table(items: &[Summary], screen: &Screen) -> Table {
         } else {
             row.extend([item.created_at.relative(now).into(), duration.into()]);
         }
-        table.row(row);
+        table.add_row(row);
     }
     table
 }
 
 /// The status, with the progress of a workflow that is not over.
-pub(crate) fn status(item: &Summary) -> String {
+pub(crate) fn status(item: &WorkflowSummary) -> String {
     match item.status.as_str() {
         "running" | "paused" => format!("{} {}%", item.status, item.job_counts.percent()),
         status => status.to_owned(),
@@ -216,7 +220,7 @@ pub(crate) fn status(item: &Summary) -> String {
 }
 
 /// Number of jobs that succeeded, such as `3/7, 1 failed`.
-fn jobs(item: &Summary) -> String {
+fn jobs(item: &WorkflowSummary) -> String {
     let jobs = &item.job_counts;
     let failed = if jobs.failed > 0 {
         format!(", {} failed", jobs.failed)
@@ -227,7 +231,7 @@ fn jobs(item: &Summary) -> String {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Counted {
+pub(crate) struct CountAnswer {
     total: u64,
     pub(crate) by_status: BTreeMap<String, u64>,
     /// Time of the count by the server's clock. Older servers do not send it.
@@ -242,23 +246,28 @@ struct Completeness {
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
+struct CountsByName {
     by_name: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 /// Reads all pages of a count by name, and merges their names into the first answer.
-async fn all_names(query: Query, remote: &Remote) -> Result<String, Failure> {
-    let text = remote.text(&Ask::get(query.of(COUNT))).await?;
+async fn all_names(query: Query, remote: &ApiClient) -> Result<String, Failure> {
+    let text = remote
+        .text(&ApiRequest::get(query.append_to(COUNT_PATH)))
+        .await?;
     let mut all: Map<String, Value> = remote.parse(&text)?;
     // Servers of an earlier version send all names at once.
     if !all.get("next_cursor").is_some_and(Value::is_string) {
         return Ok(text);
     }
-    let mut patience = Patience::default();
+    let mut empty_pages = EmptyPageCounter::default();
     while let Some(Value::String(cursor)) = all.remove("next_cursor") {
         let mut page: Map<String, Value> = remote
-            .read(&Ask::get(
-                query.clone().with("cursor", Some(cursor)).of(COUNT),
+            .read(&ApiRequest::get(
+                query
+                    .clone()
+                    .with("cursor", Some(cursor))
+                    .append_to(COUNT_PATH),
             ))
             .await?;
         let names = page
@@ -266,7 +275,7 @@ async fn all_names(query: Query, remote: &Remote) -> Result<String, Failure> {
             .and_then(Value::as_object_mut)
             .map(std::mem::take)
             .unwrap_or_default();
-        patience.page(names.len())?;
+        empty_pages.count_page(names.len())?;
         if let Some(known) = all.get_mut("by_name").and_then(Value::as_object_mut) {
             known.extend(names);
         }
@@ -280,8 +289,8 @@ async fn all_names(query: Query, remote: &Remote) -> Result<String, Failure> {
 }
 
 pub(crate) async fn count(
-    count: &Count,
-    remote: &Remote,
+    count: &WorkflowCountArgs,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
     if screen.is_name() && !count.by_name {
@@ -294,15 +303,17 @@ pub(crate) async fn count(
         all_names(
             query
                 .with("by", Some("name"))
-                .with("limit", Some(PAGE.to_string())),
+                .with("limit", Some(MAX_PAGE_ITEMS.to_string())),
             remote,
         )
         .await?
     } else {
-        remote.text(&Ask::get(query.of(COUNT))).await?
+        remote
+            .text(&ApiRequest::get(query.append_to(COUNT_PATH)))
+            .await?
     };
     let (table, names) = if count.by_name {
-        let counted: Named = remote.parse(&text)?;
+        let counted: CountsByName = remote.parse(&text)?;
         (
             by_name(&counted),
             counted
@@ -322,23 +333,23 @@ pub(crate) async fn count(
 }
 
 fn by_status(
-    Counted {
+    CountAnswer {
         total, by_status, ..
-    }: &Counted,
+    }: &CountAnswer,
 ) -> Table {
     let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
     for status in STATUSES {
         let number = by_status.get(status).copied().unwrap_or_default();
-        table.row(vec![
+        table.add_row(vec![
             Cell::of_state(status, status),
             number.to_string().into(),
         ]);
     }
-    table.row(vec!["total".into(), total.to_string().into()]);
+    table.add_row(vec!["total".into(), total.to_string().into()]);
     table
 }
 
-fn by_name(Named { by_name }: &Named) -> Table {
+fn by_name(CountsByName { by_name }: &CountsByName) -> Table {
     let mut table = Table::new(&[
         "NAME",
         "PENDING",
@@ -366,7 +377,7 @@ fn by_name(Named { by_name }: &Named) -> Table {
                 .to_string()
                 .into(),
         );
-        table.row(row);
+        table.add_row(row);
     }
     table
 }
@@ -379,9 +390,9 @@ mod tests {
     fn of_two_ends_of_a_filter_the_earlier_one_counts() {
         let now = Moment::parse("2026-11-21T12:00:00Z", Moment::now()).unwrap();
         let check = |until: Option<&str>, as_of: Option<&str>, before: Option<&str>| {
-            let chosen = Chosen {
+            let chosen = WorkflowFilter {
                 until: until.map(str::to_owned),
-                ..Chosen::default()
+                ..WorkflowFilter::default()
             };
             let as_of = as_of.and_then(|as_of| Moment::parse(as_of, now));
             let filter = chosen.filter(&[], now, as_of).unwrap();

@@ -8,11 +8,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::client::address::{Query, escaped};
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::environment::{Colour, Glyphs};
 use crate::client::exit::{Exit, Failure};
-use crate::client::model::{Job, STATES, Summary};
-use crate::client::remote::{Ask, Remote};
-use crate::client::which::{Which, path};
+use crate::client::model::{Job, STATES, WorkflowSummary};
+use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::output::counted::counted;
 use crate::output::file;
 use crate::output::moment::{Moment, short};
@@ -22,19 +22,19 @@ use crate::output::{Format, Screen, print};
 use crate::workflow::list::status;
 
 /// Limit of jobs that are shown by default: more than a screen, and few enough to scroll back.
-const USUAL: usize = 100;
+const DEFAULT_JOB_LIMIT: usize = 100;
 /// Widths of a drawing that the server accepts.
-const LEAST_WIDTH: usize = 20;
-const MOST_WIDTH: usize = 10_000;
+const MIN_DRAWING_WIDTH: usize = 20;
+const MAX_DRAWING_WIDTH: usize = 10_000;
 /// Limit of failed jobs whose error is requested.
-const ERRORS: usize = 20;
+const MAX_SHOWN_ERRORS: usize = 20;
 
 #[derive(Debug, Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    pub(crate) id: Which,
+    pub(crate) id: WorkflowRef,
     /// Only jobs of these states, with commas between them; all shows all of them, none shows none
     #[arg(long, value_delimiter = ',', value_name = "STATE", value_parser = shown_states())]
     pub(crate) jobs: Vec<String>,
@@ -47,14 +47,14 @@ pub(crate) struct Show {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Graph {
+pub(crate) struct GraphArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     #[arg(value_hint = ValueHint::Other)]
-    pub(crate) id: Which,
+    pub(crate) id: WorkflowRef,
     /// Form of the drawing
     #[arg(long, short, value_name = "FORM", default_value = "text")]
-    pub(crate) form: Form,
+    pub(crate) form: DrawingFormat,
     /// Write it to a file
     #[arg(long, value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
@@ -62,7 +62,7 @@ pub(crate) struct Graph {
 
 /// Format of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum DrawingFormat {
     /// For a terminal
     Text,
     /// For a page or a viewer of pictures
@@ -75,13 +75,13 @@ pub(crate) enum Form {
     Json,
 }
 
-impl Show {
+impl ShowArgs {
     /// Whether jobs of this state are shown.
     fn wants(&self, state: &str) -> bool {
         self.jobs.is_empty() || self.jobs.iter().any(|word| word == state || word == "all")
     }
 
-    fn jobs<'a>(&self, workflow: &'a Summary) -> Vec<&'a Job> {
+    fn jobs<'a>(&self, workflow: &'a WorkflowSummary) -> Vec<&'a Job> {
         workflow
             .jobs
             .iter()
@@ -94,22 +94,26 @@ pub(crate) fn shown_states() -> PossibleValuesParser {
     PossibleValuesParser::new(["all", "none"].into_iter().chain(STATES))
 }
 
-pub(crate) async fn show(show: &Show, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn show(
+    show: &ShowArgs,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let path = show.id.path(remote).await?;
     let view = if screen.is_table() { "jobs" } else { "full" };
     let text = remote
-        .text(&Ask::whole(format!("{path}?view={view}")))
+        .text(&ApiRequest::get_full(format!("{path}?view={view}")))
         .await?;
-    let workflow: Summary = remote.parse(&text)?;
+    let workflow: WorkflowSummary = remote.parse(&text)?;
     let shown = if screen.is_table() {
-        shown(show, &workflow, remote, screen).await?
+        workflow_text(show, &workflow, remote, screen).await?
     } else {
         String::new()
     };
     let text = if show.jobs.is_empty() || screen.is_table() {
         text
     } else {
-        chosen(&text, show, remote)?
+        select_jobs(&text, show, remote)?
     };
     screen.object(&text, &workflow.id, || Ok(shown))?;
     Ok(Exit::Done)
@@ -117,22 +121,22 @@ pub(crate) async fn show(show: &Show, remote: &Remote, screen: &Screen) -> Resul
 
 /// The answer of the server, reduced to the jobs that are shown. The rest of the text stays
 /// unchanged.
-fn chosen(text: &str, show: &Show, remote: &Remote) -> Result<String, Failure> {
+fn select_jobs(text: &str, show: &ShowArgs, remote: &ApiClient) -> Result<String, Failure> {
     #[derive(Deserialize)]
-    struct Whole<'a> {
+    struct FullAnswer<'a> {
         #[serde(borrow)]
         jobs: &'a RawValue,
     }
     #[derive(Deserialize)]
-    struct Stated {
+    struct JobWithState {
         state: String,
     }
-    let whole: Whole<'_> = remote.parse(text)?;
+    let whole: FullAnswer<'_> = remote.parse(text)?;
     let jobs = whole.jobs.get();
     let items: Vec<&RawValue> = remote.parse(jobs)?;
     let mut kept = Vec::new();
     for item in items {
-        if show.wants(&remote.parse::<Stated>(item.get())?.state) {
+        if show.wants(&remote.parse::<JobWithState>(item.get())?.state) {
             kept.push(item.get());
         }
     }
@@ -146,10 +150,10 @@ fn chosen(text: &str, show: &Show, remote: &Remote) -> Result<String, Failure> {
     ))
 }
 
-async fn shown(
-    show: &Show,
-    workflow: &Summary,
-    remote: &Remote,
+async fn workflow_text(
+    show: &ShowArgs,
+    workflow: &WorkflowSummary,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<String, Failure> {
     let now = Moment::now();
@@ -167,7 +171,7 @@ async fn shown(
         parts.push(format!("no job is {}\n", show.jobs.join(" or ")));
     } else {
         let most = if show.jobs.is_empty() {
-            USUAL
+            DEFAULT_JOB_LIMIT
         } else {
             usize::MAX
         };
@@ -184,10 +188,10 @@ async fn shown(
     Ok(parts.join("\n"))
 }
 
-fn overview(workflow: &Summary, now: Moment, screen: &Screen) -> String {
+fn overview(workflow: &WorkflowSummary, now: Moment, screen: &Screen) -> String {
     let moment = |moment: Moment| format!("{}  {}", moment.to_the_second(), moment.relative(now));
     let jobs: Vec<String> = workflow
-        .present()
+        .states_with_jobs()
         .map(|(word, number)| screen.paint(&format!("{number} {word}"), word))
         .collect();
     let mut lines = vec![
@@ -227,7 +231,7 @@ fn overview(workflow: &Summary, now: Moment, screen: &Screen) -> String {
 
 /// The graph as text, as wide as the screen. The server draws it, but only the client knows the
 /// terminal.
-async fn drawing(path: &str, remote: &Remote, screen: &Screen) -> Result<String, Failure> {
+async fn drawing(path: &str, remote: &ApiClient, screen: &Screen) -> Result<String, Failure> {
     let query = Query::default()
         .with(
             "width",
@@ -235,7 +239,7 @@ async fn drawing(path: &str, remote: &Remote, screen: &Screen) -> Result<String,
                 screen
                     .terminal
                     .width
-                    .clamp(LEAST_WIDTH, MOST_WIDTH)
+                    .clamp(MIN_DRAWING_WIDTH, MAX_DRAWING_WIDTH)
                     .to_string(),
             ),
         )
@@ -248,17 +252,23 @@ async fn drawing(path: &str, remote: &Remote, screen: &Screen) -> Result<String,
             Some((screen.terminal.colour == Colour::Ansi).to_string()),
         );
     let text = remote
-        .text(&Ask::get(query.of(&format!("{path}/graph.txt"))))
+        .text(&ApiRequest::get(
+            query.append_to(&format!("{path}/graph.txt")),
+        ))
         .await?;
     Ok(printable::drawing(&text, screen.terminal.colour))
 }
 
 /// The last error of each of the first failed jobs, in order.
-async fn errors(id: &str, jobs: &[&Job], remote: &Remote) -> Result<Vec<String>, Failure> {
+async fn errors(id: &str, jobs: &[&Job], remote: &ApiClient) -> Result<Vec<String>, Failure> {
     let mut errors = Vec::new();
-    for job in jobs.iter().filter(|job| job.state == "failed").take(ERRORS) {
+    for job in jobs
+        .iter()
+        .filter(|job| job.state == "failed")
+        .take(MAX_SHOWN_ERRORS)
+    {
         let full: Job = remote
-            .read(&Ask::get(format!(
+            .read(&ApiRequest::get(format!(
                 "{}/jobs/{}",
                 path(id),
                 escaped(&job.name)
@@ -318,11 +328,11 @@ pub(crate) fn jobs(jobs: &[&Job], errors: &[String], now: Moment, screen: &Scree
                 exact(job.finished_at),
             ]);
             row.extend([duration.into(), Cell::lines(&why)]);
-            table.row(row);
+            table.add_row(row);
         } else {
             row.extend([Cell::from(attempt(job)), worker.into(), duration.into()]);
-            table.row(row);
-            table.note(&why);
+            table.add_row(row);
+            table.add_note(&why);
         }
     }
     table
@@ -342,13 +352,13 @@ pub(crate) fn attempt(job: &Job) -> String {
 }
 
 pub(crate) async fn graph(
-    graph: &Graph,
-    remote: &Remote,
+    graph: &GraphArgs,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    let Graph { id, form, file } = graph;
+    let GraphArgs { id, form, file } = graph;
     if matches!(
-        screen.asked,
+        screen.requested,
         Some(Format::Json | Format::Yaml | Format::Name)
     ) {
         return Err(Failure::usage(
@@ -357,15 +367,31 @@ pub(crate) async fn graph(
     }
     let path = id.path(remote).await?;
     let text = match form {
-        Form::Text => drawing(&path, remote, screen).await?,
-        Form::Svg => remote.text(&Ask::get(format!("{path}/graph.svg"))).await?,
-        Form::Dot => remote.text(&Ask::get(format!("{path}/graph.dot"))).await?,
-        Form::Mermaid => remote.text(&Ask::get(format!("{path}/graph.mmd"))).await?,
-        Form::Json => remote.text(&Ask::get(format!("{path}/graph.json"))).await?,
+        DrawingFormat::Text => drawing(&path, remote, screen).await?,
+        DrawingFormat::Svg => {
+            remote
+                .text(&ApiRequest::get(format!("{path}/graph.svg")))
+                .await?
+        }
+        DrawingFormat::Dot => {
+            remote
+                .text(&ApiRequest::get(format!("{path}/graph.dot")))
+                .await?
+        }
+        DrawingFormat::Mermaid => {
+            remote
+                .text(&ApiRequest::get(format!("{path}/graph.mmd")))
+                .await?
+        }
+        DrawingFormat::Json => {
+            remote
+                .text(&ApiRequest::get(format!("{path}/graph.json")))
+                .await?
+        }
     };
     let end = if text.ends_with('\n') { "" } else { "\n" };
     match file {
-        None if screen.live && *form != Form::Text => {
+        None if screen.is_terminal && *form != DrawingFormat::Text => {
             print(&(printable::drawing(&text, Colour::None) + end))?
         }
         None => print(&format!("{text}{end}"))?,

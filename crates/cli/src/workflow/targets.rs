@@ -6,16 +6,16 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueHint};
 use serde_json::json;
 
+use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::exit::{Exit, Failure};
-use crate::client::model::{Acted, STATUSES, Summary};
-use crate::client::remote::{Ask, Remote};
-use crate::client::which::{Which, path};
+use crate::client::model::{ActionAnswer, STATUSES, WorkflowSummary};
+use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::output::Screen;
 use crate::output::counted::counted;
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
-use crate::workflow::bulk::{Outcome, act_on_oldest};
-use crate::workflow::list::{Chosen, Counted, Statuses};
+use crate::workflow::bulk::{BulkOutcome, act_on_oldest};
+use crate::workflow::list::{CountAnswer, StatusFilter, WorkflowFilter};
 use crate::workflow::{act, for_each};
 
 /// Workflows by reference or by filter.
@@ -24,11 +24,11 @@ use crate::workflow::{act, for_each};
 pub(crate) struct Targets {
     /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
     #[arg(conflicts_with = "filter", value_name = "ID", value_hint = ValueHint::Other)]
-    pub(crate) ids: Vec<Which>,
+    pub(crate) ids: Vec<WorkflowRef>,
     #[command(flatten)]
-    statuses: Statuses,
+    statuses: StatusFilter,
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: WorkflowFilter,
     /// With a filter: do not ask whether to go on; needed without a terminal
     #[arg(long, short)]
     yes: bool,
@@ -46,19 +46,19 @@ pub(crate) enum BulkAction {
     Resume,
     Retry,
     Remove,
-    Expire(Keep),
+    Expire(Retention),
 }
 
 /// Retention time of workflows after their end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum Retention {
     For(Duration),
     Forever,
 }
 
-impl Keep {
+impl Retention {
     /// The retention time in the API.
-    pub(crate) fn word(self) -> String {
+    pub(crate) fn api_text(self) -> String {
         match self {
             Self::For(span) => format!("{}ms", span.as_millis()),
             Self::Forever => "forever".to_owned(),
@@ -68,7 +68,7 @@ impl Keep {
 
 impl BulkAction {
     /// Name of the action in the API.
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn api_name(self) -> &'static str {
         match self {
             Self::Start => "start",
             Self::Cancel => "cancel",
@@ -84,7 +84,7 @@ impl BulkAction {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Remove => "remove",
-            deed => deed.word(),
+            action => action.api_name(),
         }
     }
 
@@ -93,7 +93,7 @@ impl BulkAction {
         match self {
             Self::Retry => &["running", "paused", "failed", "cancelled"],
             Self::Remove => &["pending", "succeeded", "failed", "cancelled"],
-            deed => deed.applies_to(),
+            action => action.applies_to(),
         }
     }
 
@@ -129,32 +129,35 @@ impl BulkAction {
 
 impl Targets {
     /// Targets that are named, without a filter.
-    pub(crate) fn named(ids: Vec<Which>) -> Self {
+    pub(crate) fn named(ids: Vec<WorkflowRef>) -> Self {
         Self {
             ids,
-            statuses: Statuses::default(),
-            chosen: Chosen::default(),
+            statuses: StatusFilter::default(),
+            chosen: WorkflowFilter::default(),
             yes: false,
             dry_run: false,
         }
     }
 
-    pub(crate) async fn each(
+    pub(crate) async fn run_action(
         &self,
-        deed: BulkAction,
-        remote: &Remote,
+        action: BulkAction,
+        remote: &ApiClient,
         screen: &Screen,
     ) -> Result<Exit, Failure> {
         if self.ids.is_empty() {
             self.check(screen)?;
-            return self.all(deed, remote, screen).await;
+            return self.run_on_filter(action, remote, screen).await;
         }
-        for_each(&self.ids, async |which| match deed {
-            BulkAction::Remove => remove(which, remote, screen).await,
-            BulkAction::Expire(keep) => expire(which, keep, remote, screen).await,
-            deed => {
+        for_each(&self.ids, async |reference| match action {
+            BulkAction::Remove => remove(reference, remote, screen).await,
+            BulkAction::Expire(keep) => expire(reference, keep, remote, screen).await,
+            action => {
                 act(
-                    &Ask::post(format!("{}:{}", which.path(remote).await?, deed.word()), ""),
+                    &ApiRequest::post(
+                        format!("{}:{}", reference.path(remote).await?, action.api_name()),
+                        "",
+                    ),
                     remote,
                     screen,
                 )
@@ -180,48 +183,50 @@ impl Targets {
         Ok(())
     }
 
-    async fn all(
+    async fn run_on_filter(
         &self,
-        deed: BulkAction,
-        remote: &Remote,
+        action: BulkAction,
+        remote: &ApiClient,
         screen: &Screen,
     ) -> Result<Exit, Failure> {
-        let statuses = self.statuses.or(deed.applies_to());
-        deed.check(&statuses)?;
+        let statuses = self.statuses.or(action.applies_to());
+        action.check(&statuses)?;
         // Both filters use one time, so that `--since` and `--until` have one meaning, however long
         // the answer takes.
         let now = Moment::now();
-        let counted: Counted = remote
-            .read(&Ask::get(self.chosen.query(now)?.of("/v1/workflows:count")))
+        let counted: CountAnswer = remote
+            .read(&ApiRequest::get(
+                self.chosen.query(now)?.append_to("/v1/workflows:count"),
+            ))
             .await?;
         let matched = statuses
             .iter()
             .filter_map(|status| counted.by_status.get(status))
             .fold(0, |sum: u64, count| sum.saturating_add(*count));
-        let outcome = Outcome::counted(matched, counted.incomplete);
+        let outcome = BulkOutcome::counted(matched, counted.incomplete);
         if self.dry_run {
-            return outcome.told(deed, screen);
+            return outcome.report(action, screen);
         }
-        if matched > 0 && !self.yes && !confirmed(deed, matched)? {
+        if matched > 0 && !self.yes && !confirm(action, matched)? {
             return screen.line("nothing was changed").map(|()| Exit::Done);
         }
         // The limit is by the server's clock: workflows that are created before the answer were not
         // counted.
         let filter = self.chosen.filter(&statuses, now, counted.as_of)?;
-        act_on_oldest(deed, &filter, outcome, remote)
+        act_on_oldest(action, &filter, outcome, remote)
             .await
-            .told(deed, screen)
+            .report(action, screen)
     }
 }
 
 /// Requests confirmation at the terminal. A program cannot confirm, so it needs `--yes`.
-fn confirmed(deed: BulkAction, matched: u64) -> Result<bool, Failure> {
+fn confirm(action: BulkAction, matched: u64) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let all = counted(matched, "workflow");
         let them = if matched == 1 { "it" } else { "them" };
         let text = format!(
             "the filter finds {all}, and there is no terminal for the question; add --yes to {} {them}",
-            deed.name()
+            action.name()
         );
         return Err(Failure::usage(text));
     }
@@ -234,7 +239,7 @@ fn confirmed(deed: BulkAction, matched: u64) -> Result<bool, Failure> {
     write!(
         io::stderr(),
         "{} {}? [y/N] ",
-        deed.name(),
+        action.name(),
         counted(matched, "workflow")
     )
     .map_err(unread)?;
@@ -246,27 +251,31 @@ fn confirmed(deed: BulkAction, matched: u64) -> Result<bool, Failure> {
     ))
 }
 
-async fn remove(which: &Which, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let id = which.id(remote).await?;
-    remote.text(&Ask::delete(path(&id))).await?;
+async fn remove(
+    reference: &WorkflowRef,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let id = reference.id(remote).await?;
+    remote.text(&ApiRequest::delete(path(&id))).await?;
     let json = json!({ "id": id, "removed": true }).to_string();
     screen.object(&json, &id, || Ok(format!("{}  removed\n", printable(&id))))?;
     Ok(Exit::Done)
 }
 
 async fn expire(
-    which: &Which,
-    keep: Keep,
-    remote: &Remote,
+    reference: &WorkflowRef,
+    keep: Retention,
+    remote: &ApiClient,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    let id = which.id(remote).await?;
-    let body = json!({ "after": keep.word() }).to_string();
+    let id = reference.id(remote).await?;
+    let body = json!({ "after": keep.api_text() }).to_string();
     let text = remote
-        .text(&Ask::post(format!("{}:expire", path(&id)), body))
+        .text(&ApiRequest::post(format!("{}:expire", path(&id)), body))
         .await?;
     let kept = if screen.is_table() {
-        kept(&remote.parse(&text)?, keep, remote).await?
+        retention_text(&remote.parse(&text)?, keep, remote).await?
     } else {
         String::new()
     };
@@ -276,14 +285,18 @@ async fn expire(
 
 /// Text about the retention of a workflow. Only the server knows the expiry time, so the workflow
 /// is read again.
-async fn kept(acted: &Acted, keep: Keep, remote: &Remote) -> Result<String, Failure> {
+async fn retention_text(
+    acted: &ActionAnswer,
+    keep: Retention,
+    remote: &ApiClient,
+) -> Result<String, Failure> {
     let is_over = ["succeeded", "failed", "cancelled"].contains(&acted.status.as_str());
     Ok(match keep {
-        Keep::Forever => "kept for ever".to_owned(),
-        Keep::For(Duration::ZERO) => "removed when it is over".to_owned(),
-        Keep::For(span) if !is_over => format!("kept for {} after its end", short(span)),
-        Keep::For(_) => {
-            let workflow: Summary = remote.read(&Ask::get(path(&acted.id))).await?;
+        Retention::Forever => "kept for ever".to_owned(),
+        Retention::For(Duration::ZERO) => "removed when it is over".to_owned(),
+        Retention::For(span) if !is_over => format!("kept for {} after its end", short(span)),
+        Retention::For(_) => {
+            let workflow: WorkflowSummary = remote.read(&ApiRequest::get(path(&acted.id))).await?;
             let until = |at: Moment| {
                 format!(
                     "kept until {}  {}",
@@ -302,17 +315,17 @@ mod tests {
 
     #[test]
     fn statuses_that_an_action_never_changes_are_refused() {
-        let check = |deed: BulkAction, status: &str, expected: Option<&str>| {
-            let found = deed
+        let check = |action: BulkAction, status: &str, expected: Option<&str>| {
+            let found = action
                 .check(&[status.to_owned()])
                 .err()
                 .map(|failure| failure.text);
-            assert_eq!(found.as_deref(), expected, "{deed:?} {status}");
+            assert_eq!(found.as_deref(), expected, "{action:?} {status}");
         };
         check(BulkAction::Remove, "failed", None);
         check(BulkAction::Remove, "pending", None);
         check(BulkAction::Retry, "running", None);
-        check(BulkAction::Expire(Keep::Forever), "running", None);
+        check(BulkAction::Expire(Retention::Forever), "running", None);
         let remove = "--status running: remove applies only to workflows that are pending, succeeded, failed, cancelled";
         check(BulkAction::Remove, "running", Some(remove));
         check(

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_memcache::{Change, Charge, Client, Config, CounterRead, Expiry, Servers};
+use tidegate_memcache::{ChangeDirection, Charge, Client, Config, CounterRead, Expiry, Servers};
 use tidegate_pipeline::Address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,7 +37,7 @@ pub(crate) async fn add(client: &Client, key: &str, hits: u64) -> CounterRead {
 pub(crate) fn charge(key: &str, hits: u64, found: CounterRead) -> Charge<'_> {
     Charge {
         key: key.as_bytes(),
-        change: Change::Add,
+        change: ChangeDirection::Add,
         hits,
         found,
         expiry: Expiry::after(60, 0),
@@ -47,7 +47,7 @@ pub(crate) fn charge(key: &str, hits: u64, found: CounterRead) -> Charge<'_> {
 /// Takes back from a counter of which this is known.
 pub(crate) fn refund(key: &str, hits: u64, found: CounterRead) -> Charge<'_> {
     Charge {
-        change: Change::Subtract,
+        change: ChangeDirection::Subtract,
         ..charge(key, hits, found)
     }
 }

@@ -97,7 +97,7 @@ impl Batch {
         match unit.placement {
             Placement::Key(start, end) => {
                 let first = &self.encoded[start as usize..end as usize];
-                if !Slot::is_shared(first, key) {
+                if !Slot::share_slot(first, key) {
                     self.refused = Some(NotSent::CrossSlot);
                 }
             }

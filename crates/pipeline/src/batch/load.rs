@@ -8,9 +8,9 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn add(&mut self, more: Self) {
-        self.commands += more.commands;
-        self.bytes += more.bytes;
+    pub(crate) fn add(&mut self, other: Self) {
+        self.commands += other.commands;
+        self.bytes += other.bytes;
     }
 
     /// Returns whether this load plus `more` stays within `cap`.
@@ -18,8 +18,8 @@ impl Load {
         self.commands + more.commands <= cap.commands && self.bytes + more.bytes <= cap.bytes
     }
 
-    pub(crate) fn remove(&mut self, less: Self) {
-        self.commands -= less.commands;
-        self.bytes -= less.bytes;
+    pub(crate) fn remove(&mut self, other: Self) {
+        self.commands -= other.commands;
+        self.bytes -= other.bytes;
     }
 }

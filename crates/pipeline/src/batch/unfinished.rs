@@ -10,9 +10,9 @@ use crate::outcome::Outcome;
 /// State of a slot at the node that gets its commands. A node that imports a slot runs commands
 /// only after ASKING.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asking {
-    Yes,
-    No,
+pub(crate) enum SlotState {
+    Importing,
+    Owned,
 }
 
 impl Batch {
@@ -34,17 +34,19 @@ impl Batch {
         let begun = commands
             .clone()
             .any(|command| outcomes[command].may_have_run());
-        let again = |&command: &usize| {
+        let is_sent_again = |&command: &usize| {
             let outcome = &outcomes[command];
             self.commands[command].repeat != Repeat::Behind
                 && (outcome.may_be_sent_again()
                     || (command >= tail && outcome.may_be_repeated(begun)))
         };
-        let Some(first) = commands.clone().find(again) else {
+        let Some(first) = commands.clone().find(is_sent_again) else {
             return SmallVec::new();
         };
         (first..commands.end)
-            .filter(|command| again(command) || self.commands[*command].repeat != Repeat::Never)
+            .filter(|command| {
+                is_sent_again(command) || self.commands[*command].repeat != Repeat::Never
+            })
             .collect()
     }
 
@@ -56,11 +58,11 @@ impl Batch {
     ) -> SmallVec<[usize; 2]> {
         let exec = commands.end - 1;
         let harmless = self.tail_of(commands.clone()) == commands.start;
-        let again = |command: usize| {
+        let is_sent_again = |command: usize| {
             outcomes[command].may_be_sent_again()
                 || (harmless && outcomes[command].may_be_repeated(false))
         };
-        if !outcomes[exec].ran() && commands.clone().any(again) {
+        if !outcomes[exec].ran() && commands.clone().any(is_sent_again) {
             commands.collect()
         } else {
             SmallVec::new()
@@ -92,7 +94,7 @@ impl Batch {
                     self,
                     unit,
                     &(tail + first..commands.end).collect::<Vec<_>>(),
-                    Asking::No,
+                    SlotState::Owned,
                 );
             }
         }
@@ -102,7 +104,7 @@ impl Batch {
     /// Appends a whole unit of `other`.
     pub(crate) fn append_unit(&mut self, other: &Self, unit: u32) {
         let commands: Vec<usize> = other.commands_of(unit..unit + 1).collect();
-        self.append(other, unit, &commands, Asking::No);
+        self.append(other, unit, &commands, SlotState::Owned);
     }
 
     /// Appends all units of `other`.
@@ -140,17 +142,17 @@ impl Batch {
         from: &Self,
         unit: u32,
         commands: &[usize],
-        asking: Asking,
+        slot_state: SlotState,
     ) -> Vec<usize> {
         let transaction = from.units[unit as usize].transaction;
-        let mut places = Vec::with_capacity(commands.len());
+        let mut positions = Vec::with_capacity(commands.len());
         for (position, &command) in commands.iter().enumerate() {
             // The server forgets ASKING after one command, but remembers it for a whole
             // transaction.
-            if asking == Asking::Yes && (position == 0 || !transaction) {
+            if slot_state == SlotState::Importing && (position == 0 || !transaction) {
                 self.push(b"*1\r\n$6\r\nASKING\r\n", Repeat::Anytime);
             }
-            places.push(self.commands.len());
+            positions.push(self.commands.len());
             self.push(
                 &from.encoded[from.bytes_of(command..command + 1)],
                 from.commands[command].repeat,
@@ -164,7 +166,7 @@ impl Batch {
             placement,
             transaction,
         });
-        places
+        positions
     }
 
     fn push(&mut self, encoded: &[u8], repeat: Repeat) {
@@ -340,9 +342,15 @@ mod tests {
         let mut batch = counter();
         batch.unit().command("MULTI", &[]).command("EXEC", &[]);
         let mut again = Batch::new();
-        assert_eq!(again.append(&batch, 1, &[1, 2], Asking::Yes), [1, 3]);
-        assert_eq!(again.append(&batch, 2, &[3, 4], Asking::Yes), [5, 6]);
-        assert_eq!(again.append(&batch, 1, &[2], Asking::No), [7]);
+        assert_eq!(
+            again.append(&batch, 1, &[1, 2], SlotState::Importing),
+            [1, 3]
+        );
+        assert_eq!(
+            again.append(&batch, 2, &[3, 4], SlotState::Importing),
+            [5, 6]
+        );
+        assert_eq!(again.append(&batch, 1, &[2], SlotState::Owned), [7]);
         let names = String::from_utf8(again.encoded.clone()).unwrap();
         let names: Vec<&str> = names
             .split("\r\n")
@@ -368,7 +376,7 @@ mod tests {
         );
         assert_eq!(
             (0..3).map(|unit| again.slot_of(unit)).collect::<Vec<_>>(),
-            [Some(Slot::of(b"k")), None, Some(Slot::of(b"k"))]
+            [Some(Slot::for_key(b"k")), None, Some(Slot::for_key(b"k"))]
         );
     }
 }

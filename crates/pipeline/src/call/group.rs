@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Call, Progress, Stage, Timer, Written};
+use super::{Call, CallProgress, GroupStage, TimerOwner, WriteStatus};
 use crate::batch::Batch;
 use crate::batch::load::Load;
 use crate::call::lock::MutexGuard;
@@ -11,14 +11,14 @@ use crate::outcome::{NotSent, Outcome};
 
 /// One group of a call: the unit of work in queues and connections.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct CallGroup {
     pub(crate) call: Arc<Call>,
     pub(crate) index: usize,
     /// Whether the outcomes were handed in.
     ended: bool,
 }
 
-impl Group {
+impl CallGroup {
     pub(crate) fn new(call: &Arc<Call>, index: usize) -> Self {
         Self {
             call: Arc::clone(call),
@@ -43,8 +43,8 @@ impl Group {
     /// Asks the caller to set a timer: the group is queued, and no connection watches its deadline.
     pub(crate) fn leave_timer_to_caller(&self) {
         let mut progress = self.call.progress();
-        if progress.timer == Timer::Connections {
-            progress.timer = Timer::Caller;
+        if progress.timer == TimerOwner::Connections {
+            progress.timer = TimerOwner::Caller;
             progress.wake();
         }
     }
@@ -52,7 +52,7 @@ impl Group {
     /// Wakes the caller, because its deadline has passed.
     pub(crate) fn expire(&self) {
         let mut progress = self.call.progress();
-        progress.timer = Timer::Expired;
+        progress.timer = TimerOwner::Expired;
         progress.wake();
     }
 
@@ -63,7 +63,7 @@ impl Group {
         if progress.abandoned {
             return false;
         }
-        progress.stages[self.index] = Stage::Sent;
+        progress.stages[self.index] = GroupStage::Sent;
         true
     }
 
@@ -81,12 +81,12 @@ impl Group {
                 .batch
                 .left_behind(self.units().indices(), &outcomes);
         }
-        self.end(progress, Stage::Done(outcomes));
+        self.set_final_stage(progress, GroupStage::Done(outcomes));
         None
     }
 
     #[inline]
-    fn end(&self, mut progress: MutexGuard<'_, Progress>, last: Stage) {
+    fn set_final_stage(&self, mut progress: MutexGuard<'_, CallProgress>, last: GroupStage) {
         progress.stages[self.index] = last;
         progress.done += 1;
         if progress.done >= progress.wake_at
@@ -105,7 +105,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for CallGroup {
     /// Ends the group if it is dropped without outcomes, as by a panic: otherwise its caller would
     /// wait until the deadline.
     fn drop(&mut self) {
@@ -117,9 +117,9 @@ impl Drop for Group {
             return;
         }
         let written = match progress.stages[self.index] {
-            Stage::Sent => Written::Perhaps,
-            _ => Written::Never,
+            GroupStage::Sent => WriteStatus::MaybeWritten,
+            _ => WriteStatus::NotWritten,
         };
-        self.end(progress, Stage::Dropped(written));
+        self.set_final_stage(progress, GroupStage::Dropped(written));
     }
 }

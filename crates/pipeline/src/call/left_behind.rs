@@ -32,7 +32,7 @@ impl LeftBehind {
     ///
     /// # Cancellation
     /// Dropping the future loses nothing.
-    pub(crate) async fn take(&self) -> Vec<Batch> {
+    pub(crate) async fn wait_for_batches(&self) -> Vec<Batch> {
         loop {
             let batches =
                 std::mem::take(&mut *self.batches.lock().unwrap_or_else(PoisonError::into_inner));

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use crate::batch::Batch;
 use crate::batch::load::Load;
-use crate::call::group::Group;
-use crate::call::{Call, DeadlinePassed, Unanswered, Written};
+use crate::call::group::CallGroup;
+use crate::call::{Call, DeadlinePassed, Unanswered, WriteStatus};
 use crate::client::command_counts::CommandCounts;
 use crate::client::retry_queue::RetryQueue;
 use crate::client::route::{GroupParts, Route, whole_groups};
@@ -29,12 +29,12 @@ pub(crate) enum Backend {
 
 /// State that all attempts of a client share: the servers, the counts, and the queue of retries.
 #[derive(Debug)]
-pub(crate) struct Sender {
+pub(crate) struct BatchSender {
     pub(crate) backend: Backend,
     pub(crate) context: Arc<ClientContext>,
-    pub(crate) tally: CommandCounts,
+    pub(crate) command_counts: CommandCounts,
     /// Bounds the calls that wait to be sent again.
-    pub(crate) waiting: RetryQueue,
+    pub(crate) retry_queue: RetryQueue,
 }
 
 /// An attempt, with the nodes and the topology that it used.
@@ -47,7 +47,7 @@ pub(crate) struct Attempt {
     pub(crate) epoch: u64,
 }
 
-impl Sender {
+impl BatchSender {
     /// Sends a batch once. `targets` names the node of a unit if its slot does not decide.
     ///
     /// # Cancellation
@@ -68,14 +68,16 @@ impl Sender {
         let outcomes = attempt.call.leave(|group, why| {
             let node = Arc::clone(&attempt.nodes[group].name);
             match (why, in_time) {
-                (Unanswered::Dropped(written), _) => dropped(written, node),
-                (Unanswered::NotDone(Written::Perhaps), _) => {
+                (Unanswered::Dropped(written), _) => dropped_outcome(written, node),
+                (Unanswered::NotDone(WriteStatus::MaybeWritten), _) => {
                     Outcome::Unknown(Unknown::DeadlineExceeded { node })
                 }
-                (Unanswered::NotDone(Written::Never), Err(DeadlinePassed)) => {
+                (Unanswered::NotDone(WriteStatus::NotWritten), Err(DeadlinePassed)) => {
                     Outcome::NotSent(NotSent::DeadlineExceeded { node })
                 }
-                (Unanswered::NotDone(Written::Never), Ok(())) => Outcome::NotSent(NotSent::Skipped),
+                (Unanswered::NotDone(WriteStatus::NotWritten), Ok(())) => {
+                    Outcome::NotSent(NotSent::Skipped)
+                }
             }
         });
         (attempt, outcomes)
@@ -105,7 +107,7 @@ impl Sender {
     }
 }
 
-impl Sender {
+impl BatchSender {
     /// Sets the reason of outcomes whose slot has no owner: the answers of the servers that were
     /// queried for the owner.
     pub(crate) fn explain(&self, outcomes: &mut [Outcome]) {
@@ -129,7 +131,7 @@ impl Sender {
     }
 }
 
-impl Drop for Sender {
+impl Drop for BatchSender {
     /// Stops the tasks when the last clone of the client is dropped.
     fn drop(&mut self) {
         self.stop();
@@ -159,25 +161,25 @@ impl Attempt {
         let limit = parallelism.groups();
         if groups <= limit {
             self.submit(0..groups);
-            return call.until(groups).await;
+            return call.wait_until_done(groups).await;
         }
         let mut waiting = whole_groups(&self.nodes).into_iter().peekable();
-        let mut under_way: Vec<GroupParts> = Vec::new();
+        let mut in_progress: Vec<GroupParts> = Vec::new();
         while waiting.peek().is_some() {
-            let done = call.done();
-            under_way.retain(|parts| !call.all_done(parts));
-            if parallelism == Parallelism::SERIAL && call.failed() {
+            let done = call.done_count();
+            in_progress.retain(|parts| !call.all_done(parts));
+            if parallelism == Parallelism::SERIAL && call.has_permanent_failure() {
                 return Ok(());
             }
-            for parts in waiting.by_ref().take(limit - under_way.len()) {
+            for parts in waiting.by_ref().take(limit - in_progress.len()) {
                 self.submit(parts.iter().copied());
-                under_way.push(parts);
+                in_progress.push(parts);
             }
             if waiting.peek().is_some() {
-                call.until(done + 1).await?;
+                call.wait_until_done(done + 1).await?;
             }
         }
-        call.until(groups).await
+        call.wait_until_done(groups).await
     }
 
     /// Hands groups to their nodes. The groups of one node are submitted in one call, so that the
@@ -186,26 +188,33 @@ impl Attempt {
         let call = &self.call;
         for (at, first) in groups.clone().enumerate() {
             let node = &self.nodes[first];
-            let same = |&group: &usize| Arc::ptr_eq(&self.nodes[group], node);
-            if groups.clone().take(at).any(|earlier| same(&earlier)) {
+            let goes_to_node = |&group: &usize| Arc::ptr_eq(&self.nodes[group], node);
+            if groups
+                .clone()
+                .take(at)
+                .any(|earlier| goes_to_node(&earlier))
+            {
                 continue;
             }
-            let together = groups.clone().skip(at).filter(same);
+            let groups_of_node = groups.clone().skip(at).filter(goes_to_node);
             let mut total = Load::default();
-            together
+            groups_of_node
                 .clone()
                 .for_each(|group| total.add(call.groups[group].load));
-            node.submit(together.map(|index| Group::new(call, index)), total);
+            node.submit(
+                groups_of_node.map(|index| CallGroup::new(call, index)),
+                total,
+            );
         }
     }
 }
 
 /// Returns the outcome of a command whose group was dropped.
-fn dropped(written: Written, node: Arc<str>) -> Outcome {
+fn dropped_outcome(written: WriteStatus, node: Arc<str>) -> Outcome {
     let reason = "its task was stopped".into();
     match written {
-        Written::Perhaps => Outcome::Unknown(Unknown::ConnectionLost { node, reason }),
-        Written::Never => Outcome::NotSent(NotSent::ConnectionLost { node, reason }),
+        WriteStatus::MaybeWritten => Outcome::Unknown(Unknown::ConnectionLost { node, reason }),
+        WriteStatus::NotWritten => Outcome::NotSent(NotSent::ConnectionLost { node, reason }),
     }
 }
 

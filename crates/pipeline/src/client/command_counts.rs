@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::batch::unfinished::Asking;
+use crate::batch::unfinished::SlotState;
 use crate::client::retry::Retry;
 use crate::outcome::Outcome;
 use crate::stats::{Stats, count};
@@ -25,11 +25,11 @@ pub(crate) struct CommandCounts {
 impl CommandCounts {
     /// Counts commands that all ran: the usual case.
     #[inline]
-    pub(crate) fn all_ran(&self, commands: usize) {
+    pub(crate) fn record_all_ran(&self, commands: usize) {
         count(&self.replies, commands);
     }
 
-    pub(crate) fn told(&self, outcomes: &[Outcome]) {
+    pub(crate) fn record_outcomes(&self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             let counter = match outcome {
                 Outcome::Reply(_) => &self.replies,
@@ -43,26 +43,26 @@ impl CommandCounts {
     }
 
     /// Counts a redirect that is followed.
-    pub(crate) fn redirected(&self, retry: &Retry) {
+    pub(crate) fn record_redirect(&self, retry: &Retry) {
         match retry {
-            Retry::Redirect(_, Asking::No) => count(&self.moved, 1),
-            Retry::Redirect(_, Asking::Yes) => count(&self.ask, 1),
+            Retry::Redirect(_, SlotState::Owned) => count(&self.moved, 1),
+            Retry::Redirect(_, SlotState::Importing) => count(&self.ask, 1),
             Retry::Wait | Retry::GiveUp => {}
         }
     }
 
     /// Counts commands that are sent again.
-    pub(crate) fn sent_again(&self, commands: usize) {
+    pub(crate) fn record_retries(&self, commands: usize) {
         count(&self.retries, commands);
     }
 
     pub(crate) fn stats(&self) -> Stats {
         Stats {
-            told_reply: self.replies.load(Relaxed),
-            told_server_error: self.server_errors.load(Relaxed),
-            told_not_sent: self.not_sent.load(Relaxed),
-            told_rejected: self.rejected.load(Relaxed),
-            told_unknown: self.unknown.load(Relaxed),
+            ended_with_reply: self.replies.load(Relaxed),
+            ended_with_server_error: self.server_errors.load(Relaxed),
+            ended_not_sent: self.not_sent.load(Relaxed),
+            ended_rejected: self.rejected.load(Relaxed),
+            ended_unknown: self.unknown.load(Relaxed),
             retries: self.retries.load(Relaxed),
             moved: self.moved.load(Relaxed),
             ask: self.ask.load(Relaxed),

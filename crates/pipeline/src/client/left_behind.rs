@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tokio::time::sleep;
 
 use crate::batch::Batch;
-use crate::client::attempt::{Attempt, Sender};
+use crate::client::attempt::{Attempt, BatchSender};
 use crate::client::resend::resend;
 use crate::link::context::ClientContext;
 use crate::outcome::Outcome;
@@ -20,12 +20,12 @@ const MAX_RETRY_TIME: Duration = Duration::from_secs(30);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sends the commands that callers leave behind, until the client has ended.
-pub(crate) async fn send_left_behind(sender: Weak<Sender>, context: Arc<ClientContext>) {
+pub(crate) async fn send_left_behind(sender: Weak<BatchSender>, context: Arc<ClientContext>) {
     loop {
         let mut left = Batch::new();
         context
             .left_behind
-            .take()
+            .wait_for_batches()
             .await
             .iter()
             .for_each(|batch| left.append_all(batch));
@@ -39,14 +39,14 @@ pub(crate) async fn send_left_behind(sender: Weak<Sender>, context: Arc<ClientCo
             let Some(sender) = sender.upgrade() else {
                 return;
             };
-            left = send_for_a_while(&sender, left).await;
+            left = send_within_timeout(&sender, left).await;
         }
     }
 }
 
 /// Sends a batch within [`ATTEMPT_TIMEOUT`]. Returns the units without an answer.
-async fn send_for_a_while(sender: &Sender, batch: Batch) -> Batch {
-    sender.tally.sent_again(batch.len());
+async fn send_within_timeout(sender: &BatchSender, batch: Batch) -> Batch {
+    sender.command_counts.record_retries(batch.len());
     let deadline = Instant::now() + ATTEMPT_TIMEOUT;
     let (attempt, mut outcomes) = sender.attempt(batch, &[], deadline).await;
     resend(sender, &attempt, &mut outcomes, deadline).await;
@@ -69,7 +69,7 @@ async fn send_for_a_while(sender: &Sender, batch: Batch) -> Batch {
 /// # Cancellation
 /// The commands that must be sent in any case are still left behind.
 pub(crate) async fn resend_or_leave(
-    sender: &Sender,
+    sender: &BatchSender,
     first: &Attempt,
     outcomes: Vec<Outcome>,
     deadline: Instant,
@@ -93,7 +93,7 @@ pub(crate) async fn resend_or_leave(
 /// Units that are sent again. When this is dropped, their commands that must be sent in any case
 /// are left behind.
 struct Resending<'a> {
-    sender: &'a Sender,
+    sender: &'a BatchSender,
     batch: &'a Batch,
     units: SmallVec<[u32; 2]>,
     outcomes: Vec<Outcome>,

@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout_at};
 
 use crate::batch::Batch;
-use crate::batch::unfinished::Asking;
-use crate::client::attempt::{Attempt, Backend, Sender};
+use crate::batch::unfinished::SlotState;
+use crate::client::attempt::{Attempt, Backend, BatchSender};
 use crate::client::retry::{Retry, UnfinishedUnit};
-use crate::client::retry_queue::{Progress, RetryPermit};
+use crate::client::retry_queue::{RetryPermit, RetryPriority};
 use crate::node::Node;
 use crate::outcome::Outcome;
 
 /// Bounds of the random delay before commands are sent again that the server refused to run. The
 /// bound doubles with each attempt.
-const RETRY_MIN: Duration = Duration::from_millis(5);
-const RETRY_MAX: Duration = Duration::from_millis(500);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Sends units again that did not run in the `first` attempt, until they ran, no retry can help, or
 /// the deadline is near.
 pub(crate) async fn resend(
-    sender: &Sender,
+    sender: &BatchSender,
     first: &Attempt,
     outcomes: &mut [Outcome],
     deadline: Instant,
@@ -29,8 +29,8 @@ pub(crate) async fn resend(
     let batch = &first.call.batch;
     let mut epoch = first.epoch;
     let mut unfinished = unfinished_units(first, outcomes);
-    let mut bound = RETRY_MIN;
-    let mut place = None;
+    let mut max_delay = MIN_RETRY_DELAY;
+    let mut permit = None;
     loop {
         let retries: Vec<Retry> = unfinished
             .iter_mut()
@@ -38,49 +38,51 @@ pub(crate) async fn resend(
             .collect();
         retries
             .iter()
-            .for_each(|retry| sender.tally.redirected(retry));
+            .for_each(|retry| sender.command_counts.record_redirect(retry));
         let redirected = retries
             .iter()
             .any(|retry| matches!(retry, Retry::Redirect(..)));
         if !redirected {
-            if waiting(&unfinished, &retries).next().is_none() {
+            if waiting_units(&unfinished, &retries).next().is_none() {
                 return;
             }
-            place = place.or_else(|| enter(sender, batch, &unfinished, &retries, outcomes));
-            if place.is_none() {
-                return waiting(&unfinished, &retries).for_each(|unit| unit.refuse(outcomes));
+            permit =
+                permit.or_else(|| acquire_permit(sender, batch, &unfinished, &retries, outcomes));
+            if permit.is_none() {
+                return waiting_units(&unfinished, &retries).for_each(|unit| unit.refuse(outcomes));
             }
             let lacks_owner = unfinished.iter().any(|unit| unit.lacks_owner(outcomes));
             let owner_lacking_since = lacks_owner.then_some(epoch);
-            let waited = wait(&sender.backend, bound, owner_lacking_since, deadline).await;
+            let waited = wait(&sender.backend, max_delay, owner_lacking_since, deadline).await;
             if waited.is_err() {
                 return;
             }
-            if let Some(newer) = in_vain(&sender.backend, batch, &unfinished, outcomes) {
+            if let Some(newer) = epoch_without_owners(&sender.backend, batch, &unfinished, outcomes)
+            {
                 epoch = newer;
                 continue;
             }
-            bound = (bound * 2).min(RETRY_MAX);
+            max_delay = (max_delay * 2).min(MAX_RETRY_DELAY);
         }
         // Redirected units are sent at once. The others must not delay them and are sent in the
         // next round.
-        let round = Round::new(batch, &unfinished, retries, redirected);
+        let round = RetryRound::new(batch, &unfinished, retries, redirected);
         sender
-            .tally
-            .sent_again(round.sent.iter().map(|sent| sent.places.len()).sum());
+            .command_counts
+            .record_retries(round.sent.iter().map(|sent| sent.positions.len()).sum());
         let (attempt, results) = sender.attempt(round.batch, &round.targets, deadline).await;
         epoch = attempt.epoch;
         for (unit, sent) in round.sent.iter().enumerate() {
             let unfinished = &mut unfinished[sent.unfinished];
             sent.record(unfinished, &results, outcomes);
-            unfinished.take_note(batch, outcomes, attempt.node_of(unit as u32));
+            unfinished.on_attempt(batch, outcomes, attempt.node_of(unit as u32));
         }
         unfinished.retain(|unfinished| !unfinished.commands.is_empty());
     }
 }
 
 /// Returns the units that wait to be sent again to the same node.
-fn waiting<'u>(
+fn waiting_units<'u>(
     unfinished: &'u [UnfinishedUnit],
     retries: &'u [Retry],
 ) -> impl Iterator<Item = &'u UnfinishedUnit> {
@@ -93,8 +95,8 @@ fn waiting<'u>(
 
 /// Acquires a permit to wait for a retry, among the calls that wait for the same node. `None` if
 /// the queue is full.
-fn enter<'a>(
-    sender: &'a Sender,
+fn acquire_permit<'a>(
+    sender: &'a BatchSender,
     batch: &Batch,
     unfinished: &[UnfinishedUnit],
     retries: &[Retry],
@@ -102,19 +104,19 @@ fn enter<'a>(
 ) -> Option<RetryPermit<'a>> {
     let has_begun =
         |unit: &UnfinishedUnit| batch.may_have_begun(unit.unit, &unit.commands, outcomes);
-    let progress = if unfinished.iter().any(has_begun) {
-        Progress::Begun
+    let priority = if unfinished.iter().any(has_begun) {
+        RetryPriority::PartlyRun
     } else {
-        Progress::None
+        RetryPriority::Normal
     };
-    let node = waiting(unfinished, retries)
-        .find_map(|unit| unit.asked.as_ref())
+    let node = waiting_units(unfinished, retries)
+        .find_map(|unit| unit.last_node.as_ref())
         .map_or_else(Arc::default, |node| Arc::clone(&node.name));
-    sender.waiting.enter(node, batch.load(), progress)
+    sender.retry_queue.acquire(node, batch.load(), priority)
 }
 
 /// Returns the epoch of the current snapshot if no unit has a usable node in it. `None` if one has.
-fn in_vain(
+fn epoch_without_owners(
     backend: &Backend,
     batch: &Batch,
     unfinished: &[UnfinishedUnit],
@@ -134,7 +136,7 @@ fn unfinished_units(attempt: &Attempt, outcomes: &[Outcome]) -> Vec<UnfinishedUn
         .map(|unit| UnfinishedUnit {
             unit,
             commands: batch.unfinished(unit, outcomes),
-            asked: attempt.node_of(unit).cloned(),
+            last_node: attempt.node_of(unit).cloned(),
             redirects: 0,
             begun: batch.has_begun(unit, outcomes),
             read_only_since: None,
@@ -150,19 +152,19 @@ struct OutOfTime;
 /// no owner, waits longer for a newer snapshot.
 async fn wait(
     backend: &Backend,
-    bound: Duration,
+    max_delay: Duration,
     owner_lacking_since: Option<u64>,
     deadline: Instant,
 ) -> Result<(), OutOfTime> {
-    let until = Instant::now() + bound.mul_f64(fastrand::f64());
+    let until = Instant::now() + max_delay.mul_f64(fastrand::f64());
     match (backend, owner_lacking_since) {
         (Backend::Cluster(cluster), Some(epoch)) => {
             // A random minimum keeps calls that arrived at the same time from retrying at the same
             // time.
             let until = until
-                .max(Instant::now() + RETRY_MAX.mul_f64(0.5 + 0.5 * fastrand::f64()))
+                .max(Instant::now() + MAX_RETRY_DELAY.mul_f64(0.5 + 0.5 * fastrand::f64()))
                 .min(deadline);
-            let _ = timeout_at(until.into(), cluster.renewed(epoch)).await;
+            let _ = timeout_at(until.into(), cluster.wait_for_newer(epoch)).await;
         }
         _ if until < deadline => sleep_until(until.into()).await,
         _ => return Err(OutOfTime),
@@ -175,7 +177,7 @@ async fn wait(
 }
 
 /// One attempt at some of the unfinished units.
-struct Round {
+struct RetryRound {
     batch: Batch,
     /// The node that a redirect named for each unit of `batch`.
     targets: Vec<Option<Arc<Node>>>,
@@ -188,10 +190,10 @@ struct SentUnit {
     /// Index of the unit among the unfinished units.
     unfinished: usize,
     /// Indices of its commands in the batch of the round.
-    places: Vec<usize>,
+    positions: Vec<usize>,
 }
 
-impl Round {
+impl RetryRound {
     fn new(
         batch: &Batch,
         unfinished: &[UnfinishedUnit],
@@ -204,16 +206,18 @@ impl Round {
             sent: Vec::new(),
         };
         for (at, (unit, retry)) in unfinished.iter().zip(retries).enumerate() {
-            let (target, asking) = match retry {
-                Retry::Redirect(node, asking) => (Some(node), asking),
-                Retry::Wait if !redirected => (None, Asking::No),
+            let (target, slot_state) = match retry {
+                Retry::Redirect(node, slot_state) => (Some(node), slot_state),
+                Retry::Wait if !redirected => (None, SlotState::Owned),
                 Retry::Wait | Retry::GiveUp => continue,
             };
-            let places = round.batch.append(batch, unit.unit, &unit.commands, asking);
+            let positions = round
+                .batch
+                .append(batch, unit.unit, &unit.commands, slot_state);
             round.targets.push(target);
             round.sent.push(SentUnit {
                 unfinished: at,
-                places,
+                positions,
             });
         }
         round
@@ -223,8 +227,8 @@ impl Round {
 impl SentUnit {
     /// Copies the outcomes of the round to the outcomes of the whole batch.
     fn record(&self, unfinished: &UnfinishedUnit, results: &[Outcome], outcomes: &mut [Outcome]) {
-        for (&command, &place) in unfinished.commands.iter().zip(&self.places) {
-            outcomes[command] = results[place].clone();
+        for (&command, &position) in unfinished.commands.iter().zip(&self.positions) {
+            outcomes[command] = results[position].clone();
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::batch::Batch;
-use crate::batch::unfinished::Asking;
+use crate::batch::unfinished::SlotState;
 use crate::client::attempt::Backend;
 use crate::cluster::Cluster;
 use crate::cluster::topology::Topology;
@@ -22,11 +22,11 @@ const MAX_REDIRECTS: u32 = 5;
 /// Maximum time of a failover. A node that is down for longer is not replaced any more: its callers
 /// are refused at once, so that they do not accumulate. Redis Cluster replaces a node after 15 s by
 /// default, and then needs about 2 s.
-const LONGEST_FAILOVER: Duration = Duration::from_secs(30);
+const MAX_FAILOVER_TIME: Duration = Duration::from_secs(30);
 
 /// Time for which a unit waits for a read-only single server to accept writes, or for another
 /// server at its address. It is short because neither may happen.
-const READ_ONLY: Duration = Duration::from_secs(1);
+const READ_ONLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A unit with commands that did not run.
 pub(crate) struct UnfinishedUnit {
@@ -34,7 +34,7 @@ pub(crate) struct UnfinishedUnit {
     /// Indices of the commands to send again, in order.
     pub(crate) commands: SmallVec<[usize; 2]>,
     /// Node of the last attempt.
-    pub(crate) asked: Option<Arc<Node>>,
+    pub(crate) last_node: Option<Arc<Node>>,
     pub(crate) redirects: u32,
     /// Whether a command before these ran, which must not stay without them.
     pub(crate) begun: bool,
@@ -45,7 +45,7 @@ pub(crate) struct UnfinishedUnit {
 /// Next step for an unfinished unit.
 pub(crate) enum Retry {
     /// Send it to this node, now.
-    Redirect(Arc<Node>, Asking),
+    Redirect(Arc<Node>, SlotState),
     /// Send it to the owner of its slot, after a wait.
     Wait,
     /// Leave the outcome as it is.
@@ -54,13 +54,13 @@ pub(crate) enum Retry {
 
 impl UnfinishedUnit {
     /// Updates the unit after an attempt at `node`.
-    pub(crate) fn take_note(
+    pub(crate) fn on_attempt(
         &mut self,
         batch: &Batch,
         outcomes: &[Outcome],
-        asked: Option<&Arc<Node>>,
+        node: Option<&Arc<Node>>,
     ) {
-        self.asked = asked.cloned();
+        self.last_node = node.cloned();
         self.commands = batch.unfinished(self.unit, outcomes);
         self.begun = batch.has_begun(self.unit, outcomes);
     }
@@ -120,9 +120,9 @@ impl UnfinishedUnit {
         match outcome {
             Outcome::NotSent(NotSent::Unavailable { .. })
                 if self
-                    .asked
+                    .last_node
                     .as_ref()
-                    .is_some_and(|node| node.down_for() > LONGEST_FAILOVER) =>
+                    .is_some_and(|node| node.down_for() > MAX_FAILOVER_TIME) =>
             {
                 Retry::GiveUp
             }
@@ -131,8 +131,10 @@ impl UnfinishedUnit {
                 Retry::Wait
             }
             Outcome::Rejected(rejected) => match &rejected.kind {
-                Rejection::Moved { slot, endpoint } => self.moved(cluster, *slot, endpoint, epoch),
-                Rejection::Ask { slot, endpoint } => self.ask(cluster, *slot, endpoint),
+                Rejection::Moved { slot, endpoint } => {
+                    self.on_moved(cluster, *slot, endpoint, epoch)
+                }
+                Rejection::Ask { slot, endpoint } => self.on_ask_redirect(cluster, *slot, endpoint),
                 kind => self.wait_in_cluster(cluster, kind),
             },
             Outcome::Reply(_) | Outcome::ServerError(_) => Retry::GiveUp,
@@ -141,31 +143,31 @@ impl UnfinishedUnit {
 
     /// Handles MOVED: another node owns the slot. The topology is corrected, and the unit goes to
     /// the new owner.
-    fn moved(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str, epoch: u64) -> Retry {
-        let Some(asked) = self.asked.clone() else {
+    fn on_moved(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str, epoch: u64) -> Retry {
+        let Some(last_node) = self.last_node.clone() else {
             return Retry::GiveUp;
         };
-        let Some((slot, node)) = self.redirect_target(cluster, &asked, slot, endpoint) else {
+        let Some((slot, node)) = self.redirect_target(cluster, &last_node, slot, endpoint) else {
             return Retry::Wait;
         };
-        cluster.moved(slot, &node, epoch);
+        cluster.on_moved(slot, &node, epoch);
         // A node that names itself is another server behind the same address: only a new connection
         // finds it.
-        if Arc::ptr_eq(&node, &asked) {
+        if Arc::ptr_eq(&node, &last_node) {
             node.renew();
             return Retry::Wait;
         }
-        Retry::Redirect(node, Asking::No)
+        Retry::Redirect(node, SlotState::Owned)
     }
 
     /// Handles ASK: the slot is moving, and its keys are at the other node already. The topology
     /// stays.
-    fn ask(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str) -> Retry {
-        let Some(asked) = self.asked.clone() else {
+    fn on_ask_redirect(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str) -> Retry {
+        let Some(last_node) = self.last_node.clone() else {
             return Retry::GiveUp;
         };
-        match self.redirect_target(cluster, &asked, slot, endpoint) {
-            Some((_, node)) => Retry::Redirect(node, Asking::Yes),
+        match self.redirect_target(cluster, &last_node, slot, endpoint) {
+            Some((_, node)) => Retry::Redirect(node, SlotState::Importing),
             None => Retry::Wait,
         }
     }
@@ -174,13 +176,13 @@ impl UnfinishedUnit {
     fn redirect_target(
         &mut self,
         cluster: &Arc<Cluster>,
-        asked: &Node,
+        last_node: &Node,
         slot: u16,
         text: &str,
     ) -> Option<(Slot, Arc<Node>)> {
         self.redirects += 1;
         let named = if self.redirects <= MAX_REDIRECTS {
-            endpoint(text, &asked.address).and_then(|address| cluster.node_named(address))
+            endpoint(text, &last_node.address).and_then(|address| cluster.node_named(address))
         } else {
             None
         };
@@ -196,7 +198,8 @@ impl UnfinishedUnit {
         }
         // The address may move to a new primary, which only a new connection finds. A new
         // connection also authenticates again.
-        if let (Rejection::ReadOnly | Rejection::Unauthenticated, Some(node)) = (kind, &self.asked)
+        if let (Rejection::ReadOnly | Rejection::Unauthenticated, Some(node)) =
+            (kind, &self.last_node)
         {
             node.renew();
         }
@@ -228,6 +231,6 @@ impl UnfinishedUnit {
                 .read_only_since
                 .get_or_insert_with(Instant::now)
                 .elapsed()
-                >= READ_ONLY
+                >= READ_ONLY_TIMEOUT
     }
 }

@@ -23,17 +23,17 @@ pub(crate) struct RetryQueue {
 
 /// Priority of a call in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum RetryPriority {
     /// The commands that are sent again depend on no command that ran.
-    None,
+    Normal,
     /// A command may have run that must not stay alone, such as an increment without its expiry.
-    Begun,
+    PartlyRun,
 }
 
 /// The permit of one call. Dropping it frees its room.
 #[derive(Debug)]
 pub(crate) struct RetryPermit<'a> {
-    waiting: &'a RetryQueue,
+    queue: &'a RetryQueue,
     node: Arc<str>,
     load: Load,
 }
@@ -60,25 +60,25 @@ impl RetryQueue {
     /// larger than the bounds has room if no other call waits.
     ///
     /// Calls that have partly run get twice the room, so that others cannot take it from them.
-    pub(crate) fn enter(
+    pub(crate) fn acquire(
         &self,
         node: Arc<str>,
         load: Load,
-        progress: Progress,
+        priority: RetryPriority,
     ) -> Option<RetryPermit<'_>> {
         let mut bound = self.bound;
-        if progress == Progress::Begun {
+        if priority == RetryPriority::PartlyRun {
             bound.add(self.bound);
         }
         let mut loads = self.loads();
-        let all = loads.entry(Arc::clone(&node)).or_default();
-        if all.commands > 0 && !all.fits(load, bound) {
+        let queued = loads.entry(Arc::clone(&node)).or_default();
+        if queued.commands > 0 && !queued.fits(load, bound) {
             count(&self.refused, load.commands);
             return None;
         }
-        all.add(load);
+        queued.add(load);
         Some(RetryPermit {
-            waiting: self,
+            queue: self,
             node,
             load,
         })
@@ -96,10 +96,10 @@ impl RetryQueue {
 
 impl Drop for RetryPermit<'_> {
     fn drop(&mut self) {
-        let mut loads = self.waiting.loads();
-        if let Some(all) = loads.get_mut(&self.node) {
-            all.remove(self.load);
-            if all.commands == 0 {
+        let mut loads = self.queue.loads();
+        if let Some(queued) = loads.get_mut(&self.node) {
+            queued.remove(self.load);
+            if queued.commands == 0 {
                 loads.remove(&self.node);
             }
         }
@@ -116,30 +116,30 @@ mod tests {
         config.queue_commands = 4;
         config.queue_bytes = 100;
         let waiting = RetryQueue::new(&config);
-        let enter = |load, progress| waiting.enter("a".into(), load, progress);
+        let enter = |load, progress| waiting.acquire("a".into(), load, progress);
         let call = |commands, bytes| Load { commands, bytes };
         // A call larger than the bounds has room if no other call waits.
-        drop(enter(call(9, 900), Progress::None).expect("a place"));
-        let first = enter(call(4, 10), Progress::None);
+        drop(enter(call(9, 900), RetryPriority::Normal).expect("a place"));
+        let first = enter(call(4, 10), RetryPriority::Normal);
         assert!(first.is_some());
-        assert!(enter(call(1, 1), Progress::None).is_none());
-        let begun = enter(call(4, 10), Progress::Begun);
+        assert!(enter(call(1, 1), RetryPriority::Normal).is_none());
+        let begun = enter(call(4, 10), RetryPriority::PartlyRun);
         assert!(begun.is_some());
-        assert!(enter(call(1, 1), Progress::Begun).is_none());
+        assert!(enter(call(1, 1), RetryPriority::PartlyRun).is_none());
         assert_eq!(
             (waiting.stats().retrying, waiting.stats().overloads),
             (8, 2)
         );
         drop(first);
         assert!(
-            enter(call(1, 1), Progress::None).is_none(),
+            enter(call(1, 1), RetryPriority::Normal).is_none(),
             "those that have begun count"
         );
         assert!(
-            enter(call(1, 191), Progress::Begun).is_none(),
+            enter(call(1, 191), RetryPriority::PartlyRun).is_none(),
             "so many bytes"
         );
-        let other = waiting.enter("b".into(), call(4, 100), Progress::None);
+        let other = waiting.acquire("b".into(), call(4, 100), RetryPriority::Normal);
         assert!(other.is_some(), "another node has room of its own");
         drop((begun, other));
         assert_eq!(waiting.stats().retrying, 0);

@@ -11,7 +11,7 @@ use crate::node::Node;
 
 /// Maximum load of a group. A larger one is split between units, so that commands of other callers
 /// run between its parts and replies stay small.
-const LARGEST_GROUP: Load = Load {
+const MAX_GROUP_LOAD: Load = Load {
     commands: 512,
     bytes: 256 * 1024,
 };
@@ -37,7 +37,7 @@ impl Route {
             let load = batch.load_of(unit);
             let Some(node) = owner(unit) else { continue };
             match route.last_group(node) {
-                Some(group) if group.load.fits(load, LARGEST_GROUP) => group.push(unit, load),
+                Some(group) if group.load.fits(load, MAX_GROUP_LOAD) => group.push(unit, load),
                 _ => {
                     let mut group = UnitSet::default();
                     group.push(unit, load);

@@ -52,8 +52,8 @@ impl SnapshotSummary {
 ///    second vote, because redirects correct it.
 #[derive(Debug)]
 pub(crate) struct Agreement {
-    known: SnapshotSummary,
-    held: Vec<HeldView>,
+    current: SnapshotSummary,
+    views: Vec<VotedView>,
     votes: usize,
     /// Servers that answered and named no owner.
     ownerless: usize,
@@ -61,19 +61,19 @@ pub(crate) struct Agreement {
 
 /// A view that at least one server gave.
 #[derive(Debug)]
-struct HeldView {
+struct VotedView {
     view: View,
     owners: HashSet<Address>,
     votes: usize,
     /// Number of votes from owners in this view.
-    own_votes: usize,
+    owner_votes: usize,
 }
 
 /// The conclusion from the answers so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Conclusion {
     /// This view is accepted.
-    Believed {
+    Accepted {
         view: View,
         owners: HashSet<Address>,
         votes: usize,
@@ -89,10 +89,10 @@ pub(crate) enum Conclusion {
 }
 
 impl Agreement {
-    pub(crate) fn new(known: SnapshotSummary) -> Self {
+    pub(crate) fn new(current: SnapshotSummary) -> Self {
         Self {
-            known,
-            held: Vec::new(),
+            current,
+            views: Vec::new(),
             votes: 0,
             ownerless: 0,
         }
@@ -111,44 +111,44 @@ impl Agreement {
         }
         self.votes += 1;
         let same = self
-            .held
+            .views
             .iter()
             .position(|held| held.view.ranges == view.ranges);
         let at = same.unwrap_or_else(|| {
             let owners = view.ranges.iter().map(|(_, owner)| owner.clone()).collect();
-            self.held.push(HeldView {
+            self.views.push(VotedView {
                 view: view.clone(),
                 owners,
                 votes: 0,
-                own_votes: 0,
+                owner_votes: 0,
             });
-            self.held.len() - 1
+            self.views.len() - 1
         });
-        let held = &mut self.held[at];
+        let held = &mut self.views[at];
         held.votes += 1;
-        held.own_votes += usize::from(held.owners.contains(from));
+        held.owner_votes += usize::from(held.owners.contains(from));
         // A new epoch reaches the servers one after the other, so the highest one counts.
         held.view.cluster_epoch = held.view.cluster_epoch.max(view.cluster_epoch);
     }
 
     pub(crate) fn conclusion(&self) -> Conclusion {
-        let rank = |held: &&HeldView| (held.votes, held.view.covered(), held.view.cluster_epoch);
+        let rank = |held: &&VotedView| (held.votes, held.view.covered(), held.view.cluster_epoch);
         if let Some(held) = self
-            .held
+            .views
             .iter()
-            .filter(|held| self.counts(held))
+            .filter(|held| self.is_eligible(held))
             .max_by_key(rank)
         {
             let view = held.view.clone();
             let owners = held.owners.clone();
-            return Conclusion::Believed {
+            return Conclusion::Accepted {
                 view,
                 owners,
                 votes: held.votes,
                 is_regression: self.is_regression(held),
             };
         }
-        match self.held.iter().max_by_key(rank) {
+        match self.views.iter().max_by_key(rank) {
             Some(held) => Conclusion::Unconfirmed {
                 owners: held.owners.clone(),
             },
@@ -157,16 +157,16 @@ impl Agreement {
         }
     }
 
-    fn counts(&self, held: &HeldView) -> bool {
-        let has_own_majority = 2 * held.own_votes > held.owners.len();
+    fn is_eligible(&self, held: &VotedView) -> bool {
+        let has_own_majority = 2 * held.owner_votes > held.owners.len();
         !self.is_regression(held) || has_own_majority && 2 * held.votes > self.votes
     }
 
-    fn is_regression(&self, held: &HeldView) -> bool {
-        let is_older =
-            held.view.cluster_epoch.is_some() && held.view.cluster_epoch < self.known.cluster_epoch;
-        held.view.covered() < self.known.covered
-            || held.owners.len() < self.known.owners
+    fn is_regression(&self, held: &VotedView) -> bool {
+        let is_older = held.view.cluster_epoch.is_some()
+            && held.view.cluster_epoch < self.current.cluster_epoch;
+        held.view.covered() < self.current.covered
+            || held.owners.len() < self.current.owners
             || is_older
     }
 }
@@ -220,7 +220,7 @@ mod tests {
             agreement.add(&node(*from), view(shares, *cluster_epoch));
         }
         let conclusion = match agreement.conclusion() {
-            Conclusion::Believed { view, .. } => Ok(view.ranges),
+            Conclusion::Accepted { view, .. } => Ok(view.ranges),
             Conclusion::Unconfirmed { .. } => Err(Conclusion::Unconfirmed {
                 owners: HashSet::new(),
             }),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_is_not_said_is_not_compared() {
+    fn a_missing_epoch_is_not_compared() {
         let mut agreement = Agreement::new(known("abc", 3));
         agreement.add(
             &node('a'),
@@ -432,7 +432,7 @@ mod tests {
         );
         assert!(matches!(
             agreement.conclusion(),
-            Conclusion::Believed {
+            Conclusion::Accepted {
                 is_regression: false,
                 votes: 1,
                 ..

@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
 use crate::cluster::agreement::{Agreement, Conclusion, SnapshotSummary};
-use crate::cluster::query::{Failures, LogThrottle, query_server, warn_of_silence};
+use crate::cluster::query::{LogThrottle, QueryFailures, query_server, warn_no_owners};
 use crate::cluster::sentinels::Sentinels;
 use crate::cluster::view::{View, current_epoch};
 use crate::config::address::Address;
@@ -20,24 +20,24 @@ use crate::outcome::Outcome;
 
 /// Number of servers that are queried at first: three nodes and a seed. If one hangs, the others
 /// are a majority.
-const WAVE: usize = 4;
+const WAVE_SERVERS: usize = 4;
 
 /// Interval after which further servers are queried if no view can be accepted. A view that is no
 /// regression waits no longer for servers that have not answered.
 const WAVE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum number of concurrent queries. A view that is a regression needs many votes.
-const MAX_UNDER_WAY: usize = 32;
+const MAX_CONCURRENT_QUERIES: usize = 32;
 
 /// Maximum time of one discovery. After it, the conclusion from the answers so far is final.
-const MAX_DURATION: Duration = Duration::from_secs(2);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-const UNCONFIRMED: &str = "nodes of redis take slots or owners away, and most of the owners that they name do not say so: what is known stays";
+const UNCONFIRMED_MESSAGE: &str = "nodes of redis take slots or owners away, and most of the owners that they name do not say so: what is known stays";
 
-const UNREADABLE: &str = "its answer cannot be read";
+const UNREADABLE_MESSAGE: &str = "its answer cannot be read";
 
 /// Log limit for views that were not accepted, for all clients of the process.
-static REFUSED: LogThrottle = LogThrottle::new();
+static UNCONFIRMED_LOG: LogThrottle = LogThrottle::new();
 
 /// The source of the topology.
 #[derive(Debug)]
@@ -66,11 +66,11 @@ impl Discovery {
     /// answers.
     pub(crate) async fn view(
         &self,
-        known: SnapshotSummary,
+        current: SnapshotSummary,
         context: &Arc<ClientContext>,
     ) -> Result<View, String> {
         match self {
-            Self::Cluster(seeds) => Inquiry::new(known, seeds, context).view().await,
+            Self::Cluster(seeds) => DiscoveryRound::new(current, seeds, context).view().await,
             Self::Sentinel(sentinels) => sentinels.view(context).await,
         }
     }
@@ -88,36 +88,36 @@ fn sources(in_use: &[Address], seeds: &[Address]) -> VecDeque<Address> {
 }
 
 /// One discovery in a cluster: the concurrent queries and their answers.
-struct Inquiry {
+struct DiscoveryRound {
     context: Arc<ClientContext>,
     agreement: Agreement,
-    not_asked: VecDeque<Address>,
-    asked: HashSet<Address>,
-    under_way: JoinSet<(Address, Result<View, String>)>,
-    failures: Failures,
+    remaining: VecDeque<Address>,
+    queried: HashSet<Address>,
+    in_flight: JoinSet<(Address, Result<View, String>)>,
+    failures: QueryFailures,
 }
 
-impl Inquiry {
-    fn new(known: SnapshotSummary, seeds: &[Address], context: &Arc<ClientContext>) -> Self {
+impl DiscoveryRound {
+    fn new(current: SnapshotSummary, seeds: &[Address], context: &Arc<ClientContext>) -> Self {
         Self {
             context: Arc::clone(context),
-            not_asked: sources(&known.nodes, seeds),
-            agreement: Agreement::new(known),
-            asked: HashSet::new(),
-            under_way: JoinSet::new(),
-            failures: Failures::default(),
+            remaining: sources(&current.nodes, seeds),
+            agreement: Agreement::new(current),
+            queried: HashSet::new(),
+            in_flight: JoinSet::new(),
+            failures: QueryFailures::default(),
         }
     }
 
     async fn view(mut self) -> Result<View, String> {
         let started = Instant::now();
-        let deadline = started + MAX_DURATION;
-        let mut late = started + WAVE_INTERVAL;
-        self.ask_more(WAVE);
+        let deadline = started + DISCOVERY_TIMEOUT;
+        let mut next_wave = started + WAVE_INTERVAL;
+        self.query_more(WAVE_SERVERS);
         loop {
             let mut is_late = false;
             tokio::select! {
-                Some(answered) = self.under_way.join_next() => {
+                Some(answered) = self.in_flight.join_next() => {
                     match answered {
                         Ok((address, Ok(view))) => self.agreement.add(&address, view),
                         Ok((address, Err(reason))) => self.failures.add(&address, &reason),
@@ -125,24 +125,24 @@ impl Inquiry {
                         Err(_) => {}
                     }
                 }
-                () = sleep_until(late) => {
+                () = sleep_until(next_wave) => {
                     is_late = true;
-                    late += WAVE_INTERVAL;
+                    next_wave += WAVE_INTERVAL;
                 }
             }
             let conclusion = self.agreement.conclusion();
-            if Instant::now() < deadline && !self.ask_more_unless_final(&conclusion, is_late) {
+            if Instant::now() < deadline && !self.query_more_unless_final(&conclusion, is_late) {
                 continue;
             }
             return match conclusion {
-                Conclusion::Believed { view, .. } => Ok(view),
+                Conclusion::Accepted { view, .. } => Ok(view),
                 Conclusion::Unconfirmed { owners } => {
-                    if let Some(times) = REFUSED.count("", Instant::now().into_std()) {
+                    if let Some(times) = UNCONFIRMED_LOG.count("", Instant::now().into_std()) {
                         let owners = owners.len();
                         let answers = self.agreement.answers();
-                        warn!(times, owners, answers, "{UNCONFIRMED}");
+                        warn!(times, owners, answers, "{UNCONFIRMED_MESSAGE}");
                     }
-                    Err(UNCONFIRMED.to_owned())
+                    Err(UNCONFIRMED_MESSAGE.to_owned())
                 }
                 Conclusion::Ownerless => Err("the servers that answered name no owner".to_owned()),
                 Conclusion::NoAnswer => Err(self.failures.to_string()),
@@ -152,74 +152,74 @@ impl Inquiry {
 
     /// Queries more servers if further answers may change the conclusion. Returns whether it is
     /// final.
-    fn ask_more_unless_final(&mut self, conclusion: &Conclusion, is_late: bool) -> bool {
+    fn query_more_unless_final(&mut self, conclusion: &Conclusion, is_late: bool) -> bool {
         match conclusion {
-            Conclusion::Believed {
+            Conclusion::Accepted {
                 votes,
                 is_regression: false,
                 ..
             } => {
-                let is_certain = 2 * votes > self.agreement.answers() + self.under_way.len();
-                return is_certain || is_late || self.under_way.is_empty();
+                let is_certain = 2 * votes > self.agreement.answers() + self.in_flight.len();
+                return is_certain || is_late || self.in_flight.is_empty();
             }
             // The owners in the view can confirm it, and all known servers may object.
-            Conclusion::Believed {
+            Conclusion::Accepted {
                 is_regression: true,
                 owners,
                 ..
             }
             | Conclusion::Unconfirmed { owners } => {
-                self.ask_first(owners.iter().cloned().collect());
+                self.query_first(owners.iter().cloned().collect());
             }
             Conclusion::Ownerless | Conclusion::NoAnswer => {
-                if is_late || self.under_way.is_empty() {
-                    self.ask_more(WAVE);
+                if is_late || self.in_flight.is_empty() {
+                    self.query_more(WAVE_SERVERS);
                 }
             }
         }
-        self.under_way.is_empty()
+        self.in_flight.is_empty()
     }
 
     /// Queries all servers that were not queried yet, these first, within the bound on concurrent
     /// queries.
-    fn ask_first(&mut self, mut servers: Vec<Address>) {
-        self.not_asked.retain(|server| !servers.contains(server));
-        servers.extend(self.not_asked.drain(..));
-        self.not_asked = servers.into();
-        self.ask_more(MAX_UNDER_WAY);
+    fn query_first(&mut self, mut servers: Vec<Address>) {
+        self.remaining.retain(|server| !servers.contains(server));
+        servers.extend(self.remaining.drain(..));
+        self.remaining = servers.into();
+        self.query_more(MAX_CONCURRENT_QUERIES);
     }
 
-    fn ask_more(&mut self, count: usize) {
-        let room = MAX_UNDER_WAY
-            .saturating_sub(self.under_way.len())
+    fn query_more(&mut self, count: usize) {
+        let room = MAX_CONCURRENT_QUERIES
+            .saturating_sub(self.in_flight.len())
             .min(count);
-        let mut begun = 0;
-        while begun < room {
-            let Some(address) = self.not_asked.pop_front() else {
+        let mut started = 0;
+        while started < room {
+            let Some(address) = self.remaining.pop_front() else {
                 return;
             };
-            if self.asked.insert(address.clone()) {
-                self.under_way
-                    .spawn(ask_for_owners(address, Arc::clone(&self.context)));
-                begun += 1;
+            if self.queried.insert(address.clone()) {
+                self.in_flight
+                    .spawn(query_owners(address, Arc::clone(&self.context)));
+                started += 1;
             }
         }
     }
 }
 
 /// Queries one server for the owners of slots. The error is the reason for no answer.
-async fn ask_for_owners(
+async fn query_owners(
     address: Address,
     context: Arc<ClientContext>,
 ) -> (Address, Result<View, String>) {
-    let mut question = Batch::new();
-    question
+    let mut commands = Batch::new();
+    commands
         .unit()
         .command("CLUSTER", &[Arg::Bytes(b"SLOTS")])
         .command("CLUSTER", &[Arg::Bytes(b"INFO")]);
-    let answer = query_server(&address, &context, &question).await;
-    let told = |reason: String| {
-        warn_of_silence(&address, &reason);
+    let answer = query_server(&address, &context, &commands).await;
+    let log_failure = |reason: String| {
+        warn_no_owners(&address, &reason);
         reason
     };
     let view = match answer.as_deref() {
@@ -234,12 +234,12 @@ async fn ask_for_owners(
                     cluster_epoch,
                 })
             }
-            None => Err(UNREADABLE.to_owned()),
+            None => Err(UNREADABLE_MESSAGE.to_owned()),
         },
-        Ok([Outcome::ServerError(error), ..]) => Err(told(error.to_string())),
+        Ok([Outcome::ServerError(error), ..]) => Err(log_failure(error.to_string())),
         Ok([Outcome::Rejected(rejected), ..]) => Err(rejected.to_string()),
-        Ok(_) => Err(UNREADABLE.to_owned()),
-        Err(error) => Err(told(error.clone())),
+        Ok(_) => Err(UNREADABLE_MESSAGE.to_owned()),
+        Err(error) => Err(log_failure(error.clone())),
     };
     (address, view)
 }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_always_among_the_first_that_are_asked() {
+    fn a_seed_is_always_among_the_first_servers() {
         let address = |port: usize| Address::Tcp {
             host: "node".to_owned(),
             port: port as u16,

@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 
 /// Maximum wait for one answer, whatever `connect_timeout` is: other servers can be queried, and
 /// calls wait for this.
-pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Queries a server of the client.
 ///
@@ -25,9 +25,15 @@ pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) async fn query_server(
     address: &Address,
     context: &ClientContext,
-    question: &Batch,
+    commands: &Batch,
 ) -> Result<Vec<Outcome>, String> {
-    ask(address, context, &Login::of(&context.config)?, question).await
+    query_with_login(
+        address,
+        context,
+        &Login::for_config(&context.config)?,
+        commands,
+    )
+    .await
 }
 
 /// Queries one server on a new connection, so that no caller's reply waits behind a long list, and
@@ -36,54 +42,54 @@ pub(crate) async fn query_server(
 ///
 /// # Errors
 /// There was no answer within [`QUERY_TIMEOUT`] or the connect timeout. The text has no secrets.
-pub(crate) async fn ask(
+pub(crate) async fn query_with_login(
     address: &Address,
     context: &ClientContext,
     login: &Login,
-    question: &Batch,
+    commands: &Batch,
 ) -> Result<Vec<Outcome>, String> {
-    within_ask_timeout(handshake::ask(address, context, login, question)).await
+    within_query_timeout(handshake::run_commands(address, context, login, commands)).await
 }
 
 /// Bounds the time of a query to one server.
-pub(crate) async fn within_ask_timeout<T>(
+pub(crate) async fn within_query_timeout<T>(
     attempt: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
-    timeout(ASK_TIMEOUT, attempt)
+    timeout(QUERY_TIMEOUT, attempt)
         .await
-        .unwrap_or_else(|_| Err(format!("no answer within {ASK_TIMEOUT:?}")))
+        .unwrap_or_else(|_| Err(format!("no answer within {QUERY_TIMEOUT:?}")))
 }
 
 /// Logs that a server did not name the owners of slots: once a minute for each server.
-pub(crate) fn warn_of_silence(address: &Address, error: &str) {
-    if let Some(attempts) = SILENT.count(&address.to_string(), Instant::now()) {
+pub(crate) fn warn_no_owners(address: &Address, error: &str) {
+    if let Some(attempts) = QUERY_FAILURE_LOG.count(&address.to_string(), Instant::now()) {
         warn!(node = %address, attempts, error, "cannot learn from this server who owns what");
     }
 }
 
 /// Logs that a sentinel did not name the primary: once a minute for each sentinel.
-pub(crate) fn warn_of_sentinel(sentinel: &Address, error: &str) {
-    if let Some(attempts) = SILENT.count(&sentinel.to_string(), Instant::now()) {
+pub(crate) fn warn_no_primary(sentinel: &Address, error: &str) {
+    if let Some(attempts) = QUERY_FAILURE_LOG.count(&sentinel.to_string(), Instant::now()) {
         warn!(%sentinel, attempts, error, "a sentinel does not say where the primary is");
     }
 }
 
 /// Failures of queries as the text of an error: the first [`MAX_LISTED_FAILURES`] of them.
 #[derive(Debug, Default)]
-pub(crate) struct Failures(Vec<String>);
+pub(crate) struct QueryFailures(Vec<String>);
 
 /// Maximum number of failures in the text of an error. Usual deployments have three sentinels.
-const MAX_FAILURES: usize = 3;
+const MAX_LISTED_FAILURES: usize = 3;
 
-impl Failures {
+impl QueryFailures {
     pub(crate) fn add(&mut self, server: &dyn Display, reason: &str) {
-        if self.0.len() < MAX_FAILURES {
+        if self.0.len() < MAX_LISTED_FAILURES {
             self.0.push(format!("{server}: {reason}"));
         }
     }
 }
 
-impl Display for Failures {
+impl Display for QueryFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("no server has answered");
@@ -98,7 +104,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_SUBJECTS: usize = 1_000;
 
 /// Log limit for servers that did not answer, for all clients of the process.
-static SILENT: LogThrottle = LogThrottle::new();
+static QUERY_FAILURE_LOG: LogThrottle = LogThrottle::new();
 
 /// Limits log lines to one in [`LOG_INTERVAL`] for each subject. Keeps the time of its last line
 /// and the number of events since.
@@ -137,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_does_not_answer_is_told_of_once_a_minute() {
+    fn a_server_that_does_not_answer_is_logged_once_a_minute() {
         let silent = LogThrottle::new();
         let start = Instant::now();
         let at = |node: &str, seconds| silent.count(node, start + Duration::from_secs(seconds));

@@ -15,28 +15,28 @@ use crate::stats::count;
 
 /// Minimum interval between two refreshes. Redirects correct the snapshot slot by slot in the
 /// meantime.
-const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum interval between two refreshes while a node is unreachable: no redirect corrects the
 /// snapshot after a failover.
-const REFRESH_OF_LOSS_AT_MOST_EVERY: Duration = Duration::from_millis(500);
+const MIN_REFRESH_INTERVAL_ON_LOSS: Duration = Duration::from_millis(500);
 
 /// Time over which processes spread their refreshes, because many see the same move at the same
 /// time. It grows by as much for every ten nodes, because the list of slots grows with the cluster.
 /// At most [`MAX_REFRESH_SPREAD`].
-const SPREAD: Duration = Duration::from_millis(100);
+const REFRESH_SPREAD: Duration = Duration::from_millis(100);
 
 /// Maximum time over which refreshes are spread. A large cluster can wait, because redirects
 /// correct the snapshot; a lost node must still be noticed.
-const SPREAD_AT_MOST: Duration = Duration::from_secs(5);
+const MAX_REFRESH_SPREAD: Duration = Duration::from_secs(5);
 
 /// Minimum interval between refreshes before the first snapshot. It is short because there is no
 /// older snapshot to use.
-const FIRST_REFRESH_AGAIN: Duration = Duration::from_millis(100);
+const FIRST_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum wait for the refresh of another client. A longer refresh is stuck, and this client
 /// queries without it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REFRESH_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The task of one client that keeps its snapshot fresh.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Refresher {
         Self {
             cluster: Arc::clone(cluster),
             seen: SeenVersion::default(),
-            changes: cluster.knowledge.changes(),
+            changes: cluster.shared.changes(),
         }
     }
 
@@ -60,15 +60,16 @@ impl Refresher {
     pub(crate) async fn keep_fresh(mut self) {
         let cluster = Arc::clone(&self.cluster);
         self.catch_up();
-        let mut fresh_since = cluster.recently();
+        let mut fresh_since = cluster.oldest_fresh_time();
         loop {
-            self.attend(cluster.ask_in_turn(fresh_since)).await;
-            fresh_since = self.attend(cluster.refresh_due()).await;
+            self.run_and_catch_up(cluster.refresh_in_turn(fresh_since))
+                .await;
+            fresh_since = self.run_and_catch_up(cluster.refresh_due()).await;
         }
     }
 
     /// Runs a task, and installs what any client learns in the meantime.
-    async fn attend<T>(&mut self, task: impl Future<Output = T>) -> T {
+    async fn run_and_catch_up<T>(&mut self, task: impl Future<Output = T>) -> T {
         let mut task = pin!(task);
         loop {
             tokio::select! {
@@ -83,7 +84,7 @@ impl Refresher {
 
     /// Installs what this or another client learned.
     fn catch_up(&mut self) {
-        let changes = self.cluster.knowledge.since(self.seen);
+        let changes = self.cluster.shared.changes_since(self.seen);
         if let Some(view) = &changes.view {
             self.cluster.install(changes.seen.version, view);
         }
@@ -99,40 +100,42 @@ impl Refresher {
 impl Cluster {
     /// Refreshes the shared view, unless another client did since `fresh_since`. One client
     /// refreshes at a time, and refreshes keep their minimum interval.
-    async fn ask_in_turn(&self, fresh_since: Option<Instant>) {
-        let mut turn = timeout(PATIENCE, self.knowledge.asking.lock()).await.ok();
-        if let Some(last) = turn.as_deref().copied().flatten() {
-            if last.found && fresh_since.is_none_or(|since| last.began >= since) {
+    async fn refresh_in_turn(&self, fresh_since: Option<Instant>) {
+        let mut last_refresh = timeout(REFRESH_LOCK_TIMEOUT, self.shared.refresh_lock.lock())
+            .await
+            .ok();
+        if let Some(last) = last_refresh.as_deref().copied().flatten() {
+            if last.found && fresh_since.is_none_or(|since| last.started_at >= since) {
                 return;
             }
-            sleep_until(last.began + self.least_interval() + self.spread()).await;
+            sleep_until(last.started_at + self.min_interval() + self.spread()).await;
         }
-        let began = Instant::now();
-        let found = self.ask().await;
-        if let Some(last) = &mut turn {
-            **last = Some(RefreshTime { began, found });
+        let started_at = Instant::now();
+        let found = self.refresh().await;
+        if let Some(last) = &mut last_refresh {
+            **last = Some(RefreshTime { started_at, found });
         }
     }
 
     /// Returns the minimum interval between two refreshes.
-    fn least_interval(&self) -> Duration {
+    fn min_interval(&self) -> Duration {
         let topology = self.topology.load();
         match topology.epoch {
-            0 => FIRST_REFRESH_AGAIN,
-            _ if topology.nodes.iter().any(|node| node.is_lost()) => REFRESH_OF_LOSS_AT_MOST_EVERY,
-            _ => REFRESH_AT_MOST_EVERY,
+            0 => FIRST_REFRESH_INTERVAL,
+            _ if topology.nodes.iter().any(|node| node.is_lost()) => MIN_REFRESH_INTERVAL_ON_LOSS,
+            _ => MIN_REFRESH_INTERVAL,
         }
     }
 
     /// Queries the servers for a new view. Returns false if there was none.
-    async fn ask(&self) -> bool {
+    async fn refresh(&self) -> bool {
         count(&self.refreshes, 1);
-        let known = SnapshotSummary::from_topology(&self.topology.load());
-        let view = self.discovery.view(known, &self.context).await;
+        let current = SnapshotSummary::from_topology(&self.topology.load());
+        let view = self.discovery.view(current, &self.context).await;
         let found = view.is_ok();
         match view {
-            Ok(view) => self.knowledge.learn(view),
-            Err(reason) => self.knowledge.learn_failure(reason),
+            Ok(view) => self.shared.set_view(view),
+            Err(reason) => self.shared.set_failure(reason),
         }
         found
     }
@@ -141,20 +144,20 @@ impl Cluster {
     /// counts.
     async fn refresh_due(&self) -> Option<Instant> {
         if self.topology.load().epoch == 0 {
-            return self.recently();
+            return self.oldest_fresh_time();
         }
-        let at_most = self
+        let max_wait = self
             .discovery
             .interval()
             .mul_f64(0.8 + 0.4 * fastrand::f64());
-        match timeout(at_most, self.context.refresh_wanted.notified()).await {
+        match timeout(max_wait, self.context.refresh_wanted.notified()).await {
             Ok(()) => Some(Instant::now()),
-            Err(_) => self.recently(),
+            Err(_) => self.oldest_fresh_time(),
         }
     }
 
     /// Returns the earliest time at which another client's refresh replaces a regular refresh.
-    fn recently(&self) -> Option<Instant> {
+    fn oldest_fresh_time(&self) -> Option<Instant> {
         Instant::now().checked_sub(self.discovery.interval().mul_f64(0.8))
     }
 
@@ -168,9 +171,9 @@ impl Cluster {
 /// refreshes.
 fn spread(nodes: usize) -> Duration {
     let tens = u32::try_from(nodes / 10).unwrap_or(u32::MAX);
-    SPREAD
+    REFRESH_SPREAD
         .saturating_mul(tens.saturating_add(1))
-        .min(SPREAD_AT_MOST)
+        .min(MAX_REFRESH_SPREAD)
 }
 
 #[cfg(test)]
@@ -186,18 +189,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_is_stuck_in_its_turn_is_not_waited_for() {
-        let nobody: Vec<Address> = vec!["127.0.0.1:4".parse().unwrap()];
-        let config = Config::cluster(nobody.clone());
-        let knowledge = SharedTopology::of(&config);
-        let _turn = knowledge.asking.lock().await;
+        let unreachable: Vec<Address> = vec!["127.0.0.1:4".parse().unwrap()];
+        let config = Config::cluster(unreachable.clone());
+        let knowledge = SharedTopology::for_config(&config);
+        let _turn = knowledge.refresh_lock.lock().await;
         let began = Instant::now();
         let context = ClientContext::new(config).unwrap();
-        let cluster = Cluster::start(Discovery::Cluster(nobody), &context);
+        let cluster = Cluster::start(Discovery::Cluster(unreachable), &context);
         while cluster.stats().refreshes == 0 {
             sleep(Duration::from_secs(1)).await;
         }
         let waited = began.elapsed();
-        assert!((PATIENCE..2 * PATIENCE).contains(&waited), "{waited:?}");
+        assert!(
+            (REFRESH_LOCK_TIMEOUT..2 * REFRESH_LOCK_TIMEOUT).contains(&waited),
+            "{waited:?}"
+        );
         context.end();
         context.ended().await;
     }

@@ -13,7 +13,8 @@ use tracing::warn;
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
 use crate::cluster::query::{
-    Failures, ask, query_server, warn_of_sentinel, warn_of_silence, within_ask_timeout,
+    QueryFailures, query_server, query_with_login, warn_no_owners, warn_no_primary,
+    within_query_timeout,
 };
 use crate::cluster::view::View;
 use crate::config::address::Address;
@@ -25,7 +26,7 @@ use crate::wire::reply::{Protocol, Reply};
 use crate::wire::slot::SLOTS;
 
 /// Delay before the client listens again after the connection to a sentinel was lost.
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The sentinels of one primary.
 #[derive(Debug)]
@@ -64,13 +65,13 @@ impl Sentinels {
         self: &Arc<Self>,
         context: &Arc<ClientContext>,
     ) -> Result<View, String> {
-        let mut asked = JoinSet::new();
+        let mut queries = JoinSet::new();
         for sentinel in &self.addresses {
-            asked.spawn(Arc::clone(self).ask(sentinel.clone(), Arc::clone(context)));
+            queries.spawn(Arc::clone(self).query_primary(sentinel.clone(), Arc::clone(context)));
         }
         let mut named = Vec::<NamedPrimary>::new();
-        let mut failures = Failures::default();
-        while let Some(answered) = asked.join_next().await {
+        let mut failures = QueryFailures::default();
+        while let Some(answered) = queries.join_next().await {
             // A task that panicked has no answer.
             let Ok((sentinel, answer)) = answered else {
                 continue;
@@ -78,7 +79,7 @@ impl Sentinels {
             let address = match answer {
                 Ok(address) => address,
                 Err(reason) => {
-                    warn_of_sentinel(&sentinel, &reason);
+                    warn_no_primary(&sentinel, &reason);
                     failures.add(&format_args!("sentinel {sentinel}"), &reason);
                     continue;
                 }
@@ -103,7 +104,7 @@ impl Sentinels {
         }
         if !named.is_empty() {
             // Enough sentinels answered, so only the reasons against their primary matter.
-            failures = Failures::default();
+            failures = QueryFailures::default();
         }
         named.sort_by_key(|named| Reverse(named.sentinels));
         for NamedPrimary { address, .. } in named {
@@ -121,7 +122,7 @@ impl Sentinels {
     }
 
     /// Queries one sentinel for the address of the primary. The error is the reason for no address.
-    async fn ask(
+    async fn query_primary(
         self: Arc<Self>,
         sentinel: Address,
         context: Arc<ClientContext>,
@@ -135,13 +136,13 @@ impl Sentinels {
         sentinel: &Address,
         context: &ClientContext,
     ) -> Result<Address, String> {
-        let mut question = Batch::new();
+        let mut commands = Batch::new();
         let arguments = [
             Arg::Bytes(b"GET-MASTER-ADDR-BY-NAME"),
             Arg::Bytes(self.master.as_bytes()),
         ];
-        question.unit().command("SENTINEL", &arguments);
-        let outcomes = ask(sentinel, context, &self.login, &question).await?;
+        commands.unit().command("SENTINEL", &arguments);
+        let outcomes = query_with_login(sentinel, context, &self.login, &commands).await?;
         let reply = match outcomes.into_iter().next() {
             Some(Outcome::Reply(reply)) => reply,
             Some(Outcome::ServerError(error)) => return Err(error.to_string()),
@@ -163,14 +164,14 @@ impl Sentinels {
             for sentinel in &self.addresses {
                 self.listen_to(sentinel, context).await;
             }
-            sleep(LISTEN_AGAIN).await;
+            sleep(LISTEN_RETRY_DELAY).await;
         }
     }
 
     /// Listens to one sentinel until the connection breaks.
     async fn listen_to(&self, sentinel: &Address, context: &ClientContext) {
         let subscription = handshake::subscribe(sentinel, context, &self.login, b"+switch-master");
-        let Ok(mut socket) = within_ask_timeout(subscription).await else {
+        let Ok(mut socket) = within_query_timeout(subscription).await else {
             return;
         };
         let mut buffer = BytesMut::with_capacity(512);
@@ -217,9 +218,9 @@ fn primary_address(reply: &Reply) -> Option<Address> {
 /// The server is no primary, or does not answer.
 async fn check_primary(address: &Address, context: &ClientContext) -> Result<(), String> {
     static LOGGED: Once = Once::new();
-    let mut question = Batch::new();
-    question.unit().command("ROLE", &[]);
-    match query_server(address, context, &question).await.as_deref() {
+    let mut commands = Batch::new();
+    commands.unit().command("ROLE", &[]);
+    match query_server(address, context, &commands).await.as_deref() {
         Ok([Outcome::Reply(Reply::Array(fields))]) => match fields.first() {
             Some(Ok(Reply::Bulk(role))) if role == "master" => Ok(()),
             _ => Err("it is a replica".to_owned()),
@@ -234,7 +235,7 @@ async fn check_primary(address: &Address, context: &ClientContext) -> Result<(),
         Ok([Outcome::Rejected(rejected)]) => Err(rejected.to_string()),
         Ok(_) => Err("it does not say whether it is a primary".to_owned()),
         Err(error) => {
-            warn_of_silence(address, error);
+            warn_no_owners(address, error);
             Err(error.clone())
         }
     }

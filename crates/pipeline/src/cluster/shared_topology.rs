@@ -18,25 +18,25 @@ use crate::wire::slot::{SLOTS, Slot};
 /// from here.
 #[derive(Debug)]
 pub(crate) struct SharedTopology {
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
     /// Number of changes so far.
     changes: watch::Sender<u64>,
     /// Lock of the client that queries the servers, with the result of the last refresh.
-    pub(crate) asking: tokio::sync::Mutex<Option<RefreshTime>>,
+    pub(crate) refresh_lock: tokio::sync::Mutex<Option<RefreshTime>>,
     /// Lock of the client that listens to the sentinels.
-    pub(crate) listening: tokio::sync::Mutex<()>,
+    pub(crate) listen_lock: tokio::sync::Mutex<()>,
 }
 
 /// One refresh: its time and its result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RefreshTime {
-    pub(crate) began: Instant,
+    pub(crate) started_at: Instant,
     /// Whether it found a view.
     pub(crate) found: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedState {
     /// Number of views so far.
     version: u64,
     view: Option<Arc<View>>,
@@ -56,7 +56,7 @@ pub(crate) struct SeenVersion {
 
 /// Changes that a client has not installed yet.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Changes {
+pub(crate) struct TopologyChanges {
     /// A newer view, if there is one.
     pub(crate) view: Option<Arc<View>>,
     pub(crate) moved: Vec<(Slot, Address)>,
@@ -65,18 +65,18 @@ pub(crate) struct Changes {
 
 /// The shared topologies in use. They are global because the clients of a process are created in
 /// separate places, for limits and for workflows.
-static KNOWN: Mutex<Vec<Subject>> = Mutex::new(Vec::new());
+static REGISTRY: Mutex<Vec<RegistryEntry>> = Mutex::new(Vec::new());
 
 /// The servers of a shared topology, and the translation of the addresses that they name.
 #[derive(Debug)]
-struct Subject {
+struct RegistryEntry {
     servers: Servers,
     address_map: Option<AddressMap>,
-    knowledge: Weak<SharedTopology>,
+    topology: Weak<SharedTopology>,
 }
 
-impl Subject {
-    fn is_of(&self, config: &Config) -> bool {
+impl RegistryEntry {
+    fn is_for(&self, config: &Config) -> bool {
         self.servers == config.servers
             && AddressMap::are_same(self.address_map.as_ref(), config.address_map.as_ref())
     }
@@ -84,34 +84,34 @@ impl Subject {
 
 impl SharedTopology {
     /// Returns the topology shared by the clients of these servers.
-    pub(crate) fn of(config: &Config) -> Arc<Self> {
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|subject| subject.knowledge.strong_count() > 0);
-        let same = known.iter().find(|subject| subject.is_of(config));
-        if let Some(knowledge) = same.and_then(|subject| subject.knowledge.upgrade()) {
-            return knowledge;
+    pub(crate) fn for_config(config: &Config) -> Arc<Self> {
+        let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.retain(|subject| subject.topology.strong_count() > 0);
+        let same = registry.iter().find(|subject| subject.is_for(config));
+        if let Some(topology) = same.and_then(|subject| subject.topology.upgrade()) {
+            return topology;
         }
-        let knowledge = Arc::new(Self::new());
+        let topology = Arc::new(Self::new());
         let servers = config.servers.clone();
         let address_map = config.address_map.clone();
-        known.push(Subject {
+        registry.push(RegistryEntry {
             servers,
             address_map,
-            knowledge: Arc::downgrade(&knowledge),
+            topology: Arc::downgrade(&topology),
         });
-        knowledge
+        topology
     }
 
     fn new() -> Self {
         Self {
             state: Mutex::default(),
             changes: watch::Sender::new(0),
-            asking: tokio::sync::Mutex::default(),
-            listening: tokio::sync::Mutex::default(),
+            refresh_lock: tokio::sync::Mutex::default(),
+            listen_lock: tokio::sync::Mutex::default(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,19 +121,19 @@ impl SharedTopology {
     }
 
     /// Sets a new view, which replaces earlier redirects.
-    pub(crate) fn learn(&self, view: View) {
+    pub(crate) fn set_view(&self, view: View) {
         let mut state = self.state();
-        *state = State {
+        *state = SharedState {
             version: state.version + 1,
             view: Some(Arc::new(view)),
-            ..State::default()
+            ..SharedState::default()
         };
         drop(state);
         self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Records that the servers gave no view, with their answers. The known view stays.
-    pub(crate) fn learn_failure(&self, reason: String) {
+    pub(crate) fn set_failure(&self, reason: String) {
         self.state().failure = Some(reason.into());
     }
 
@@ -144,7 +144,7 @@ impl SharedTopology {
 
     /// Records the redirect of a client that used the view of `version`. Ignores it if it is known,
     /// or may be older than the view.
-    pub(crate) fn moved(&self, version: u64, slot: Slot, owner: &Address) {
+    pub(crate) fn on_moved(&self, version: u64, slot: Slot, owner: &Address) {
         let mut state = self.state();
         // The list is bounded, because nodes that name each other could fill it until the next
         // view, at most a second later.
@@ -159,11 +159,11 @@ impl SharedTopology {
     }
 
     /// Returns the changes that are newer than `seen`.
-    pub(crate) fn since(&self, seen: SeenVersion) -> Changes {
+    pub(crate) fn changes_since(&self, seen: SeenVersion) -> TopologyChanges {
         let state = self.state();
         let is_newer = state.version != seen.version;
         let from = if is_newer { 0 } else { seen.moved };
-        Changes {
+        TopologyChanges {
             view: state.view.clone().filter(|_| is_newer),
             moved: state.moved[from..].to_vec(),
             seen: SeenVersion {
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_client_takes_over_what_is_new_to_it() {
         let knowledge = SharedTopology::new();
-        let changes = knowledge.since(SeenVersion::default());
+        let changes = knowledge.changes_since(SeenVersion::default());
         assert_eq!(
             (changes.view, changes.moved, changes.seen),
             (None, Vec::new(), SeenVersion::default())
@@ -198,25 +198,25 @@ mod tests {
             ranges: vec![(0..=9, address(1))],
             cluster_epoch: None,
         };
-        knowledge.learn(view.clone());
-        knowledge.moved(1, slot(3), &address(2));
-        knowledge.moved(1, slot(3), &address(2));
-        let changes = knowledge.since(SeenVersion::default());
+        knowledge.set_view(view.clone());
+        knowledge.on_moved(1, slot(3), &address(2));
+        knowledge.on_moved(1, slot(3), &address(2));
+        let changes = knowledge.changes_since(SeenVersion::default());
         assert_eq!(
             (changes.view.as_deref(), &changes.moved[..]),
             (Some(&view), &[(slot(3), address(2))][..])
         );
         let seen = changes.seen;
-        knowledge.moved(1, slot(3), &address(1));
-        let changes = knowledge.since(seen);
+        knowledge.on_moved(1, slot(3), &address(1));
+        let changes = knowledge.changes_since(seen);
         assert_eq!(
             (changes.view, &changes.moved[..]),
             (None, &[(slot(3), address(1))][..])
         );
-        knowledge.learn(view.clone());
+        knowledge.set_view(view.clone());
         // The redirect of a client with an older view.
-        knowledge.moved(1, slot(4), &address(2));
-        let changes = knowledge.since(seen);
+        knowledge.on_moved(1, slot(4), &address(2));
+        let changes = knowledge.changes_since(seen);
         assert_eq!(
             (changes.view.as_deref(), &changes.moved[..]),
             (Some(&view), &[][..])
@@ -226,27 +226,27 @@ mod tests {
     #[test]
     fn knowledge_is_shared_by_those_who_name_the_same_servers_and_dies_with_them() {
         let config = || Config::cluster(vec![address(1), address(2)]);
-        let one = SharedTopology::of(&config());
-        let other = SharedTopology::of(&config());
+        let one = SharedTopology::for_config(&config());
+        let other = SharedTopology::for_config(&config());
         assert!(Arc::ptr_eq(&one, &other));
         let mut mapped = config();
         mapped.address_map = Some(AddressMap::new(|address| address));
         assert!(
-            !Arc::ptr_eq(&one, &SharedTopology::of(&mapped)),
+            !Arc::ptr_eq(&one, &SharedTopology::for_config(&mapped)),
             "addresses mean something else there"
         );
         assert!(!Arc::ptr_eq(
             &one,
-            &SharedTopology::of(&Config::cluster(vec![address(3)]))
+            &SharedTopology::for_config(&Config::cluster(vec![address(3)]))
         ));
-        one.learn(View {
+        one.set_view(View {
             ranges: Vec::new(),
             cluster_epoch: None,
         });
         drop((one, other));
         assert_eq!(
-            SharedTopology::of(&config())
-                .since(SeenVersion::default())
+            SharedTopology::for_config(&config())
+                .changes_since(SeenVersion::default())
                 .view,
             None
         );
@@ -256,8 +256,11 @@ mod tests {
     fn redirects_between_two_views_are_bounded() {
         let knowledge = SharedTopology::new();
         for turn in 0..3 * SLOTS {
-            knowledge.moved(0, slot(1), &address(1 + (turn % 2) as u16));
+            knowledge.on_moved(0, slot(1), &address(1 + (turn % 2) as u16));
         }
-        assert_eq!(knowledge.since(SeenVersion::default()).moved.len(), SLOTS);
+        assert_eq!(
+            knowledge.changes_since(SeenVersion::default()).moved.len(),
+            SLOTS
+        );
     }
 }

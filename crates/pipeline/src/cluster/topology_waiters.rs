@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 /// Number of tasks that are woken at once. Thousands may wait, and other tasks run between the
 /// wakes.
-const AT_ONCE: usize = 16;
+const WAKE_BATCH: usize = 16;
 
 /// The tasks that wait for a newer snapshot. Each woken task wakes the next, in the order of their
 /// arrival.
@@ -15,27 +15,27 @@ pub(crate) struct TopologyWaiters(Notify);
 
 impl TopologyWaiters {
     /// Begins to wake the waiting tasks.
-    pub(crate) fn announce(&self) {
-        (0..AT_ONCE).for_each(|_| self.0.notify_one());
+    pub(crate) fn wake(&self) {
+        (0..WAKE_BATCH).for_each(|_| self.0.notify_one());
     }
 
     /// Waits until `is_newer` returns true.
     ///
     /// # Cancellation
     /// The next task is woken instead.
-    pub(crate) async fn wait(&self, came: impl Fn() -> bool) {
+    pub(crate) async fn wait(&self, is_newer: impl Fn() -> bool) {
         loop {
             let mut notified = pin!(self.0.notified());
             // The notification is enabled before the check: otherwise a snapshot between the two
             // would be missed.
             notified.as_mut().enable();
-            if came() {
+            if is_newer() {
                 break;
             }
             notified.await;
             // A task that arrived after the snapshot ends the chain: only newer tasks wait after
             // it.
-            if came() {
+            if is_newer() {
                 break;
             }
         }
@@ -82,13 +82,13 @@ mod tests {
         };
         assert!((0..WAITING).all(|at| poll(at).is_pending()));
         came.store(true, SeqCst);
-        renewal.announce();
-        assert_eq!(woken(), AT_ONCE);
+        renewal.wake();
+        assert_eq!(woken(), WAKE_BATCH);
         for at in 0..WAITING {
             assert_eq!(poll(at), Poll::Ready(()));
             assert_eq!(
                 woken(),
-                (AT_ONCE + at + 1).min(WAITING),
+                (WAKE_BATCH + at + 1).min(WAITING),
                 "in the order in which they came"
             );
         }

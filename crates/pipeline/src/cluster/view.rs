@@ -19,7 +19,7 @@ impl View {
     /// Reads the reply to CLUSTER SLOTS. Primaries whose address is unknown are left out.
     ///
     /// `responder` is the server that answered: its host replaces an empty host in the reply.
-    pub(crate) fn read(reply: &Reply, asked: &Address) -> Option<Self> {
+    pub(crate) fn read(reply: &Reply, responder: &Address) -> Option<Self> {
         let Reply::Array(rows) = reply else {
             return None;
         };
@@ -47,7 +47,7 @@ impl View {
                 Reply::Null => "",
                 _ => return None,
             };
-            if let Some(address) = address(host, u16::try_from(*port).ok()?, asked) {
+            if let Some(address) = address(host, u16::try_from(*port).ok()?, responder) {
                 ranges.push((first.number()..=last.number(), address));
             }
         }
@@ -76,17 +76,17 @@ pub(crate) fn current_epoch(info: &Reply) -> Option<u64> {
 }
 
 /// Reads the `host:port` of a redirect. An IPv6 address may have no brackets.
-pub(crate) fn endpoint(text: &str, asked: &Address) -> Option<Address> {
+pub(crate) fn endpoint(text: &str, responder: &Address) -> Option<Address> {
     let (host, port) = text.rsplit_once(':')?;
     let host = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))
         .unwrap_or(host);
-    address(host, port.parse().ok()?, asked)
+    address(host, port.parse().ok()?, responder)
 }
 
-fn address(host: &str, port: u16, asked: &Address) -> Option<Address> {
-    let host = match (host, asked) {
+fn address(host: &str, port: u16, responder: &Address) -> Option<Address> {
+    let host = match (host, responder) {
         ("?", _) => return None,
         ("", Address::Tcp { host, .. }) => host,
         ("", Address::Unix(_)) => return None,
@@ -127,7 +127,7 @@ mod tests {
         ]))
     }
 
-    fn asked() -> Address {
+    fn responder_address() -> Address {
         "10.0.0.1:7000".parse().unwrap()
     }
 
@@ -140,7 +140,7 @@ mod tests {
             row(10923, 16382, Reply::Null, 7002),
             row(16383, 16383, host("?"), 7003),
         ]);
-        let view = View::read(&reply, &asked()).unwrap();
+        let view = View::read(&reply, &responder_address()).unwrap();
         let expected = [
             (0..=5460, "10.0.0.1:7000"),
             (5461..=10922, "10.0.0.2:7001"),
@@ -168,7 +168,7 @@ mod tests {
             Reply::Array(vec![row(-1, 5, host.clone(), 1)]),
             Reply::Array(vec![row(0, 5, host, 70_000)]),
         ] {
-            assert_eq!(View::read(&reply, &asked()), None, "{reply:?}");
+            assert_eq!(View::read(&reply, &responder_address()), None, "{reply:?}");
         }
     }
 
@@ -193,7 +193,7 @@ mod tests {
     fn redirects_name_an_endpoint() {
         let check = |text: &str, expected: Option<&str>| {
             let expected = expected.map(|text| text.parse::<Address>().unwrap());
-            assert_eq!(endpoint(text, &asked()), expected, "{text}");
+            assert_eq!(endpoint(text, &responder_address()), expected, "{text}");
         };
         check("10.0.0.7:6379", Some("10.0.0.7:6379"));
         check("redis-0.local:6379", Some("redis-0.local:6379"));

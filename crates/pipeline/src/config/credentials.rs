@@ -28,7 +28,7 @@ impl CredentialsProvider {
         Self(Arc::new(provide))
     }
 
-    pub(crate) fn ask(&self) -> Result<Credentials, String> {
+    pub(crate) fn fetch(&self) -> Result<Credentials, String> {
         guarded("credentials provider", || (self.0)()).and_then(|answer| answer)
     }
 }

@@ -80,20 +80,20 @@ mod tests {
     use super::*;
 
     /// Reserves permits at the given milliseconds, and compares the wait of each, in milliseconds.
-    fn check(per_second: u32, burst: u32, asked: &[u64], waits: &[u64]) {
+    fn check(per_second: u32, burst: u32, requested: &[u64], waits: &[u64]) {
         let pace = ConnectPace::new(
             NonZero::new(per_second).unwrap(),
             NonZero::new(burst).unwrap(),
         );
         let start = Instant::now() + Duration::from_secs(60);
-        let found: Vec<u64> = asked
+        let found: Vec<u64> = requested
             .iter()
             .map(|&at| start + Duration::from_millis(at))
             .map(|now| (pace.clone().reserve(now) - now).as_millis() as u64)
             .collect();
         assert_eq!(
             found, waits,
-            "{per_second} a second, {burst} at once, asked at {asked:?}"
+            "{per_second} a second, {burst} at once, asked at {requested:?}"
         );
     }
 

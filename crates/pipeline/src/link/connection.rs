@@ -16,14 +16,14 @@ use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
 use crate::batch::load::Load;
-use crate::call::group::Group;
+use crate::call::group::CallGroup;
 use crate::link::deadlines::Deadlines;
 use crate::link::handshake::ReadySocket;
 use crate::link::owner::{LinkId, LinkOwner, LinkReport};
 use crate::link::pending::PendingReplies;
 use crate::link::socket::Socket;
 use crate::link::stagger::{ReadStep, Stagger};
-use crate::link::state::{CloseReason, Event};
+use crate::link::state::{CloseReason, LinkEvent};
 use crate::link::watchdog::{Verdict, Watchdog};
 use crate::outcome::{NotSent, Outcome};
 use crate::stats::count;
@@ -31,22 +31,22 @@ use crate::wire::resp::Decoder;
 
 /// Number of commands in flight from which a turn yields before it writes, so that other ready
 /// tasks add commands. With fewer, the wait would only delay callers.
-const COALESCE_FROM: usize = 32;
+const COALESCE_MIN_COMMANDS: usize = 32;
 
 /// Number of turns before the task yields, so that a busy node cannot starve other tasks of its
 /// core.
-const TURNS_PER_POLL: usize = 16;
+const MAX_TURNS_PER_POLL: usize = 16;
 
 /// Bytes of one read: 16 KiB are the replies of two thousand counters.
-const READ_SIZE: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 
 /// Capacity above which an empty buffer is freed: it grew for one large reply or batch.
-const KEEP_BUFFER: usize = 1 << 20;
+const MAX_KEPT_BUFFER_BYTES: usize = 1 << 20;
 
 /// The socket of one connection, and the groups whose replies are due.
 #[derive(Debug)]
 pub(crate) struct Connection<H: LinkOwner> {
-    host: H,
+    owner: H,
     link: LinkId,
     socket: Socket,
     decoder: Decoder,
@@ -57,14 +57,14 @@ pub(crate) struct Connection<H: LinkOwner> {
     /// Bytes that may have left since the connection opened: those that the socket accepted, and
     /// those of a failed write that may have been sent in part.
     written: u64,
-    owed: PendingReplies,
+    pending: PendingReplies,
     deadlines: Deadlines,
     stagger: Stagger,
     watchdog: Watchdog,
     /// Load that was answered or dropped since the last report to the node.
     released: Load,
     /// Groups from the node that are not yet in `write`. Kept to reuse its memory.
-    taken: Vec<Group>,
+    new_groups: Vec<CallGroup>,
     /// Whether other tasks ran since the last write.
     yielded: bool,
     /// Whether [`Connection::fail`] has run: no more groups are taken.
@@ -78,32 +78,32 @@ enum TurnResult {
     /// Other tasks should run before the next turn.
     Yield,
     /// There was nothing to do.
-    Nothing,
+    Idle,
 }
 
 /// Reason why decoding stopped before all replies were delivered.
-enum Stop {
+enum DecodeStop {
     Failed(String),
     Halfway,
 }
 
-impl From<String> for Stop {
+impl From<String> for DecodeStop {
     fn from(reason: String) -> Self {
         Self::Failed(reason)
     }
 }
 
 impl<H: LinkOwner> Connection<H> {
-    pub(crate) fn new(host: H, link: LinkId, greeted: ReadySocket) -> Self {
+    pub(crate) fn new(owner: H, link: LinkId, ready: ReadySocket) -> Self {
         let ReadySocket {
             socket,
             decoder,
             read,
             ..
-        } = greeted;
-        let watchdog = Watchdog::new(host.config());
+        } = ready;
+        let watchdog = Watchdog::new(owner.config());
         Self {
-            host,
+            owner,
             link,
             socket,
             decoder,
@@ -111,12 +111,12 @@ impl<H: LinkOwner> Connection<H> {
             write: BytesMut::new(),
             unflushed: false,
             written: 0,
-            owed: PendingReplies::default(),
+            pending: PendingReplies::default(),
             deadlines: Deadlines::default(),
             stagger: Stagger::default(),
             watchdog,
             released: Load::default(),
-            taken: Vec::new(),
+            new_groups: Vec::new(),
             yielded: false,
             ended: false,
         }
@@ -131,13 +131,13 @@ impl<H: LinkOwner> Connection<H> {
     }
 
     fn poll_turns(&mut self, cx: &mut Context<'_>) -> Poll<String> {
-        for turn in 0..TURNS_PER_POLL {
+        for turn in 0..MAX_TURNS_PER_POLL {
             match self.turn(cx) {
                 Ok(TurnResult::Worked) => {}
                 Ok(TurnResult::Yield) => break,
-                Ok(TurnResult::Nothing) => {
+                Ok(TurnResult::Idle) => {
                     if turn == 0 {
-                        count(&self.host.counters().empty_wakes, 1);
+                        count(&self.owner.counters().empty_wakes, 1);
                     }
                     return self.poll_watchdog(cx);
                 }
@@ -152,13 +152,13 @@ impl<H: LinkOwner> Connection<H> {
         // Reading comes first and continues while a write is stuck: two sides that both only write
         // would wait for ever.
         let read = self.poll_read(cx)?;
-        if self.stagger.waits() {
+        if self.stagger.yields_to_callers() {
             // The yield also lets callers add commands, so a second yield is not needed.
             self.yielded = true;
             return Ok(TurnResult::Yield);
         }
-        let filled = self.fill(cx).map_err(|reason| reason.to_string())?;
-        if filled && !self.yielded && self.owed.commands() > COALESCE_FROM {
+        let filled = self.take_groups(cx).map_err(|reason| reason.to_string())?;
+        if filled && !self.yielded && self.pending.commands() > COALESCE_MIN_COMMANDS {
             self.yielded = true;
             return Ok(TurnResult::Yield);
         }
@@ -170,7 +170,7 @@ impl<H: LinkOwner> Connection<H> {
         Ok(if read || filled || wrote {
             TurnResult::Worked
         } else {
-            TurnResult::Nothing
+            TurnResult::Idle
         })
     }
 
@@ -179,9 +179,9 @@ impl<H: LinkOwner> Connection<H> {
         match self.stagger.begin_turn() {
             ReadStep::Read => {}
             ReadStep::WriteFirst => return Ok(true),
-            ReadStep::GiveOut => return self.complete().map(|()| true),
+            ReadStep::DeliverHeld => return self.deliver_replies().map(|()| true),
         }
-        self.read.reserve(READ_SIZE);
+        self.read.reserve(READ_BYTES);
         match poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.read) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(0)) => return Err("closed by the server".to_owned()),
@@ -189,94 +189,94 @@ impl<H: LinkOwner> Connection<H> {
             Poll::Ready(Err(error)) => return Err(error.to_string()),
         }
         let now = Instant::now();
-        if self.watchdog.bytes_arrived(now) {
-            self.host.report(self.link, Event::BytesArrived);
+        if self.watchdog.on_bytes(now) {
+            self.owner.report(self.link, LinkEvent::BytesArrived);
         }
         self.expire(now);
-        count(&self.host.counters().reads, 1);
-        self.complete().map(|()| true)
+        count(&self.owner.counters().reads, 1);
+        self.deliver_replies().map(|()| true)
     }
 
     /// Delivers the replies that were read to their callers.
-    fn complete(&mut self) -> Result<(), String> {
+    fn deliver_replies(&mut self) -> Result<(), String> {
         let mut replies = 0;
-        let mut until_half = Stagger::first_half(self.owed.groups());
+        let mut until_half = Stagger::first_half(self.pending.groups());
         let mut last_finished = None;
         let Self {
             decoder,
             read: buffer,
-            owed,
+            pending,
             released,
             ..
         } = self;
         let decoded = decoder.decode(buffer, |answer| {
             replies += 1;
-            let Some(finished) = owed.answer(Outcome::of(answer))? else {
+            let Some(finished) = pending.on_reply(Outcome::from_answer(answer))? else {
                 return Ok(());
             };
             released.add(finished.load);
-            last_finished = Some(finished.since);
+            last_finished = Some(finished.written_at);
             until_half -= 1;
             if until_half == 0 {
-                Err(Stop::Halfway)
+                Err(DecodeStop::Halfway)
             } else {
                 Ok(())
             }
         });
         if let Some(since) = last_finished {
-            self.watchdog.answered(since);
+            self.watchdog.on_reply(since);
         }
-        count(&self.host.counters().replies, replies);
+        count(&self.owner.counters().replies, replies);
         self.hand_over_left_behind();
-        if matches!(decoded, Err(Stop::Halfway)) {
+        if matches!(decoded, Err(DecodeStop::Halfway)) {
             self.stagger.hold(&self.read);
         }
-        if self.read.is_empty() && self.read.capacity() > KEEP_BUFFER {
+        if self.read.is_empty() && self.read.capacity() > MAX_KEPT_BUFFER_BYTES {
             self.read = BytesMut::new();
         }
         match decoded {
-            Ok(()) | Err(Stop::Halfway) => Ok(()),
-            Err(Stop::Failed(reason)) => Err(reason),
+            Ok(()) | Err(DecodeStop::Halfway) => Ok(()),
+            Err(DecodeStop::Failed(reason)) => Err(reason),
         }
     }
 
     /// Moves groups from the node into the write buffer. Returns whether there were any.
-    fn fill(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
-        let turn = LinkReport {
+    fn take_groups(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
+        let report = LinkReport {
             link: self.link,
             released: std::mem::take(&mut self.released),
-            oldest: self.owed.oldest().map(Instant::into_std),
+            oldest: self.pending.oldest().map(Instant::into_std),
             reply_time: self.watchdog.reply_time(),
             waker: cx.waker(),
         };
-        let mut taken = std::mem::take(&mut self.taken);
-        self.host.take(&turn, &mut taken)?;
-        let filled = !taken.is_empty();
+        let mut new_groups = std::mem::take(&mut self.new_groups);
+        self.owner.take_groups(&report, &mut new_groups)?;
+        let filled = !new_groups.is_empty();
         if filled {
             let now = Instant::now();
-            let before = self.owed.commands();
-            for group in taken.drain(..) {
+            let before = self.pending.commands();
+            for group in new_groups.drain(..) {
                 self.append(group, now);
             }
             count(
-                &self.host.counters().commands,
-                self.owed.commands() - before,
+                &self.owner.counters().commands,
+                self.pending.commands() - before,
             );
             self.expire(now);
         }
-        self.taken = taken;
+        self.new_groups = new_groups;
         Ok(filled)
     }
 
     /// Adds the commands of a group to the write buffer, unless its caller has left or its deadline
     /// has passed.
-    fn append(&mut self, group: Group, now: Instant) {
+    fn append(&mut self, group: CallGroup, now: Instant) {
         let load = group.load();
         let deadline = group.call.deadline;
         if deadline <= now {
             self.released.add(load);
             return group.refuse(NotSent::DeadlineExceeded {
-                node: Arc::clone(self.host.name()),
+                node: Arc::clone(self.owner.name()),
             });
         }
         if !group.start() {
@@ -291,14 +291,14 @@ impl<H: LinkOwner> Connection<H> {
                 &batch.encoded[batch.bytes_of(batch.commands_of(units.clone()))],
             );
         }
-        self.owed.push(group, start, now);
+        self.pending.push(group, start, now);
     }
 
     /// Wakes the callers whose deadline has passed. Their replies are still read, so that other
     /// callers get theirs.
     fn expire(&mut self, now: Instant) {
         self.deadlines
-            .expire(now, self.owed.deadlines(), Group::expire);
+            .expire(now, self.pending.deadlines(), CallGroup::expire);
     }
 
     /// Writes as much as the kernel accepts. Returns true if all was written.
@@ -316,15 +316,15 @@ impl<H: LinkOwner> Connection<H> {
             self.written += wrote as u64;
             self.unflushed = true;
             if !self.write.is_empty() {
-                self.watchdog.write_goes_on();
+                self.watchdog.on_write_progress();
             }
-            let counters = self.host.counters();
+            let counters = self.owner.counters();
             count(&counters.writes, 1);
             count(&counters.bytes_out, wrote);
         }
         ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
         self.unflushed = false;
-        if self.write.capacity() > KEEP_BUFFER {
+        if self.write.capacity() > MAX_KEPT_BUFFER_BYTES {
             self.write = BytesMut::new();
         }
         Poll::Ready(Ok(true))
@@ -341,29 +341,32 @@ impl<H: LinkOwner> Connection<H> {
     /// Polls the watchdog while there is no other work.
     fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
-            let oldest = self.owed.oldest();
+            let oldest = self.pending.oldest();
             let Some(limit) = self.watchdog.limit(oldest) else {
                 return Poll::Pending;
             };
-            ready!(self.watchdog.poll_timer(self.deadlines.before(limit), cx));
+            ready!(
+                self.watchdog
+                    .poll_timer(self.deadlines.next_check(limit), cx)
+            );
             let now = Instant::now();
             self.expire(now);
             match self.watchdog.verdict(now, limit, oldest) {
                 Verdict::Wait => {}
-                Verdict::Idle if self.host.may_close(self.link) => {
-                    return Poll::Ready(format!("idle for {:?}", self.host.config().idle_timeout));
+                Verdict::Idle if self.owner.may_close(self.link) => {
+                    return Poll::Ready(format!("idle for {:?}", self.owner.config().idle_timeout));
                 }
                 Verdict::Idle => {}
-                Verdict::Overdue => self.host.report(self.link, Event::ReplyOverdue),
+                Verdict::Overdue => self.owner.report(self.link, LinkEvent::ReplyOverdue),
                 Verdict::Stalled => {
                     return Poll::Ready(format!(
                         "no reply for {:?}",
-                        self.host.config().stall_timeout
+                        self.owner.config().stall_timeout
                     ));
                 }
             }
             if let Some(limit) = self.watchdog.limit(oldest) {
-                self.watchdog.reset_timer(self.deadlines.before(limit));
+                self.watchdog.reset_timer(self.deadlines.next_check(limit));
             }
         }
     }
@@ -374,18 +377,18 @@ impl<H: LinkOwner> Connection<H> {
         // Replies that were read are delivered, even though no more are read. Each pass delivers at
         // least half of them.
         while self.stagger.release() {
-            if self.complete().is_err() {
+            if self.deliver_replies().is_err() {
                 break;
             }
         }
-        count(&self.host.counters().lost, self.owed.commands());
-        self.owed.fail(self.host.name(), self.written, reason);
+        count(&self.owner.counters().lost, self.pending.commands());
+        self.pending.fail(self.owner.name(), self.written, reason);
         self.hand_over_left_behind();
     }
 
     fn hand_over_left_behind(&mut self) {
-        for batch in self.owed.take_left_behind() {
-            self.host.left_behind(batch);
+        for batch in self.pending.take_left_behind() {
+            self.owner.add_left_behind(batch);
         }
     }
 }
@@ -398,9 +401,9 @@ impl<H: LinkOwner> Drop for Connection<H> {
             let reason = "its task was stopped".into();
             self.fail(&reason);
             if thread::panicking() {
-                self.host.detach(self.link, &reason);
+                self.owner.detach(self.link, &reason);
             } else {
-                self.host.stopped(self.link, &reason);
+                self.owner.on_runtime_end(self.link, &reason);
             }
         }
     }

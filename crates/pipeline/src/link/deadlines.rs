@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Minimum interval between two searches for expired calls: the maximum delay of a wake.
-const SEARCH_AT_MOST_EVERY: Duration = Duration::from_millis(1);
+const MIN_SEARCH_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The earliest deadline of the groups that a connection holds, so that one timer is enough for all
 /// of them.
@@ -30,7 +30,7 @@ impl Deadlines {
     /// Returns the next time to call [`Deadlines::expire`] if it is before `limit`, otherwise
     /// `limit`.
     #[inline]
-    pub(crate) fn before(&self, limit: Instant) -> Instant {
+    pub(crate) fn next_check(&self, limit: Instant) -> Instant {
         self.earliest.map_or(limit, |earliest| earliest.min(limit))
     }
 
@@ -39,14 +39,14 @@ impl Deadlines {
     pub(crate) fn expire<T>(
         &mut self,
         now: Instant,
-        owed: impl Iterator<Item = (Instant, T)>,
+        groups: impl Iterator<Item = (Instant, T)>,
         mut expire: impl FnMut(T),
     ) {
         if self.earliest.is_none_or(|earliest| earliest > now) {
             return;
         }
         self.earliest = None;
-        for (deadline, group) in owed {
+        for (deadline, group) in groups {
             if deadline <= now {
                 expire(group);
             } else {
@@ -55,7 +55,7 @@ impl Deadlines {
         }
         self.earliest = self
             .earliest
-            .map(|earliest| earliest.max(now + SEARCH_AT_MOST_EVERY));
+            .map(|earliest| earliest.max(now + MIN_SEARCH_INTERVAL));
     }
 }
 
@@ -101,8 +101,8 @@ mod tests {
         let next = start + Duration::from_micros(100);
         deadlines.expire(start, [(start, ()), (next, ())].into_iter(), |()| {});
         assert_eq!(
-            deadlines.before(start + Duration::from_secs(1)),
-            start + SEARCH_AT_MOST_EVERY
+            deadlines.next_check(start + Duration::from_secs(1)),
+            start + MIN_SEARCH_INTERVAL
         );
     }
 }

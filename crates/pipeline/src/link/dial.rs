@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 /// Time after which all addresses are tried, whatever their number. For two addresses it is the
 /// delay that RFC 8305 recommends, and half of the shortest connect timeout, which is memcached's.
-const ALL_TRIED_AFTER: Duration = Duration::from_millis(250);
+const MAX_START_DELAY: Duration = Duration::from_millis(250);
 
 /// Maximum number of addresses of one name that are tried. Each is a socket.
 const MAX_ADDRESSES: usize = 32;
@@ -46,7 +46,7 @@ pub async fn dial_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     if let [address] = addresses {
         return TcpStream::connect(address).await;
     }
-    let head_start = ALL_TRIED_AFTER / (addresses.len().max(2) - 1) as u32;
+    let head_start = MAX_START_DELAY / (addresses.len().max(2) - 1) as u32;
     let mut rest = addresses.iter().copied();
     let mut attempts = JoinSet::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     /// Timeout of a test: far less than the system waits for an address that does not answer.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
     /// An address that answers no attempt to connect: the queue of its listener is full.
     struct BlackHole {
@@ -126,7 +126,7 @@ mod tests {
     async fn check(before: &[SocketAddr]) {
         let (_listener, address) = listener().await;
         let addresses = [before, &[address]].concat();
-        let stream = timeout(PATIENCE, dial_any(&addresses))
+        let stream = timeout(TEST_TIMEOUT, dial_any(&addresses))
             .await
             .expect("an address takes all the time")
             .unwrap();
@@ -152,7 +152,7 @@ mod tests {
         check(&[]).await;
         check(&[refusing().await]).await;
         let all = [refusing().await, refusing().await];
-        let error = timeout(PATIENCE, dial_any(&all))
+        let error = timeout(TEST_TIMEOUT, dial_any(&all))
             .await
             .unwrap()
             .unwrap_err();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_looked_up() {
+    async fn a_name_is_resolved() {
         let (_listener, address) = listener().await;
         let stream = dial("localhost", address.port()).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), address);

@@ -63,9 +63,9 @@ pub(crate) struct ReadySocket {
 
 impl Login {
     /// Creates the login for a server of the client, with the current credentials.
-    pub(crate) fn of(config: &Config) -> Result<Self, String> {
+    pub(crate) fn for_config(config: &Config) -> Result<Self, String> {
         let credentials = match &config.credentials_provider {
-            Some(provider) => Some(provider.ask()?),
+            Some(provider) => Some(provider.fetch()?),
             None => config.credentials.clone(),
         };
         Ok(Self {
@@ -85,7 +85,7 @@ pub(crate) async fn open(
     context: &ClientContext,
     probe: Probe,
 ) -> Result<ReadySocket, String> {
-    let login = Login::of(&context.config)?;
+    let login = Login::for_config(&context.config)?;
     let attempt = async {
         let mut ready = log_in(address, context, &login).await?;
         if probe == Probe::Write {
@@ -99,30 +99,30 @@ pub(crate) async fn open(
         ready.check_nothing_left()?;
         Ok(ready)
     };
-    within(context, attempt).await
+    within_connect_timeout(context, attempt).await
 }
 
 /// Runs commands on a separate connection. Error replies are outcomes.
 ///
 /// # Errors
 /// The errors of [`open`].
-pub(crate) async fn ask(
+pub(crate) async fn run_commands(
     address: &Address,
     context: &ClientContext,
     login: &Login,
-    question: &Batch,
+    commands: &Batch,
 ) -> Result<Vec<Outcome>, String> {
     let answer = async {
         let mut ready = log_in(address, context, login).await?;
-        let mut outcomes = Vec::with_capacity(question.len());
+        let mut outcomes = Vec::with_capacity(commands.len());
         let collect = |outcome| {
             outcomes.push(outcome);
             Ok(())
         };
-        ready.exchange_each(question, collect).await?;
+        ready.exchange_each(commands, collect).await?;
         Ok(outcomes)
     };
-    within(context, answer).await
+    within_connect_timeout(context, answer).await
 }
 
 /// Opens a connection on which the messages of a channel arrive.
@@ -146,10 +146,10 @@ pub(crate) async fn subscribe(
         }
         Ok(ready.socket)
     };
-    within(context, attempt).await
+    within_connect_timeout(context, attempt).await
 }
 
-async fn within<T>(
+async fn within_connect_timeout<T>(
     context: &ClientContext,
     attempt: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
@@ -224,7 +224,7 @@ impl ReadySocket {
     async fn exchange_each(
         &mut self,
         batch: &Batch,
-        mut each: impl FnMut(Outcome) -> Result<(), String>,
+        mut on_reply: impl FnMut(Outcome) -> Result<(), String>,
     ) -> Result<(), String> {
         self.check_nothing_left()?;
         self.socket
@@ -246,7 +246,7 @@ impl ReadySocket {
                 return Err("closed by the server during the handshake".to_owned());
             }
             let decoded = self.decoder.decode(&mut self.read, |answer| {
-                each(Outcome::of(answer))?;
+                on_reply(Outcome::from_answer(answer))?;
                 replies += 1;
                 if replies == batch.len() {
                     Err(ExchangeEnd::Complete)

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::batch::Batch;
 use crate::batch::load::Load;
-use crate::call::group::Group;
+use crate::call::group::CallGroup;
 use crate::config::Config;
-use crate::link::state::{CloseReason, Event};
+use crate::link::state::{CloseReason, LinkEvent};
 use crate::stats::Counters;
 
 /// Identifies one connection of a node, for the lifetime of the node.
@@ -42,21 +42,25 @@ pub(crate) trait LinkOwner: Debug + Send {
     ///
     /// # Errors
     /// The connection should close.
-    fn take(&self, turn: &LinkReport<'_>, groups: &mut Vec<Group>) -> Result<(), CloseReason>;
+    fn take_groups(
+        &self,
+        report: &LinkReport<'_>,
+        groups: &mut Vec<CallGroup>,
+    ) -> Result<(), CloseReason>;
 
     /// Reports an event of the link to the node.
-    fn report(&self, link: LinkId, event: Event);
+    fn report(&self, link: LinkId, event: LinkEvent);
 
     /// Returns whether an idle connection should close: no load is queued or in flight on it, and
     /// the other connections are enough. After true it gets no more groups.
     fn may_close(&self, link: LinkId) -> bool;
 
     /// Adds commands that must be sent although their callers have left.
-    fn left_behind(&self, batch: Batch);
+    fn add_left_behind(&self, batch: Batch);
 
     /// Reports that the connection has ended.
     fn detach(&self, link: LinkId, reason: &Arc<str>);
 
     /// Reports that the runtime of all tasks of the node has ended, and the connection with it.
-    fn stopped(&self, link: LinkId, reason: &Arc<str>);
+    fn on_runtime_end(&self, link: LinkId, reason: &Arc<str>);
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::batch::Batch;
 use crate::batch::load::Load;
-use crate::call::group::Group;
+use crate::call::group::CallGroup;
 use crate::outcome::{NotSent, Outcome, Unknown};
 
 /// The groups whose replies are pending.
@@ -26,20 +26,20 @@ pub(crate) struct PendingReplies {
 
 #[derive(Debug)]
 struct PendingGroup {
-    group: Group,
+    group: CallGroup,
     /// Outcomes of its first commands.
     outcomes: Vec<Outcome>,
     commands: usize,
     /// Offset of its first byte in the stream of written bytes.
     start: u64,
-    since: Instant,
+    written_at: Instant,
 }
 
 /// Result of a group whose last reply was read.
 pub(crate) struct FinishedGroup {
     pub(crate) load: Load,
     /// Time at which the group was written.
-    pub(crate) since: Instant,
+    pub(crate) written_at: Instant,
 }
 
 impl PendingReplies {
@@ -57,20 +57,20 @@ impl PendingReplies {
     /// Returns the time at which the oldest pending group was written.
     #[inline]
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        self.groups.front().map(|head| head.since)
+        self.groups.front().map(|head| head.written_at)
     }
 
     /// Returns the groups with their deadlines.
     #[inline]
-    pub(crate) fn deadlines(&self) -> impl Iterator<Item = (Instant, &Group)> {
+    pub(crate) fn deadlines(&self) -> impl Iterator<Item = (Instant, &CallGroup)> {
         self.groups
             .iter()
-            .map(|owed| (owed.group.call.deadline, &owed.group))
+            .map(|pending| (pending.group.call.deadline, &pending.group))
     }
 
     /// Adds a group whose first byte is at `start` in the stream of written bytes.
     #[inline]
-    pub(crate) fn push(&mut self, group: Group, start: u64, since: Instant) {
+    pub(crate) fn push(&mut self, group: CallGroup, start: u64, written_at: Instant) {
         let commands = group.load().commands;
         self.commands += commands;
         self.groups.push_back(PendingGroup {
@@ -78,7 +78,7 @@ impl PendingReplies {
             outcomes: Vec::with_capacity(commands),
             commands,
             start,
-            since,
+            written_at,
         });
     }
 
@@ -87,7 +87,7 @@ impl PendingReplies {
     /// # Errors
     /// No reply is pending.
     #[inline]
-    pub(crate) fn answer(&mut self, outcome: Outcome) -> Result<Option<FinishedGroup>, String> {
+    pub(crate) fn on_reply(&mut self, outcome: Outcome) -> Result<Option<FinishedGroup>, String> {
         let Some(head) = self.groups.front_mut() else {
             return Err(format!("a reply that no command asked for: {outcome:?}"));
         };
@@ -102,7 +102,7 @@ impl PendingReplies {
             .expect("the head was just looked at");
         let finished = FinishedGroup {
             load: head.group.load(),
-            since: head.since,
+            written_at: head.written_at,
         };
         self.left_behind.extend(head.group.finish(head.outcomes));
         Ok(Some(finished))
@@ -121,7 +121,7 @@ impl PendingReplies {
         {
             let missing: Vec<Outcome> = command_ends(&group, start)
                 .skip(outcomes.len())
-                .map(|end| lost(end <= written, node, reason))
+                .map(|end| lost_outcome(end <= written, node, reason))
                 .collect();
             outcomes.extend(missing);
             self.left_behind.extend(group.finish(outcomes));
@@ -137,7 +137,7 @@ impl PendingReplies {
 
 /// Returns the outcome of a command without a reply. Redis runs a command only after its last byte
 /// has arrived.
-fn lost(all_written: bool, node: &Arc<str>, reason: &Arc<str>) -> Outcome {
+fn lost_outcome(all_written: bool, node: &Arc<str>, reason: &Arc<str>) -> Outcome {
     let node = Arc::clone(node);
     let reason = Arc::clone(reason);
     if all_written {
@@ -148,7 +148,7 @@ fn lost(all_written: bool, node: &Arc<str>, reason: &Arc<str>) -> Outcome {
 }
 
 /// Returns the end of each command of a group in the stream of written bytes.
-fn command_ends(group: &Group, start: u64) -> impl Iterator<Item = u64> {
+fn command_ends(group: &CallGroup, start: u64) -> impl Iterator<Item = u64> {
     let batch = &group.call.batch;
     let commands = group
         .units()
@@ -174,7 +174,7 @@ mod tests {
     const PING: u64 = 14;
 
     /// Adds a call of `pings` PINGs in one group, which begins at `start` in the stream.
-    fn push(owed: &mut PendingReplies, pings: u32, start: u64) -> Arc<Call> {
+    fn push(pending: &mut PendingReplies, pings: u32, start: u64) -> Arc<Call> {
         let mut batch = Batch::new();
         let mut units = UnitSet::default();
         for unit in 0..pings {
@@ -186,7 +186,7 @@ mod tests {
             [units].into_iter().collect(),
             Instant::now() + Duration::from_secs(60),
         );
-        owed.push(Group::new(&call, 0), start, Instant::now());
+        pending.push(CallGroup::new(&call, 0), start, Instant::now());
         call
     }
 
@@ -210,16 +210,16 @@ mod tests {
             let first = push(&mut owed, 2, 0);
             let second = push(&mut owed, 1, 2 * PING);
             assert_eq!((owed.groups(), owed.commands()), (2, 3));
-            assert!(owed.answer(reply(1)).unwrap().is_none());
+            assert!(owed.on_reply(reply(1)).unwrap().is_none());
             assert_eq!(
-                owed.answer(reply(2)).unwrap().unwrap().load,
+                owed.on_reply(reply(2)).unwrap().unwrap().load,
                 Load {
                     commands: 2,
                     bytes: 2 * PING as usize
                 }
             );
             assert_eq!((owed.groups(), owed.commands()), (1, 1));
-            assert!(owed.answer(reply(3)).unwrap().is_some());
+            assert!(owed.on_reply(reply(3)).unwrap().is_some());
             assert_eq!((owed.groups(), owed.commands()), (0, 0));
             assert_eq!(
                 (outcomes(&first), outcomes(&second)),
@@ -235,15 +235,15 @@ mod tests {
             let left = push(&mut owed, 1, 0);
             let stays = push(&mut owed, 1, PING);
             assert_eq!(left.leave(|_, _: Unanswered| reply(0)), [reply(0)]);
-            assert!(owed.answer(reply(1)).unwrap().is_some());
-            assert!(owed.answer(reply(2)).unwrap().is_some());
+            assert!(owed.on_reply(reply(1)).unwrap().is_some());
+            assert!(owed.on_reply(reply(2)).unwrap().is_some());
             assert_eq!(outcomes(&stays), [reply(2)]);
         });
     }
 
     #[test]
     fn a_reply_without_a_command_is_an_error() {
-        check(|| assert!(PendingReplies::default().answer(reply(1)).is_err()));
+        check(|| assert!(PendingReplies::default().on_reply(reply(1)).is_err()));
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         check(|| {
             let mut owed = PendingReplies::default();
             let call = push(&mut owed, 3, 100);
-            assert!(owed.answer(reply(1)).unwrap().is_none());
+            assert!(owed.on_reply(reply(1)).unwrap().is_none());
             // One byte of the third command is missing.
             owed.fail(&"node".into(), 100 + 3 * PING - 1, &"reset".into());
             let (node, reason): (Arc<str>, Arc<str>) = ("node".into(), "reset".into());

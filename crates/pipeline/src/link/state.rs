@@ -21,7 +21,7 @@ pub(crate) enum LinkState {
 
 /// Something that happens to a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum LinkEvent {
     /// A reply is overdue.
     ReplyOverdue,
     /// Bytes arrived after a reply was overdue.
@@ -42,7 +42,7 @@ pub(crate) enum Event {
 
 /// Reaction of the node or the connection to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum LinkEffect {
     /// No reaction.
     Nothing,
     /// Unwritten groups return to the node, which connects again if no other link serves.
@@ -70,29 +70,34 @@ pub(crate) enum CloseReason {
 ///
 /// An abandoned link may serve again: the arriving bytes were in transit when it was abandoned.
 #[inline]
-pub(crate) fn next_state(standing: LinkState, event: Event) -> (LinkState, Effect) {
+pub(crate) fn next_state(state: LinkState, event: LinkEvent) -> (LinkState, LinkEffect) {
     use LinkState::{Abandoned, Closed, Retiring, Serving, Silent};
-    match (standing, event) {
-        (Closed, _) => (Closed, Effect::Nothing),
-        (Retiring, Event::Ended) => (Closed, Effect::Nothing),
-        (_, Event::Ended) => (Closed, Effect::ReportLoss),
+    match (state, event) {
+        (Closed, _) => (Closed, LinkEffect::Nothing),
+        (Retiring, LinkEvent::Ended) => (Closed, LinkEffect::Nothing),
+        (_, LinkEvent::Ended) => (Closed, LinkEffect::ReportLoss),
 
-        (Serving, Event::ReplyOverdue) => (Silent, Effect::ReturnQueue),
-        (Silent | Abandoned, Event::BytesArrived) => (Serving, Effect::Nothing),
-        (Silent, Event::OtherLinkAnswered) => (Abandoned, Effect::Wake),
-        (Serving, Event::Replaced) => (Retiring, Effect::Wake),
-        (_, Event::NotNeeded) => (Retiring, Effect::Close(CloseReason::NotNeeded)),
+        (Serving, LinkEvent::ReplyOverdue) => (Silent, LinkEffect::ReturnQueue),
+        (Silent | Abandoned, LinkEvent::BytesArrived) => (Serving, LinkEffect::Nothing),
+        (Silent, LinkEvent::OtherLinkAnswered) => (Abandoned, LinkEffect::Wake),
+        (Serving, LinkEvent::Replaced) => (Retiring, LinkEffect::Wake),
+        (_, LinkEvent::NotNeeded) => (Retiring, LinkEffect::Close(CloseReason::NotNeeded)),
 
-        (Abandoned, Event::TurnWithLoad | Event::TurnWithoutLoad) => {
-            (Abandoned, Effect::Close(CloseReason::Abandoned))
+        (Abandoned, LinkEvent::TurnWithLoad | LinkEvent::TurnWithoutLoad) => {
+            (Abandoned, LinkEffect::Close(CloseReason::Abandoned))
         }
-        (Retiring, Event::TurnWithoutLoad) => (Retiring, Effect::Close(CloseReason::Retired)),
+        (Retiring, LinkEvent::TurnWithoutLoad) => {
+            (Retiring, LinkEffect::Close(CloseReason::Retired))
+        }
 
-        (_, Event::TurnWithLoad | Event::TurnWithoutLoad)
+        (_, LinkEvent::TurnWithLoad | LinkEvent::TurnWithoutLoad)
         | (
             _,
-            Event::ReplyOverdue | Event::BytesArrived | Event::OtherLinkAnswered | Event::Replaced,
-        ) => (standing, Effect::Nothing),
+            LinkEvent::ReplyOverdue
+            | LinkEvent::BytesArrived
+            | LinkEvent::OtherLinkAnswered
+            | LinkEvent::Replaced,
+        ) => (state, LinkEffect::Nothing),
     }
 }
 
@@ -102,17 +107,17 @@ mod tests {
 
     /// Checks what an event does to links that serve, are silent, retire, are abandoned and are
     /// closed, in this order.
-    fn check(event: Event, expected: [(LinkState, Effect); 5]) {
+    fn check(event: LinkEvent, expected: [(LinkState, LinkEffect); 5]) {
         use LinkState::{Abandoned, Closed, Retiring, Serving, Silent};
-        let found = [Serving, Silent, Retiring, Abandoned, Closed]
-            .map(|standing| next_state(standing, event));
+        let found =
+            [Serving, Silent, Retiring, Abandoned, Closed].map(|state| next_state(state, event));
         assert_eq!(found, expected, "{event:?}");
     }
 
     #[test]
-    fn each_event_does_to_each_standing_what_the_table_says() {
+    fn each_event_changes_each_state_by_the_table() {
         use CloseReason as Reason;
-        use Effect::{Close, Nothing, ReportLoss, ReturnQueue, Wake};
+        use LinkEffect::{Close, Nothing, ReportLoss, ReturnQueue, Wake};
         use LinkState::{Abandoned, Closed, Retiring, Serving, Silent};
 
         let serving = (Serving, Nothing);
@@ -121,37 +126,37 @@ mod tests {
         let abandoned = (Abandoned, Nothing);
         let closed = (Closed, Nothing);
         check(
-            Event::ReplyOverdue,
+            LinkEvent::ReplyOverdue,
             [(Silent, ReturnQueue), silent, retiring, abandoned, closed],
         );
         check(
-            Event::BytesArrived,
+            LinkEvent::BytesArrived,
             [serving, serving, retiring, serving, closed],
         );
         check(
-            Event::OtherLinkAnswered,
+            LinkEvent::OtherLinkAnswered,
             [serving, (Abandoned, Wake), retiring, abandoned, closed],
         );
         check(
-            Event::Replaced,
+            LinkEvent::Replaced,
             [(Retiring, Wake), silent, retiring, abandoned, closed],
         );
         let not_needed = (Retiring, Close(Reason::NotNeeded));
         check(
-            Event::NotNeeded,
+            LinkEvent::NotNeeded,
             [not_needed, not_needed, not_needed, not_needed, closed],
         );
         let retired = (Retiring, Close(Reason::Retired));
         let ends = (Abandoned, Close(Reason::Abandoned));
         check(
-            Event::TurnWithLoad,
+            LinkEvent::TurnWithLoad,
             [serving, silent, retiring, ends, closed],
         );
         check(
-            Event::TurnWithoutLoad,
+            LinkEvent::TurnWithoutLoad,
             [serving, silent, retired, ends, closed],
         );
         let lost = (Closed, ReportLoss);
-        check(Event::Ended, [lost, lost, closed, lost, closed]);
+        check(LinkEvent::Ended, [lost, lost, closed, lost, closed]);
     }
 }

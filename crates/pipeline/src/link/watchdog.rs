@@ -15,10 +15,10 @@ const OVERDUE_AFTER: Duration = Duration::from_millis(500);
 
 /// Delay of a timer above which this process itself did not run, so that silence says nothing about
 /// the server. On a busy thread a timer is late by a few milliseconds.
-const LATE_TIMER: Duration = Duration::from_millis(20);
+const MAX_TIMER_DELAY: Duration = Duration::from_millis(20);
 
 /// Weight of the latest read in the mean of reply times.
-const SHARE_OF_LATEST: f32 = 0.1;
+const LATEST_REPLY_WEIGHT: f32 = 0.1;
 
 /// Tracks how long a connection is silent or idle.
 ///
@@ -74,23 +74,23 @@ impl Watchdog {
 
     /// Records that bytes arrived. Returns true if an overdue reply had been reported.
     #[inline]
-    pub(crate) fn bytes_arrived(&mut self, now: Instant) -> bool {
+    pub(crate) fn on_bytes(&mut self, now: Instant) -> bool {
         self.last_activity = now;
         self.excused = false;
         std::mem::take(&mut self.reported)
     }
 
     /// Records progress of a long write: the server cannot answer before it has all of it.
-    pub(crate) fn write_goes_on(&mut self) {
+    pub(crate) fn on_write_progress(&mut self) {
         self.last_activity = Instant::now();
     }
 
     /// Records the reply time of a group that was written at `since` and whose last reply has just
     /// arrived.
     #[inline]
-    pub(crate) fn answered(&mut self, since: Instant) {
-        let latest = (self.last_activity - since).mul_f32(SHARE_OF_LATEST);
-        self.reply_time = self.reply_time.mul_f32(1.0 - SHARE_OF_LATEST) + latest;
+    pub(crate) fn on_reply(&mut self, since: Instant) {
+        let latest = (self.last_activity - since).mul_f32(LATEST_REPLY_WEIGHT);
+        self.reply_time = self.reply_time.mul_f32(1.0 - LATEST_REPLY_WEIGHT) + latest;
     }
 
     /// Returns the time at which silence or idleness will have lasted too long, with the oldest
@@ -98,7 +98,7 @@ impl Watchdog {
     #[inline]
     pub(crate) fn limit(&self, oldest: Option<Instant>) -> Option<Instant> {
         match oldest {
-            Some(since) => Some(since.max(self.last_activity) + self.longest_silence()),
+            Some(since) => Some(since.max(self.last_activity) + self.max_silence()),
             None if self.idle_timeout.is_zero() => None,
             None => Some(self.last_activity + self.idle_timeout),
         }
@@ -136,7 +136,7 @@ impl Watchdog {
             self.last_activity = now;
             return Verdict::Idle;
         }
-        if now - limit > LATE_TIMER && !self.excused {
+        if now - limit > MAX_TIMER_DELAY && !self.excused {
             // This process did not run: the pending commands may have been written a moment ago.
             // This is excused only once: otherwise a process whose timers are always late, as under
             // a CPU quota, would never notice silence.
@@ -144,7 +144,7 @@ impl Watchdog {
             self.excused = true;
             return Verdict::Wait;
         }
-        if self.reported || self.longest_silence() == self.stall_timeout {
+        if self.reported || self.max_silence() == self.stall_timeout {
             return Verdict::Stalled;
         }
         self.reported = true;
@@ -154,7 +154,7 @@ impl Watchdog {
 
     /// Returns how long the connection may be silent now, with a pending reply.
     #[inline]
-    fn longest_silence(&self) -> Duration {
+    fn max_silence(&self) -> Duration {
         if self.reported {
             self.stall_timeout
         } else {
@@ -178,7 +178,7 @@ mod tests {
         config.stall_timeout = stall_timeout;
         config.idle_timeout = IDLE;
         let mut watchdog = Watchdog::new(&config);
-        watchdog.bytes_arrived(start);
+        watchdog.on_bytes(start);
         watchdog
     }
 
@@ -233,11 +233,8 @@ mod tests {
             Verdict::Overdue,
         );
         let later = start + Duration::from_secs(1);
-        assert!(watchdog.bytes_arrived(later), "the silence was reported");
-        assert!(
-            !watchdog.bytes_arrived(later),
-            "and its end is reported once"
-        );
+        assert!(watchdog.on_bytes(later), "the silence was reported");
+        assert!(!watchdog.on_bytes(later), "and its end is reported once");
         check(
             &mut watchdog,
             Some(start),
@@ -279,7 +276,7 @@ mod tests {
         let start = Instant::now();
         let mut watchdog = watchdog(start, STALL);
         let limit = start + OVERDUE_AFTER;
-        let late = LATE_TIMER + Duration::from_millis(1);
+        let late = MAX_TIMER_DELAY + Duration::from_millis(1);
         check(&mut watchdog, Some(start), limit, late, Verdict::Wait);
         check(
             &mut watchdog,
@@ -298,7 +295,7 @@ mod tests {
         let mut verdicts = Vec::new();
         for _ in 0..4 {
             let limit = watchdog.limit(Some(start)).unwrap();
-            now = now.max(limit) + LATE_TIMER + Duration::from_millis(40);
+            now = now.max(limit) + MAX_TIMER_DELAY + Duration::from_millis(40);
             verdicts.push(watchdog.verdict(now, limit, Some(start)));
         }
         assert_eq!(

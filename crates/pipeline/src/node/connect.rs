@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{ConnectState, Node, State};
-use crate::call::group::Group;
+use super::{ConnectState, Node, NodeState};
+use crate::call::group::CallGroup;
 use crate::config::Servers;
 use crate::link::connection::Connection;
 use crate::link::handshake::{self, Probe, ReadySocket};
 use crate::link::owner::LinkId;
-use crate::link::state::{Effect, Event};
+use crate::link::state::{LinkEffect, LinkEvent};
 use crate::stats::count;
 
 /// Lifetime below which a connection counts as a failed attempt, so that a server which accepts and
 /// then closes is not flooded with connects.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
+const MIN_CONNECTION_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Duration of a connect after which a refresh is requested: the server is probably gone.
-const LONG_CONNECT: Duration = Duration::from_millis(250);
+const SLOW_CONNECT: Duration = Duration::from_millis(250);
 
 impl Node {
-    pub(super) fn start_connecting(self: &Arc<Self>, state: &mut State) {
+    pub(super) fn start_connecting(self: &Arc<Self>, state: &mut NodeState) {
         if matches!(state.connect, ConnectState::Idle) {
             state.connect = ConnectState::Connecting;
             let node = Arc::clone(self);
@@ -43,7 +43,7 @@ impl Node {
             let probe = self.probe_needed();
             self.config().connect_pace.permit().await;
             match self.open(probe).await {
-                Ok(greeted) => return self.attach(greeted, probe),
+                Ok(ready) => return self.attach(ready, probe),
                 Err(reason) => {
                     count(&self.counters.connect_failures, 1);
                     if !self.keep_trying(&reason.into()) {
@@ -59,7 +59,7 @@ impl Node {
     async fn open(&self, probe: Probe) -> Result<ReadySocket, String> {
         let mut attempt = pin!(handshake::open(&self.address, &self.context, probe));
         loop {
-            match timeout(LONG_CONNECT, &mut attempt).await {
+            match timeout(SLOW_CONNECT, &mut attempt).await {
                 Ok(opened) => return opened,
                 Err(_) => self.context.refresh_wanted.notify_one(),
             }
@@ -102,19 +102,19 @@ impl Node {
 
     /// Returns whether a single server is silent for less time than its callers wait: a short pause
     /// must not fail them.
-    fn may_still_answer(&self, state: &State) -> bool {
+    fn may_still_answer(&self, state: &NodeState) -> bool {
         let is_single = matches!(self.config().servers, Servers::Single(_));
         is_single
             && state.pool.has_silent()
-            && state.pool.oldest_owed() < self.config().silence_timeout
+            && state.pool.oldest_pending() < self.config().silence_timeout
     }
 
     /// Refuses callers with the reason from now on. Returns the queued groups.
     fn mark_down(
         &self,
-        state: &mut State,
+        state: &mut NodeState,
         reason: &Arc<str>,
-    ) -> impl Iterator<Item = Group> + use<> {
+    ) -> impl Iterator<Item = CallGroup> + use<> {
         let since = match state.connect {
             ConnectState::Down { since, .. } => since,
             _ => {
@@ -130,7 +130,7 @@ impl Node {
     }
 
     /// Adds a new connection to the pool, and starts its task.
-    fn attach(self: &Arc<Self>, greeted: ReadySocket, probe: Probe) {
+    fn attach(self: &Arc<Self>, ready: ReadySocket, probe: Probe) {
         let mut state = self.state();
         match state.connect {
             ConnectState::Closed(_) => return,
@@ -139,17 +139,17 @@ impl Node {
         }
         state.connect = ConnectState::Idle;
         if probe == Probe::Write {
-            state.pool.apply_to_all(Event::OtherLinkAnswered);
+            state.pool.apply_to_all(LinkEvent::OtherLinkAnswered);
         }
         let id = state.pool.open();
         count(&self.counters.opened, 1);
         self.context
-            .spawn_unbounded(Arc::clone(self).serve(id, greeted));
+            .spawn_unbounded(Arc::clone(self).serve(id, ready));
     }
 
     /// Runs a connection until it ends.
-    async fn serve(self: Arc<Self>, id: LinkId, greeted: ReadySocket) {
-        let mut connection = Connection::new(Arc::clone(&self), id, greeted);
+    async fn serve(self: Arc<Self>, id: LinkId, ready: ReadySocket) {
+        let mut connection = Connection::new(Arc::clone(&self), id, ready);
         let reason = self.stop.run_until_cancelled(connection.serve()).await;
         let reason: Arc<str> = reason.map_or_else(|| "the client was closed".into(), Into::into);
         connection.fail(&reason);
@@ -169,17 +169,17 @@ impl Node {
             }
             return;
         }
-        let lost = effect == Effect::ReportLoss;
+        let lost = effect == LinkEffect::ReportLoss;
         if lost {
             warn!(node = %self.name, error = %reason, "connection to redis lost");
             self.context.refresh_wanted.notify_one();
         }
-        state.failures = if lost && link.opened.elapsed() < SHORT_LIFE {
+        state.failures = if lost && link.opened.elapsed() < MIN_CONNECTION_LIFETIME {
             state.failures.saturating_add(1)
         } else {
             0
         };
-        state.pool.put_back(link.queue);
+        state.pool.requeue(link.queue);
         // The node reconnects even if no caller waits, so that the next caller need not wait for
         // it.
         if !state.pool.is_serving() {
@@ -193,6 +193,8 @@ impl Node {
     /// Young connections stay: many callers request this at the same time, and one replacement is
     /// enough.
     pub(crate) fn renew(&self) {
-        self.state().pool.replace_older_than(SHORT_LIFE);
+        self.state()
+            .pool
+            .replace_older_than(MIN_CONNECTION_LIFETIME);
     }
 }

@@ -5,19 +5,19 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::batch::load::Load;
-use crate::call::group::Group;
+use crate::call::group::CallGroup;
 use crate::link::owner::{LinkId, LinkReport};
-use crate::link::state::{self, CloseReason, Effect, Event, LinkState};
-use crate::node::queue::Queue;
+use crate::link::state::{self, CloseReason, LinkEffect, LinkEvent, LinkState};
+use crate::node::queue::GroupQueue;
 use crate::node::selection;
 
 /// The node's side of one connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
-    standing: LinkState,
+    state: LinkState,
     /// Groups that the connection has not taken yet. They count in `load`.
-    pub(crate) queue: VecDeque<Group>,
+    pub(crate) queue: VecDeque<CallGroup>,
     /// Load that is queued or in flight.
     pub(crate) load: Load,
     pub(crate) waker: Option<Waker>,
@@ -32,7 +32,7 @@ impl Link {
     pub(crate) fn new(id: LinkId) -> Self {
         Self {
             id,
-            standing: LinkState::Serving,
+            state: LinkState::Serving,
             queue: VecDeque::new(),
             load: Load::default(),
             waker: None,
@@ -44,22 +44,22 @@ impl Link {
 
     /// Applies an event to the state of the link, and returns the reaction.
     #[inline]
-    pub(crate) fn apply(&mut self, event: Event) -> Effect {
-        let (standing, effect) = state::next_state(self.standing, event);
-        self.standing = standing;
+    pub(crate) fn apply(&mut self, event: LinkEvent) -> LinkEffect {
+        let (state, effect) = state::next_state(self.state, event);
+        self.state = state;
         effect
     }
 
     pub(crate) fn is_serving(&self) -> bool {
-        self.standing == LinkState::Serving
+        self.state == LinkState::Serving
     }
 
     pub(crate) fn is_silent(&self) -> bool {
-        self.standing == LinkState::Silent
+        self.state == LinkState::Silent
     }
 
     /// Removes and returns the groups that the connection has not taken.
-    pub(crate) fn empty_queue(&mut self) -> VecDeque<Group> {
+    pub(crate) fn empty_queue(&mut self) -> VecDeque<CallGroup> {
         let queue = std::mem::take(&mut self.queue);
         queue
             .iter()
@@ -81,7 +81,7 @@ impl Link {
         self.is_serving() && selection::accepts(self.load, more, cap)
     }
 
-    pub(crate) fn push(&mut self, group: Group, load: Load) {
+    pub(crate) fn push(&mut self, group: CallGroup, load: Load) {
         self.load.add(load);
         self.queue.push_back(group);
         // A non-empty queue has woken its connection already.
@@ -92,24 +92,24 @@ impl Link {
 
     /// Applies a report of the connection, and moves the queue into `groups`.
     #[inline]
-    pub(crate) fn turn(
+    pub(crate) fn on_report(
         &mut self,
-        turn: &LinkReport<'_>,
-        groups: &mut Vec<Group>,
+        report: &LinkReport<'_>,
+        groups: &mut Vec<CallGroup>,
     ) -> Result<(), CloseReason> {
-        self.load.remove(turn.released);
-        self.oldest = turn.oldest;
-        self.reply_time = turn.reply_time;
+        self.load.remove(report.released);
+        self.oldest = report.oldest;
+        self.reply_time = report.reply_time;
         match &mut self.waker {
-            Some(waker) => waker.clone_from(turn.waker),
-            none => *none = Some(turn.waker.clone()),
+            Some(waker) => waker.clone_from(report.waker),
+            none => *none = Some(report.waker.clone()),
         }
         let event = if self.load == Load::default() {
-            Event::TurnWithoutLoad
+            LinkEvent::TurnWithoutLoad
         } else {
-            Event::TurnWithLoad
+            LinkEvent::TurnWithLoad
         };
-        if let Effect::Close(reason) = self.apply(event) {
+        if let LinkEffect::Close(reason) = self.apply(event) {
             return Err(reason);
         }
         // Most turns find an empty queue, and draining one has a cost.
@@ -120,7 +120,12 @@ impl Link {
     }
 
     /// Takes as many of the waiting groups as fit.
-    pub(crate) fn take_waiting(&mut self, waiting: &mut Queue, cap: Load, groups: &mut Vec<Group>) {
+    pub(crate) fn take_waiting(
+        &mut self,
+        waiting: &mut GroupQueue,
+        cap: Load,
+        groups: &mut Vec<CallGroup>,
+    ) {
         while let Some(load) = waiting.head() {
             if !self.accepts(load, cap) {
                 return;

@@ -10,15 +10,15 @@ use loom::thread;
 
 use super::*;
 use crate::batch::Batch;
-use crate::call::group::Group;
-use crate::call::{Call, DeadlinePassed, Unanswered, Written};
+use crate::call::group::CallGroup;
+use crate::call::{Call, DeadlinePassed, Unanswered, WriteStatus};
 use crate::client::route::Route;
 use crate::outcome::{Outcome, Unknown};
 use crate::wire::reply::Reply;
 
 /// Maximum number of forced thread switches in one run. Three find every planted bug so far, within
 /// seconds.
-const SWITCHES: usize = 3;
+const MAX_FORCED_SWITCHES: usize = 3;
 
 /// Runs `model` in all interleavings, inside a runtime that polls no task: spawned tasks never run.
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -28,7 +28,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
         .unwrap();
     let _inside = runtime.enter();
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(SWITCHES);
+    builder.preemption_bound = Some(MAX_FORCED_SWITCHES);
     builder.check(model);
 }
 
@@ -46,8 +46,8 @@ fn call(node: &Arc<Node>) -> Arc<Call> {
     Call::new(batch, groups, deadline)
 }
 
-fn group(call: &Arc<Call>) -> Group {
-    Group::new(call, 0)
+fn group(call: &Arc<Call>) -> CallGroup {
+    CallGroup::new(call, 0)
 }
 
 fn pong() -> Outcome {
@@ -64,8 +64,8 @@ fn lost() -> Outcome {
 fn unanswered(_group: usize, why: Unanswered) -> Outcome {
     match why {
         Unanswered::Dropped(_) => lost(),
-        Unanswered::NotDone(Written::Never) => Outcome::NotSent(NotSent::Skipped),
-        Unanswered::NotDone(Written::Perhaps) => {
+        Unanswered::NotDone(WriteStatus::NotWritten) => Outcome::NotSent(NotSent::Skipped),
+        Unanswered::NotDone(WriteStatus::MaybeWritten) => {
             Outcome::Unknown(Unknown::DeadlineExceeded { node: "n".into() })
         }
     }
@@ -73,12 +73,12 @@ fn unanswered(_group: usize, why: Unanswered) -> Outcome {
 
 /// Waits for the call and returns the outcome of its command.
 fn wait(call: &Call) -> Outcome {
-    let _ = block_on(call.until(1));
+    let _ = block_on(call.wait_until_done(1));
     call.leave(unanswered).remove(0)
 }
 
 /// Runs turns of the connection until it has a group.
-async fn take(node: &Arc<Node>, link: LinkId) -> Result<Vec<Group>, CloseReason> {
+async fn wait_for_groups(node: &Arc<Node>, link: LinkId) -> Result<Vec<CallGroup>, CloseReason> {
     poll_fn(|cx| {
         let mut groups = Vec::new();
         turn(node, link, cx.waker(), &mut groups)?;
@@ -95,7 +95,7 @@ fn turn(
     node: &Arc<Node>,
     link: LinkId,
     waker: &Waker,
-    groups: &mut Vec<Group>,
+    groups: &mut Vec<CallGroup>,
 ) -> Result<(), CloseReason> {
     let turn = LinkReport {
         link,
@@ -104,7 +104,7 @@ fn turn(
         reply_time: Duration::ZERO,
         waker,
     };
-    node.take(&turn, groups)
+    node.take_groups(&turn, groups)
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_deadline_ends_the_wait_and_a_reply_before_it_counts() {
             group.expire();
             group.finish(vec![pong()]);
         });
-        let in_time = block_on(call.until(1));
+        let in_time = block_on(call.wait_until_done(1));
         let outcome = call.leave(unanswered).remove(0);
         match in_time {
             Ok(()) => assert_eq!(outcome, pong()),
@@ -179,7 +179,7 @@ fn a_deadline_ends_the_wait_for_a_reply_that_never_comes() {
             // A dropped group would end the call, so it is kept.
             group
         });
-        assert_eq!(block_on(call.until(1)), Err(DeadlinePassed));
+        assert_eq!(block_on(call.wait_until_done(1)), Err(DeadlinePassed));
         connection.join().unwrap();
     });
 }
@@ -210,7 +210,7 @@ fn a_caller_without_a_connection_sets_its_own_timer() {
         // The caller is polled again when the group starts to wait, whichever comes first.
         let polls = Arc::new(Polls::default());
         let waker = Waker::from(Arc::clone(&polls));
-        let mut until = Box::pin(call.until(1));
+        let mut until = Box::pin(call.wait_until_done(1));
         assert!(
             until
                 .as_mut()
@@ -244,7 +244,7 @@ fn what_is_submitted_reaches_an_idle_connection() {
         let connection = {
             let node = Arc::clone(&node);
             thread::spawn(move || {
-                for group in block_on(take(&node, link)).unwrap() {
+                for group in block_on(wait_for_groups(&node, link)).unwrap() {
                     assert!(group.start());
                     group.finish(vec![pong()]);
                 }
@@ -258,7 +258,7 @@ fn what_is_submitted_reaches_an_idle_connection() {
 }
 
 #[test]
-fn a_full_queue_a_broken_connection_and_a_closing_client_leave_nobody_waiting() {
+fn a_full_queue_a_broken_connection_and_a_closed_client_leave_no_caller_waiting() {
     check(|| {
         let node = node();
         let link = node.state().pool.open();
@@ -278,7 +278,7 @@ fn a_full_queue_a_broken_connection_and_a_closing_client_leave_nobody_waiting() 
                 node.detach(link, &"reset".into());
             })
         };
-        let closing = {
+        let closer = {
             let node = Arc::clone(&node);
             thread::spawn(move || node.close())
         };
@@ -290,6 +290,6 @@ fn a_full_queue_a_broken_connection_and_a_closing_client_leave_nobody_waiting() 
             "{outcome:?}"
         );
         connection.join().unwrap();
-        closing.join().unwrap();
+        closer.join().unwrap();
     });
 }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::batch::load::Load;
-use crate::call::group::Group;
+use crate::call::group::CallGroup;
 use crate::config::Config;
 use crate::link::owner::{LinkId, LinkReport};
-use crate::link::state::{CloseReason, Effect, Event};
+use crate::link::state::{CloseReason, LinkEffect, LinkEvent};
 use crate::node::link::Link;
-use crate::node::queue::Queue;
+use crate::node::queue::GroupQueue;
 use crate::node::selection;
 
 /// Bytes from which a call for one node is large. Redis reads 16 KiB of a client before it serves
 /// the next client, so a small call that shares a connection with a large one waits for several
 /// rounds.
-const LARGE: usize = 64 * 1024;
+const LARGE_CALL_BYTES: usize = 64 * 1024;
 
 /// The connections of one node, and the groups that wait for them.
 #[derive(Debug)]
@@ -26,14 +26,14 @@ pub(crate) struct Pool {
     /// Oldest first.
     links: Vec<Link>,
     next_link: u64,
-    queue: Queue,
+    queue: GroupQueue,
     /// Large groups that wait for the connection that is reserved for them.
-    large: Queue,
+    large: GroupQueue,
     /// The connection for large groups. If there are others, no other groups go to it.
     reserved: Option<LinkId>,
     search_space: usize,
-    cap: Load,
-    max: usize,
+    max_in_flight: Load,
+    max_connections: usize,
     rng: Rng,
 }
 
@@ -58,15 +58,15 @@ impl Pool {
         Self {
             links: Vec::new(),
             next_link: 0,
-            queue: Queue::default(),
-            large: Queue::default(),
+            queue: GroupQueue::default(),
+            large: GroupQueue::default(),
             reserved: None,
             search_space: config.search_space,
-            cap: Load {
+            max_in_flight: Load {
                 commands: config.in_flight_commands,
                 bytes: config.in_flight_bytes,
             },
-            max: config.max_connections,
+            max_connections: config.max_connections,
             rng: Rng::new(),
         }
     }
@@ -87,38 +87,38 @@ impl Pool {
     }
 
     /// Applies an event to a link, and its effect to the queues.
-    pub(crate) fn apply(&mut self, id: LinkId, event: Event) -> Effect {
+    pub(crate) fn apply(&mut self, id: LinkId, event: LinkEvent) -> LinkEffect {
         let link = self.link(id);
         let effect = link.apply(event);
         match effect {
-            Effect::Wake => link.wake(),
-            Effect::ReturnQueue => {
+            LinkEffect::Wake => link.wake(),
+            LinkEffect::ReturnQueue => {
                 let queue = link.empty_queue();
-                self.put_back(queue);
+                self.requeue(queue);
             }
-            Effect::Nothing | Effect::Close(_) | Effect::ReportLoss => {}
+            LinkEffect::Nothing | LinkEffect::Close(_) | LinkEffect::ReportLoss => {}
         }
         effect
     }
 
     /// Applies an event to all links.
-    pub(crate) fn apply_to_all(&mut self, event: Event) {
+    pub(crate) fn apply_to_all(&mut self, event: LinkEvent) {
         self.apply_where(|_| true, event);
     }
 
     /// Replaces the links that were opened longer than `age` ago.
     pub(crate) fn replace_older_than(&mut self, age: Duration) {
-        self.apply_where(|link| link.opened.elapsed() >= age, Event::Replaced);
+        self.apply_where(|link| link.opened.elapsed() >= age, LinkEvent::Replaced);
     }
 
-    fn apply_where(&mut self, concerns: impl Fn(&Link) -> bool, event: Event) {
-        let concerned: Vec<LinkId> = self
+    fn apply_where(&mut self, selects: impl Fn(&Link) -> bool, event: LinkEvent) {
+        let selected: Vec<LinkId> = self
             .links
             .iter()
-            .filter(|link| concerns(link))
+            .filter(|link| selects(link))
             .map(|link| link.id)
             .collect();
-        for id in concerned {
+        for id in selected {
             self.apply(id, event);
         }
     }
@@ -130,13 +130,13 @@ impl Pool {
         if self.link(id).load != Load::default() || serving <= min {
             return false;
         }
-        matches!(self.apply(id, Event::NotNeeded), Effect::Close(_))
+        matches!(self.apply(id, LinkEvent::NotNeeded), LinkEffect::Close(_))
     }
 
     /// Removes a link whose connection has ended. Returns it and the reaction that the node must
     /// take.
-    pub(crate) fn remove(&mut self, id: LinkId) -> (Link, Effect) {
-        let effect = self.apply(id, Event::Ended);
+    pub(crate) fn remove(&mut self, id: LinkId) -> (Link, LinkEffect) {
+        let effect = self.apply(id, LinkEvent::Ended);
         let at = self
             .links
             .iter()
@@ -166,7 +166,7 @@ impl Pool {
     }
 
     /// Returns the age of the oldest pending reply.
-    pub(crate) fn oldest_owed(&self) -> Duration {
+    pub(crate) fn oldest_pending(&self) -> Duration {
         let oldest = self.links.iter().filter_map(|link| link.oldest).min();
         oldest.map_or(Duration::ZERO, |oldest| oldest.elapsed())
     }
@@ -182,22 +182,26 @@ impl Pool {
     }
 
     /// Assigns the groups of one call to connections with room, or queues them.
-    pub(crate) fn place(&mut self, groups: impl Iterator<Item = Group>, total: Load) -> Demand {
-        let is_large = total.bytes > LARGE;
-        let lane = self.lane(is_large);
+    pub(crate) fn assign(
+        &mut self,
+        groups: impl Iterator<Item = CallGroup>,
+        total: Load,
+    ) -> Demand {
+        let is_large = total.bytes > LARGE_CALL_BYTES;
+        let link_choice = self.link_choice(is_large);
         let is_shared = is_large
-            && lane == LinkChoice::Any
+            && link_choice == LinkChoice::Any
             && self.links.iter().any(|link| link.load.commands > 0);
-        match self.room_for_all(total, lane) {
+        match self.room_for_all(total, link_choice) {
             Some(at) => groups.for_each(|group| {
                 let load = group.load();
                 self.links[at].push(group, load);
             }),
-            None => groups.for_each(|group| self.place_one(group, lane)),
+            None => groups.for_each(|group| self.assign_group(group, link_choice)),
         }
         // The next large call gets the new connection. This call would wait longer for it than it
         // takes here.
-        if is_shared && self.max > 1 {
+        if is_shared && self.max_connections > 1 {
             return Demand::Another;
         }
         self.demand(self.head_waited())
@@ -207,27 +211,28 @@ impl Pool {
     ///
     /// Otherwise the parts of the call would wait for replies to each other. The bound on bytes
     /// still holds.
-    fn room_for_all(&self, total: Load, lane: LinkChoice) -> Option<usize> {
-        if total.commands <= self.cap.commands
-            || total.bytes > self.cap.bytes
+    fn room_for_all(&self, total: Load, link_choice: LinkChoice) -> Option<usize> {
+        if total.commands <= self.max_in_flight.commands
+            || total.bytes > self.max_in_flight.bytes
             || self.waiting().commands > 0
         {
             return None;
         }
-        self.links
-            .iter()
-            .position(|link| lane.has(link.id) && link.is_serving() && link.load == Load::default())
+        self.links.iter().position(|link| {
+            link_choice.allows(link.id) && link.is_serving() && link.load == Load::default()
+        })
     }
 
-    fn place_one(&mut self, group: Group, lane: LinkChoice) {
+    fn assign_group(&mut self, group: CallGroup, link_choice: LinkChoice) {
         let load = group.load();
-        let queue = match lane {
+        let queue = match link_choice {
             LinkChoice::Reserved(_) => &mut self.large,
             LinkChoice::Any | LinkChoice::AllBut(_) => &mut self.queue,
         };
         // Queued groups go first: otherwise a large one that fits nowhere could wait for ever.
         if queue.is_empty() {
-            let accepts = |link: &Link| lane.has(link.id) && link.accepts(load, self.cap);
+            let accepts =
+                |link: &Link| link_choice.allows(link.id) && link.accepts(load, self.max_in_flight);
             if let Some(at) =
                 selection::select(&self.links, self.search_space, accepts, &mut self.rng)
             {
@@ -239,7 +244,7 @@ impl Pool {
 
     /// Returns the connections that a call may go to. The first large call that finds several
     /// connections reserves one of them for large calls.
-    fn lane(&mut self, is_large: bool) -> LinkChoice {
+    fn link_choice(&mut self, is_large: bool) -> LinkChoice {
         if is_large && self.reserved().is_none() && self.serving().nth(1).is_some() {
             // The youngest has the least load, because groups go to the oldest first.
             self.reserved = self.serving().last().map(|link| link.id);
@@ -264,14 +269,14 @@ impl Pool {
     ///
     /// # Errors
     /// The connection should close.
-    pub(crate) fn take(
+    pub(crate) fn take_groups(
         &mut self,
-        turn: &LinkReport<'_>,
-        groups: &mut Vec<Group>,
+        report: &LinkReport<'_>,
+        groups: &mut Vec<CallGroup>,
     ) -> Result<Demand, CloseReason> {
         let waited = self.head_waited();
         let reserved = self.reserved();
-        let cap = self.cap;
+        let max_in_flight = self.max_in_flight;
         let Self {
             links,
             queue,
@@ -280,14 +285,14 @@ impl Pool {
         } = self;
         let link = links
             .iter_mut()
-            .find(|link| link.id == turn.link)
+            .find(|link| link.id == report.link)
             .expect("a link lives as long as its connection");
-        link.turn(turn, groups)?;
+        link.on_report(report, groups)?;
         if !large.is_empty() && reserved.is_none_or(|id| id == link.id) {
-            link.take_waiting(large, cap, groups);
+            link.take_waiting(large, max_in_flight, groups);
         }
         if !queue.is_empty() && reserved.is_none_or(|id| id != link.id) {
-            link.take_waiting(queue, cap, groups);
+            link.take_waiting(queue, max_in_flight, groups);
         }
         Ok(self.demand(waited))
     }
@@ -304,10 +309,10 @@ impl Pool {
         let reply_times = self.serving().map(Link::expected_reply_time);
         let delay = waited.max(selection::queue_delay(
             self.queue.load(),
-            self.cap,
+            self.max_in_flight,
             reply_times,
         ));
-        if serving < self.max && selection::is_worth_a_connection(delay) {
+        if serving < self.max_connections && selection::is_worth_a_connection(delay) {
             Demand::Another
         } else {
             Demand::Met
@@ -328,26 +333,26 @@ impl Pool {
     }
 
     /// Queues groups again that a connection had not taken.
-    pub(crate) fn put_back(&mut self, groups: VecDeque<Group>) {
-        self.queue.put_back(groups);
+    pub(crate) fn requeue(&mut self, groups: VecDeque<CallGroup>) {
+        self.queue.requeue(groups);
         // The other connections may be idle by now, and an idle one requests work only when woken.
         self.links.iter().for_each(Link::wake);
     }
 
     /// Removes and returns all waiting groups, and all that connections have not taken.
-    pub(crate) fn drain_unwritten(&mut self) -> impl Iterator<Item = Group> + use<> {
-        let placed: Vec<Group> = self.links.iter_mut().flat_map(Link::empty_queue).collect();
+    pub(crate) fn drain_unwritten(&mut self) -> impl Iterator<Item = CallGroup> + use<> {
+        let placed: Vec<CallGroup> = self.links.iter_mut().flat_map(Link::empty_queue).collect();
         placed.into_iter().chain(self.drain())
     }
 
     /// Removes and returns all waiting groups.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Group> + use<> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = CallGroup> + use<> {
         self.queue.drain().chain(self.large.drain())
     }
 }
 
 impl LinkChoice {
-    fn has(self, link: LinkId) -> bool {
+    fn allows(self, link: LinkId) -> bool {
         match self {
             Self::Any => true,
             Self::Reserved(id) => id == link,

@@ -4,24 +4,24 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::batch::load::Load;
-use crate::call::group::Group;
+use crate::call::group::CallGroup;
 
 /// Groups that wait for a connection, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
-    waiting: VecDeque<Waiting>,
+pub(crate) struct GroupQueue {
+    groups: VecDeque<QueuedGroup>,
     load: Load,
 }
 
 #[derive(Debug)]
-struct Waiting {
-    group: Group,
-    since: Instant,
+struct QueuedGroup {
+    group: CallGroup,
+    queued_at: Instant,
 }
 
-impl Queue {
+impl GroupQueue {
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.groups.is_empty()
     }
 
     /// Returns the load of all groups.
@@ -31,54 +31,54 @@ impl Queue {
 
     /// Returns the load of the next group.
     pub(crate) fn head(&self) -> Option<Load> {
-        self.waiting.front().map(|head| head.group.load())
+        self.groups.front().map(|head| head.group.load())
     }
 
     /// Returns how long the next group has waited.
     pub(crate) fn head_age(&self) -> Duration {
-        self.waiting
+        self.groups
             .front()
-            .map_or(Duration::ZERO, |head| head.since.elapsed())
+            .map_or(Duration::ZERO, |head| head.queued_at.elapsed())
     }
 
-    pub(crate) fn push(&mut self, group: Group) {
+    pub(crate) fn push(&mut self, group: CallGroup) {
         group.leave_timer_to_caller();
         self.load.add(group.load());
-        self.waiting.push_back(Waiting {
+        self.groups.push_back(QueuedGroup {
             group,
-            since: Instant::now(),
+            queued_at: Instant::now(),
         });
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Group> {
-        let head = self.waiting.pop_front()?;
+    pub(crate) fn pop(&mut self) -> Option<CallGroup> {
+        let head = self.groups.pop_front()?;
         self.load.remove(head.group.load());
         Some(head.group)
     }
 
     /// Puts groups at the head that a connection had not taken: they have waited longest.
-    pub(crate) fn put_back(&mut self, groups: VecDeque<Group>) {
-        let since = Instant::now();
+    pub(crate) fn requeue(&mut self, groups: VecDeque<CallGroup>) {
+        let queued_at = Instant::now();
         for group in groups.into_iter().rev() {
             group.leave_timer_to_caller();
             self.load.add(group.load());
-            self.waiting.push_front(Waiting { group, since });
+            self.groups.push_front(QueuedGroup { group, queued_at });
         }
     }
 
     /// Drops the next group if its caller has left. Returns whether it did.
     pub(crate) fn drop_abandoned(&mut self) -> bool {
         let is_abandoned = self
-            .waiting
+            .groups
             .front()
             .is_some_and(|head| head.group.is_abandoned());
         is_abandoned && self.pop().is_some()
     }
 
     /// Removes and returns all groups.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Group> + use<> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = CallGroup> + use<> {
         self.load = Load::default();
-        std::mem::take(&mut self.waiting)
+        std::mem::take(&mut self.groups)
             .into_iter()
             .map(|waiting| waiting.group)
     }

@@ -11,11 +11,11 @@ use crate::batch::load::Load;
 
 /// Wait above which another connection is worth its cost. Opening one costs Redis as much as some
 /// hundred commands, and its caller at least two round trips.
-const SOFT_QUEUE_DELAY: Duration = Duration::from_millis(2);
+const MAX_QUEUE_DELAY: Duration = Duration::from_millis(2);
 
 /// Number of connections from which only a share of them is tried at random: each try costs, and a
 /// new connection serves too.
-const RANDOM_SEARCH_FROM: usize = 64;
+const RANDOM_SEARCH_MIN_LINKS: usize = 64;
 
 /// Returns whether a connection that carries `load` may take `more` within `cap`.
 ///
@@ -46,7 +46,7 @@ pub(crate) fn queue_delay(
 
 /// Returns whether groups wait so long that another connection costs less.
 pub(crate) fn is_worth_a_connection(queue_delay: Duration) -> bool {
-    queue_delay > SOFT_QUEUE_DELAY
+    queue_delay > MAX_QUEUE_DELAY
 }
 
 /// Returns the index of the connection that takes a group, among `links`, oldest first. `None` lets
@@ -58,15 +58,15 @@ pub(crate) fn is_worth_a_connection(queue_delay: Duration) -> bool {
 #[inline]
 pub(crate) fn select<L>(
     links: &[L],
-    space: usize,
+    search_space: usize,
     accepts: impl Fn(&L) -> bool,
     rng: &mut Rng,
 ) -> Option<usize> {
-    let (ordered, rest) = links.split_at(space.min(links.len()));
+    let (ordered, rest) = links.split_at(search_space.min(links.len()));
     if let Some(at) = ordered.iter().position(&accepts) {
         return Some(at);
     }
-    let tries = if rest.len() < RANDOM_SEARCH_FROM {
+    let tries = if rest.len() < RANDOM_SEARCH_MIN_LINKS {
         rest.len()
     } else {
         rest.len() * 3 / 4
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_search_space_one_is_drawn_at_random() {
+    fn outside_the_search_space_one_is_drawn_at_random() {
         let found = draws(1, &[false, true, true, true, true]);
         assert_eq!(found, [Some(1), Some(2), Some(3), Some(4)]);
         // With replacement a free one may be missed: a connection is opened then, although one is

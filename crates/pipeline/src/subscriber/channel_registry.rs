@@ -10,52 +10,52 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::client::attempt::{Backend, Sender};
+use crate::client::attempt::{Backend, BatchSender};
 use crate::cluster::view::endpoint;
 use crate::config::address::Address;
 use crate::node::Node;
 use crate::outcome::{Outcome, Rejection};
 use crate::subscriber::event::Refusal;
 use crate::subscriber::mailbox::{ChannelState, Mailbox};
-use crate::subscriber::session::{News, Order, Report, Session};
+use crate::subscriber::session::{Session, SessionEvent, SessionReport, SubscriptionOrder};
 use crate::subscriber::{Delivery, SubscriberOptions};
 use crate::wire::reply::ServerError;
 use crate::wire::slot::Slot;
 
 /// Bounds of the random delay before a refused channel is tried again. The bound doubles with each
 /// refusal.
-const AGAIN_MIN: Duration = Duration::from_millis(5);
-const AGAIN_MAX: Duration = Duration::from_millis(500);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Number of consecutive redirects of a channel that are not reported to the reader.
-const REDIRECTS: u32 = 3;
+const MAX_UNREPORTED_REDIRECTS: u32 = 3;
 
 /// Delay before a subscription is tried again that the server does not support or permit.
-const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Lifetime after the first subscription below which a connection counts as a failed attempt.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
+const MIN_SESSION_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Maximum number of queued orders for a session that connects. A channel without room is tried
 /// again a moment later.
-const ORDERS: usize = 1024;
+const MAX_QUEUED_ORDERS: usize = 1024;
 
 /// The registry of channels: the session that each channel is subscribed on. One task owns it and
 /// its sessions.
 #[derive(Debug)]
 pub(super) struct ChannelRegistry {
-    sender: Arc<Sender>,
+    sender: Arc<BatchSender>,
     options: SubscriberOptions,
     wanted: watch::Receiver<HashSet<Bytes>>,
     mailbox: Arc<Mailbox>,
     stop: CancellationToken,
     channels: HashMap<Bytes, Channel>,
-    posts: HashMap<Address, SessionHandle>,
+    sessions: HashMap<Address, SessionHandle>,
     /// Nodes that are not connected to before the given time, with the number of their failures.
-    resting: HashMap<Address, (u32, Instant)>,
-    sessions: u64,
-    reporter: mpsc::Sender<Report>,
-    reports: mpsc::Receiver<Report>,
+    backoffs: HashMap<Address, (u32, Instant)>,
+    last_session: u64,
+    reporter: mpsc::Sender<SessionReport>,
+    reports: mpsc::Receiver<SessionReport>,
     /// Epoch of the topology by which channels are placed.
     epoch: u64,
 }
@@ -63,7 +63,7 @@ pub(super) struct ChannelRegistry {
 #[derive(Debug)]
 struct Channel {
     /// Node of the subscription. `None` if the channel is not placed.
-    at: Option<Address>,
+    node: Option<Address>,
     not_before: Instant,
     /// Number of refusals since the last subscription.
     refusals: u32,
@@ -72,23 +72,23 @@ struct Channel {
 /// Handle of a running session.
 #[derive(Debug)]
 struct SessionHandle {
-    session: u64,
+    id: u64,
     /// Time of the first subscription.
-    subscribed: Option<Instant>,
-    orders: mpsc::Sender<Order>,
+    subscribed_since: Option<Instant>,
+    orders: mpsc::Sender<SubscriptionOrder>,
     stop: CancellationToken,
 }
 
 impl ChannelRegistry {
     pub(super) fn new(
-        sender: Arc<Sender>,
+        sender: Arc<BatchSender>,
         options: SubscriberOptions,
         mut wanted: watch::Receiver<HashSet<Bytes>>,
         mailbox: Arc<Mailbox>,
         stop: CancellationToken,
     ) -> Self {
         wanted.mark_changed();
-        let (reporter, reports) = mpsc::channel(ORDERS);
+        let (reporter, reports) = mpsc::channel(MAX_QUEUED_ORDERS);
         Self {
             sender,
             options,
@@ -96,9 +96,9 @@ impl ChannelRegistry {
             mailbox,
             stop,
             channels: HashMap::new(),
-            posts: HashMap::new(),
-            resting: HashMap::new(),
-            sessions: 0,
+            sessions: HashMap::new(),
+            backoffs: HashMap::new(),
+            last_session: 0,
             reporter,
             reports,
             epoch: 0,
@@ -108,67 +108,67 @@ impl ChannelRegistry {
     pub(super) async fn run(mut self) {
         loop {
             self.follow_topology();
-            let wake = self.place();
+            let wake = self.place_channels();
             let sender = Arc::clone(&self.sender);
             tokio::select! {
-                Some(report) = self.reports.recv() => self.hear(report),
+                Some(report) = self.reports.recv() => self.on_report(report),
                 changed = self.wanted.changed() => match changed {
                     Ok(()) => self.follow_wanted(),
                     Err(_) => return,
                 },
-                () = renewed(&sender.backend, self.epoch) => {}
+                () = wait_for_newer(&sender.backend, self.epoch) => {}
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
         }
     }
 
     /// Places channels that have no node. Returns the time of the next attempt if some are left.
-    fn place(&mut self) -> Option<Instant> {
+    fn place_channels(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let nowhere = self
             .channels
             .iter()
-            .filter(|(_, channel)| channel.at.is_none());
+            .filter(|(_, channel)| channel.node.is_none());
         let mut waiting: Vec<(Bytes, Instant)> = nowhere
             .map(|(name, channel)| (name.clone(), channel.not_before))
             .collect();
         for (name, not_before) in &mut waiting {
             if *not_before <= now {
-                *not_before = match self.place_one(name, now) {
+                *not_before = match self.place_channel(name, now) {
                     Ok(()) => continue,
-                    Err(again) => again,
+                    Err(retry_at) => retry_at,
                 };
             }
         }
         let left = waiting
             .iter()
-            .filter(|(name, _)| self.channels[name].at.is_none());
-        left.map(|(_, again)| *again).min()
+            .filter(|(name, _)| self.channels[name].node.is_none());
+        left.map(|(_, retry_at)| *retry_at).min()
     }
 
     /// Places one channel, or returns the time of the next attempt.
-    fn place_one(&mut self, name: &Bytes, now: Instant) -> Result<(), Instant> {
+    fn place_channel(&mut self, name: &Bytes, now: Instant) -> Result<(), Instant> {
         let Some(node) = self.node_for(name) else {
             self.want_refresh();
-            return Err(now + AGAIN_MAX);
+            return Err(now + MAX_RETRY_DELAY);
         };
         let address = &node.address;
-        if !self.posts.contains_key(address) {
-            if let Some((_, until)) = self.resting.get(address).filter(|(_, until)| *until > now) {
+        if !self.sessions.contains_key(address) {
+            if let Some((_, until)) = self.backoffs.get(address).filter(|(_, until)| *until > now) {
                 return Err(*until);
             }
             self.open(address);
         }
-        let order = Order::Subscribe(name.clone());
-        self.posts[address]
+        let order = SubscriptionOrder::Subscribe(name.clone());
+        self.sessions[address]
             .orders
             .try_send(order)
-            .map_err(|_| now + AGAIN_MAX)?;
+            .map_err(|_| now + MAX_RETRY_DELAY)?;
         let channel = self
             .channels
             .get_mut(name)
             .expect("only channels of the roster are placed");
-        channel.at = Some(address.clone());
+        channel.node = Some(address.clone());
         Ok(())
     }
 
@@ -181,15 +181,15 @@ impl ChannelRegistry {
         };
         let topology = cluster.topology();
         if self.options.delivery == Delivery::Sharded {
-            return topology.owner(Slot::of(name)).cloned();
+            return topology.owner(Slot::for_key(name)).cloned();
         }
         let used = topology
             .nodes
             .iter()
-            .find(|node| self.posts.contains_key(&node.address));
+            .find(|node| self.sessions.contains_key(&node.address));
         let now = Instant::now();
         let is_rested = |node: &&Arc<Node>| {
-            self.resting
+            self.backoffs
                 .get(&node.address)
                 .is_none_or(|(_, until)| *until <= now)
         };
@@ -200,67 +200,68 @@ impl ChannelRegistry {
 
     /// Starts a session.
     fn open(&mut self, address: &Address) {
-        self.sessions += 1;
-        let (orders, receiver) = mpsc::channel(ORDERS);
+        self.last_session += 1;
+        let (orders, receiver) = mpsc::channel(MAX_QUEUED_ORDERS);
         let stop = self.stop.child_token();
         let session = Session {
-            id: self.sessions,
+            id: self.last_session,
             address: address.clone(),
             context: Arc::clone(&self.sender.context),
             delivery: self.options.delivery,
-            largest_message: self.options.queue_bytes,
+            max_message_bytes: self.options.queue_bytes,
             orders: receiver,
             reports: self.reporter.clone(),
             mailbox: Arc::clone(&self.mailbox),
         };
         self.sender.context.spawn(stop.clone(), session.run());
-        let post = SessionHandle {
-            session: self.sessions,
-            subscribed: None,
+        let handle = SessionHandle {
+            id: self.last_session,
+            subscribed_since: None,
             orders,
             stop,
         };
-        self.posts.insert(address.clone(), post);
+        self.sessions.insert(address.clone(), handle);
     }
 
-    fn hear(&mut self, report: Report) {
-        let Report {
+    fn on_report(&mut self, report: SessionReport) {
+        let SessionReport {
             address,
             session,
-            news,
+            event,
         } = report;
         // A session that was stopped may have sent a report before.
         if self
-            .posts
+            .sessions
             .get(&address)
-            .is_none_or(|post| post.session != session)
+            .is_none_or(|handle| handle.id != session)
         {
             return;
         }
-        match news {
-            News::Ended(reason) => self.ended(&address, &reason.into()),
-            News::Subscribed(name) => {
+        match event {
+            SessionEvent::Ended(reason) => self.on_session_end(&address, &reason.into()),
+            SessionEvent::Subscribed(name) => {
                 let Some(channel) = self.channel_at(&name, &address) else {
                     return;
                 };
                 channel.refusals = 0;
-                if let Some(post) = self.posts.get_mut(&address) {
-                    post.subscribed.get_or_insert_with(Instant::now);
+                if let Some(handle) = self.sessions.get_mut(&address) {
+                    handle.subscribed_since.get_or_insert_with(Instant::now);
                 }
-                self.mailbox.stands(&name, ChannelState::Subscribed);
+                self.mailbox
+                    .set_channel_state(&name, ChannelState::Subscribed);
             }
-            News::Unsubscribed(name) => {
+            SessionEvent::Unsubscribed(name) => {
                 let Some(channel) = self.channel_at(&name, &address) else {
                     return;
                 };
-                channel.at = None;
-                self.mailbox.stands(
+                channel.node = None;
+                self.mailbox.set_channel_state(
                     &name,
                     ChannelState::Unsubscribed("its slot moved to another node".into()),
                 );
                 self.want_refresh();
             }
-            News::Refused(name, error) => self.refused(&name, &address, error),
+            SessionEvent::Refused(name, error) => self.on_refused(&name, &address, error),
         }
     }
 
@@ -268,18 +269,18 @@ impl ChannelRegistry {
     fn channel_at(&mut self, name: &[u8], address: &Address) -> Option<&mut Channel> {
         self.channels
             .get_mut(name)
-            .filter(|channel| channel.at.as_ref() == Some(address))
+            .filter(|channel| channel.node.as_ref() == Some(address))
     }
 
     /// Removes a session that has ended. Its channels are placed again.
-    fn ended(&mut self, address: &Address, reason: &Arc<str>) {
-        let Some(post) = self.posts.remove(address) else {
+    fn on_session_end(&mut self, address: &Address, reason: &Arc<str>) {
+        let Some(handle) = self.sessions.remove(address) else {
             return;
         };
-        let worked = post
-            .subscribed
-            .is_some_and(|since| since.elapsed() >= SHORT_LIFE);
-        let failures = match self.resting.get(address) {
+        let worked = handle
+            .subscribed_since
+            .is_some_and(|since| since.elapsed() >= MIN_SESSION_LIFETIME);
+        let failures = match self.backoffs.get(address) {
             Some((failures, _)) if !worked => failures.saturating_add(1),
             _ => 1,
         };
@@ -287,53 +288,53 @@ impl ChannelRegistry {
             warn!(node = %address, error = %reason, "subscription to redis lost");
         }
         let until = Instant::now() + self.sender.context.config.backoff(failures);
-        self.resting.insert(address.clone(), (failures, until));
-        self.evict(address, reason);
+        self.backoffs.insert(address.clone(), (failures, until));
+        self.unplace_channels(address, reason);
         self.want_refresh();
     }
 
-    fn evict(&mut self, address: &Address, reason: &Arc<str>) {
+    fn unplace_channels(&mut self, address: &Address, reason: &Arc<str>) {
         for (name, channel) in &mut self.channels {
-            if channel.at.as_ref() == Some(address) {
-                channel.at = None;
+            if channel.node.as_ref() == Some(address) {
+                channel.node = None;
                 self.mailbox
-                    .stands(name, ChannelState::Unsubscribed(Arc::clone(reason)));
+                    .set_channel_state(name, ChannelState::Unsubscribed(Arc::clone(reason)));
             }
         }
     }
 
     /// Handles an error reply: another node has the channel, the error is temporary, or the
     /// subscription is refused for good.
-    fn refused(&mut self, name: &Bytes, address: &Address, error: ServerError) {
+    fn on_refused(&mut self, name: &Bytes, address: &Address, error: ServerError) {
         let Some(channel) = self.channel_at(name, address) else {
             return;
         };
-        channel.at = None;
-        let bound = AGAIN_MIN
+        channel.node = None;
+        let bound = MIN_RETRY_DELAY
             .saturating_mul(1 << channel.refusals.min(16))
-            .min(AGAIN_MAX);
+            .min(MAX_RETRY_DELAY);
         channel.refusals = channel.refusals.saturating_add(1);
         let refusals = channel.refusals;
         channel.not_before = Instant::now() + bound.mul_f64(fastrand::f64());
         let message = Arc::clone(&error.message);
-        match Outcome::of(Err(error)) {
+        match Outcome::from_answer(Err(error)) {
             Outcome::Rejected(rejected) => {
                 // One redirect or two are usual on the way to a node, and are not reported.
-                if refusals > REDIRECTS {
+                if refusals > MAX_UNREPORTED_REDIRECTS {
                     self.mailbox
-                        .stands(name, ChannelState::Unsubscribed(message));
+                        .set_channel_state(name, ChannelState::Unsubscribed(message));
                 }
-                self.redirected(address, &rejected.kind);
+                self.on_redirect(address, &rejected.kind);
             }
             _ => {
-                channel.not_before = Instant::now() + REFUSED_AGAIN;
+                channel.not_before = Instant::now() + REFUSED_RETRY_DELAY;
                 self.mailbox
-                    .stands(name, ChannelState::Refused(Refusal::of(message)));
+                    .set_channel_state(name, ChannelState::Refused(Refusal::from_message(message)));
             }
         }
     }
 
-    fn redirected(&self, asked: &Address, kind: &Rejection) {
+    fn on_redirect(&self, responder: &Address, kind: &Rejection) {
         let Backend::Cluster(cluster) = &self.sender.backend else {
             return;
         };
@@ -342,13 +343,14 @@ impl ChannelRegistry {
                 slot,
                 endpoint: text,
             } => {
-                let owner = endpoint(text, asked).and_then(|address| cluster.node_named(address));
+                let owner =
+                    endpoint(text, responder).and_then(|address| cluster.node_named(address));
                 Slot::new(*slot).zip(owner)
             }
             _ => None,
         };
         match target {
-            Some((slot, owner)) => cluster.moved(slot, &owner, self.epoch),
+            Some((slot, owner)) => cluster.on_moved(slot, &owner, self.epoch),
             None => cluster.want_refresh(),
         }
     }
@@ -362,21 +364,21 @@ impl ChannelRegistry {
     /// Adds and removes channels as the reader requests.
     fn follow_wanted(&mut self) {
         let wanted = self.wanted.borrow_and_update().clone();
-        let gone: Vec<Bytes> = self
+        let removed: Vec<Bytes> = self
             .channels
             .keys()
             .filter(|name| !wanted.contains(*name))
             .cloned()
             .collect();
-        for name in gone {
-            self.leave(&name);
+        for name in removed {
+            self.unsubscribe(&name);
             self.channels.remove(&name);
             self.mailbox.forget(&name);
         }
         let now = Instant::now();
         for name in wanted {
             self.channels.entry(name).or_insert(Channel {
-                at: None,
+                node: None,
                 not_before: now,
                 refusals: 0,
             });
@@ -397,50 +399,50 @@ impl ChannelRegistry {
             Delivery::Broadcast => topology.nodes.iter().any(|node| node.address == *address),
             // A channel stays where it is if its slot has no owner.
             Delivery::Sharded => topology
-                .owner(Slot::of(name))
+                .owner(Slot::for_key(name))
                 .is_none_or(|node| node.address == *address),
         };
         let placed = self
             .channels
             .iter()
-            .filter_map(|(name, channel)| Some((name, channel.at.as_ref()?)));
-        let astray: Vec<Bytes> = placed
+            .filter_map(|(name, channel)| Some((name, channel.node.as_ref()?)));
+        let misplaced: Vec<Bytes> = placed
             .filter(|(name, address)| !stays(name, address))
             .map(|(name, _)| name.clone())
             .collect();
         drop(topology);
-        for name in astray {
-            self.leave(&name);
+        for name in misplaced {
+            self.unsubscribe(&name);
             self.mailbox
-                .stands(&name, ChannelState::Unsubscribed("its node changed".into()));
+                .set_channel_state(&name, ChannelState::Unsubscribed("its node changed".into()));
         }
     }
 
     /// Ends the subscription of a channel at its node, and the session with the last one.
-    fn leave(&mut self, name: &Bytes) {
+    fn unsubscribe(&mut self, name: &Bytes) {
         let Some(address) = self
             .channels
             .get_mut(name)
-            .and_then(|channel| channel.at.take())
+            .and_then(|channel| channel.node.take())
         else {
             return;
         };
         let is_last = self
             .channels
             .values()
-            .all(|channel| channel.at.as_ref() != Some(&address));
-        let Some(post) = self.posts.get(&address) else {
+            .all(|channel| channel.node.as_ref() != Some(&address));
+        let Some(handle) = self.sessions.get(&address) else {
             return;
         };
         if is_last
-            || post
+            || handle
                 .orders
-                .try_send(Order::Unsubscribe(name.clone()))
+                .try_send(SubscriptionOrder::Unsubscribe(name.clone()))
                 .is_err()
         {
-            post.stop.cancel();
-            self.posts.remove(&address);
-            self.evict(&address, &"the connection was replaced".into());
+            handle.stop.cancel();
+            self.sessions.remove(&address);
+            self.unplace_channels(&address, &"the connection was replaced".into());
         }
     }
 }
@@ -453,9 +455,9 @@ impl Drop for ChannelRegistry {
 }
 
 /// Waits for a topology that is newer than the one of `epoch`.
-async fn renewed(backend: &Backend, epoch: u64) {
+async fn wait_for_newer(backend: &Backend, epoch: u64) {
     match backend {
         Backend::Single(_) => std::future::pending().await,
-        Backend::Cluster(cluster) => cluster.renewed(epoch).await,
+        Backend::Cluster(cluster) => cluster.wait_for_newer(epoch).await,
     }
 }

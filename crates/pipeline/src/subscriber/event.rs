@@ -69,7 +69,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn of(message: Arc<str>) -> Self {
+    pub(super) fn from_message(message: Arc<str>) -> Self {
         if message.starts_with("NOPERM") {
             Self::NotPermitted { message }
         } else if message.starts_with("ERR unknown command") {
@@ -87,7 +87,11 @@ mod tests {
     #[test]
     fn a_missing_command_differs_from_a_missing_permission() {
         let check = |text: &str, expected: fn(Arc<str>) -> Refusal| {
-            assert_eq!(Refusal::of(text.into()), expected(text.into()), "{text}");
+            assert_eq!(
+                Refusal::from_message(text.into()),
+                expected(text.into()),
+                "{text}"
+            );
         };
         let old = "ERR unknown command `SSUBSCRIBE`, with args beginning with: `a`, ";
         check(old, |message| Refusal::Unsupported { message });

@@ -14,18 +14,18 @@ use crate::subscriber::event::{Refusal, SubscriberEvent};
 pub(super) struct Mailbox {
     queue_messages: usize,
     queue_bytes: usize,
-    state: Mutex<State>,
+    state: Mutex<MailboxState>,
     /// Notified when there is an event.
     arrived: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MailboxState {
     /// State of each channel that was reported to the reader, or will be.
-    standings: HashMap<Bytes, ChannelState>,
+    channel_states: HashMap<Bytes, ChannelState>,
     /// Channels whose state is not reported yet. Each is in it at most once, so the channels bound
     /// it.
-    news: VecDeque<Bytes>,
+    unreported: VecDeque<Bytes>,
     messages: VecDeque<(Bytes, Bytes)>,
     bytes: usize,
     /// Number of dropped messages that is not reported yet.
@@ -56,12 +56,12 @@ impl Mailbox {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MailboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a message, or counts it as missed if there is no room.
-    pub(super) fn message(&self, channel: &Bytes, payload: &[u8]) {
+    pub(super) fn add_message(&self, channel: &Bytes, payload: &[u8]) {
         let mut state = self.state();
         let bytes = channel.len() + payload.len();
         if state.messages.len() >= self.queue_messages || state.bytes + bytes > self.queue_bytes {
@@ -80,22 +80,25 @@ impl Mailbox {
     /// Sets the state of a channel. Only the latest state is reported to the reader.
     ///
     /// A failure after a failure is not reported. A new subscription always is.
-    pub(super) fn stands(&self, channel: &Bytes, standing: ChannelState) {
+    pub(super) fn set_channel_state(&self, channel: &Bytes, channel_state: ChannelState) {
         let mut state = self.state();
-        let is_failure = standing != ChannelState::Subscribed;
+        let is_failure = channel_state != ChannelState::Subscribed;
         let failed = state
-            .standings
+            .channel_states
             .get(channel)
             .is_some_and(|last| *last != ChannelState::Subscribed);
-        let same_kind = state.standings.get(channel).map(std::mem::discriminant)
-            == Some(std::mem::discriminant(&standing));
-        let is_weaker = failed && matches!(standing, ChannelState::Unsubscribed(_));
+        let same_kind = state
+            .channel_states
+            .get(channel)
+            .map(std::mem::discriminant)
+            == Some(std::mem::discriminant(&channel_state));
+        let is_weaker = failed && matches!(channel_state, ChannelState::Unsubscribed(_));
         if is_failure && failed && (same_kind || is_weaker) {
             return;
         }
-        state.standings.insert(channel.clone(), standing);
-        if !state.news.contains(channel) {
-            state.news.push_back(channel.clone());
+        state.channel_states.insert(channel.clone(), channel_state);
+        if !state.unreported.contains(channel) {
+            state.unreported.push_back(channel.clone());
         }
         drop(state);
         self.arrived.notify_one();
@@ -104,8 +107,8 @@ impl Mailbox {
     /// Removes a channel that is not wanted any more, with its messages.
     pub(super) fn forget(&self, channel: &Bytes) {
         let mut state = self.state();
-        state.standings.remove(channel);
-        state.news.retain(|other| other != channel);
+        state.channel_states.remove(channel);
+        state.unreported.retain(|other| other != channel);
         state.messages.retain(|(other, _)| other != channel);
         state.bytes = state
             .messages
@@ -137,11 +140,11 @@ impl Mailbox {
     }
 }
 
-impl State {
+impl MailboxState {
     fn next(&mut self) -> Option<SubscriberEvent> {
-        if let Some(channel) = self.news.pop_front() {
-            let standing = self.standings[&channel].clone();
-            return Some(standing.told_of(channel));
+        if let Some(channel) = self.unreported.pop_front() {
+            let channel_state = self.channel_states[&channel].clone();
+            return Some(channel_state.into_event(channel));
         }
         if self.missed > 0 {
             return Some(SubscriberEvent::Missed {
@@ -155,7 +158,7 @@ impl State {
 }
 
 impl ChannelState {
-    fn told_of(self, channel: Bytes) -> SubscriberEvent {
+    fn into_event(self, channel: Bytes) -> SubscriberEvent {
         match self {
             Self::Subscribed => SubscriberEvent::Subscribed { channel },
             Self::Unsubscribed(reason) => SubscriberEvent::Unsubscribed { channel, reason },
@@ -194,7 +197,7 @@ mod tests {
         let mailbox = mailbox(messages, bytes);
         ["11", "22", "33"]
             .iter()
-            .for_each(|payload| mailbox.message(&"c".into(), payload.as_bytes()));
+            .for_each(|payload| mailbox.add_message(&"c".into(), payload.as_bytes()));
         let missed = (kept < 3).then_some(SubscriberEvent::Missed {
             messages: 3 - kept as u64,
         });
@@ -204,7 +207,7 @@ mod tests {
             missed.into_iter().chain(waiting).collect::<Vec<_>>(),
             "{messages}, {bytes}"
         );
-        mailbox.message(&"c".into(), b"44");
+        mailbox.add_message(&"c".into(), b"44");
         assert_eq!(events(&mailbox), [message("44")], "there is room again");
     }
 
@@ -221,8 +224,8 @@ mod tests {
         let mailbox = mailbox(4, 100);
         let channel = Bytes::from("c");
         for round in 0..100 {
-            mailbox.stands(&channel, ChannelState::Subscribed);
-            mailbox.stands(
+            mailbox.set_channel_state(&channel, ChannelState::Subscribed);
+            mailbox.set_channel_state(
                 &channel,
                 ChannelState::Unsubscribed(format!("loss {round}").into()),
             );
@@ -232,21 +235,21 @@ mod tests {
             reason: "loss 99".into(),
         };
         assert_eq!(events(&mailbox), [lost]);
-        mailbox.stands(&channel, ChannelState::Unsubscribed("still".into()));
+        mailbox.set_channel_state(&channel, ChannelState::Unsubscribed("still".into()));
         assert_eq!(events(&mailbox), [], "a failure after a failure is no news");
-        mailbox.stands(&channel, ChannelState::Subscribed);
-        mailbox.stands(&channel, ChannelState::Subscribed);
+        mailbox.set_channel_state(&channel, ChannelState::Subscribed);
+        mailbox.set_channel_state(&channel, ChannelState::Subscribed);
         assert_eq!(events(&mailbox), [SubscriberEvent::Subscribed { channel }]);
     }
 
     #[test]
-    fn a_refusal_is_told_once() {
+    fn a_refusal_is_reported_once() {
         let mailbox = mailbox(4, 100);
         let channel = Bytes::from("c");
-        let refusal = Refusal::of("NOPERM no".into());
+        let refusal = Refusal::from_message("NOPERM no".into());
         for _ in 0..3 {
-            mailbox.stands(&channel, ChannelState::Unsubscribed("lost".into()));
-            mailbox.stands(&channel, ChannelState::Refused(refusal.clone()));
+            mailbox.set_channel_state(&channel, ChannelState::Unsubscribed("lost".into()));
+            mailbox.set_channel_state(&channel, ChannelState::Refused(refusal.clone()));
         }
         assert_eq!(
             events(&mailbox),
@@ -255,16 +258,16 @@ mod tests {
                 refusal: refusal.clone()
             }]
         );
-        mailbox.stands(&channel, ChannelState::Refused(refusal));
+        mailbox.set_channel_state(&channel, ChannelState::Refused(refusal));
         assert_eq!(events(&mailbox), []);
     }
 
     #[test]
     fn a_channel_that_is_not_wanted_leaves_nothing() {
         let mailbox = mailbox(4, 100);
-        mailbox.stands(&"c".into(), ChannelState::Subscribed);
-        mailbox.message(&"c".into(), b"11");
-        mailbox.message(&"d".into(), b"22");
+        mailbox.set_channel_state(&"c".into(), ChannelState::Subscribed);
+        mailbox.add_message(&"c".into(), b"11");
+        mailbox.add_message(&"d".into(), b"22");
         mailbox.forget(&"c".into());
         let left = SubscriberEvent::Message {
             channel: "d".into(),

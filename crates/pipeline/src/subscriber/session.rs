@@ -24,7 +24,7 @@ use crate::wire::reply::{Protocol, ServerError};
 use crate::wire::resp::{self, Incoming};
 
 /// Bytes of one read: a burst of small messages.
-const READ_SIZE: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 
 /// Maximum silence before a PING is sent. Long stall timeouts are for calls, and no call waits for
 /// a subscriber.
@@ -32,22 +32,22 @@ const MAX_SILENCE: Duration = Duration::from_secs(5);
 
 /// Order of the registry to a session.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum SubscriptionOrder {
     Subscribe(Bytes),
     Unsubscribe(Bytes),
 }
 
 /// Report of a session to the registry.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct SessionReport {
     pub(super) address: Address,
     /// Number of the session that reports.
     pub(super) session: u64,
-    pub(super) news: News,
+    pub(super) event: SessionEvent,
 }
 
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum SessionEvent {
     Subscribed(Bytes),
     /// The server ended this subscription: the slot of its channel moved.
     Unsubscribed(Bytes),
@@ -65,23 +65,23 @@ pub(super) struct Session {
     pub(super) context: Arc<ClientContext>,
     pub(super) delivery: Delivery,
     /// A message of more bytes ends the connection.
-    pub(super) largest_message: usize,
-    pub(super) orders: mpsc::Receiver<Order>,
-    pub(super) reports: mpsc::Sender<Report>,
+    pub(super) max_message_bytes: usize,
+    pub(super) orders: mpsc::Receiver<SubscriptionOrder>,
+    pub(super) reports: mpsc::Sender<SessionReport>,
     pub(super) mailbox: Arc<Mailbox>,
 }
 
 /// An open connection.
-struct Connection<'a> {
+struct SessionConnection<'a> {
     session: &'a mut Session,
     socket: Socket,
     protocol: Protocol,
     buffer: BytesMut,
     /// Commands that are not answered yet, in order.
-    asked: VecDeque<PendingCommand>,
+    pending: VecDeque<PendingCommand>,
     subscribed: HashSet<Bytes>,
     /// Time at which bytes last arrived.
-    heard: Instant,
+    last_received: Instant,
 }
 
 enum PendingCommand {
@@ -97,7 +97,7 @@ impl Session {
             Ok(never) => match never {},
             Err(reason) => reason,
         };
-        self.report(News::Ended(reason)).await;
+        self.report(SessionEvent::Ended(reason)).await;
     }
 
     async fn open_and_listen(&mut self) -> Result<Infallible, String> {
@@ -108,123 +108,127 @@ impl Session {
             read,
             ..
         } = handshake::open(&self.address, &self.context, Probe::Ping).await?;
-        let connection = Connection {
+        let connection = SessionConnection {
             session: self,
             socket,
             protocol,
             buffer: read,
-            asked: VecDeque::new(),
+            pending: VecDeque::new(),
             subscribed: HashSet::new(),
-            heard: Instant::now(),
+            last_received: Instant::now(),
         };
         connection.listen().await
     }
 
-    async fn report(&self, news: News) {
-        let report = Report {
+    async fn report(&self, event: SessionEvent) {
+        let report = SessionReport {
             address: self.address.clone(),
             session: self.id,
-            news,
+            event,
         };
         // Without a registry the subscriber was dropped, and this session ends soon.
         let _ = self.reports.send(report).await;
     }
 
-    fn silence(&self) -> Duration {
+    fn max_silence(&self) -> Duration {
         self.context.config.stall_timeout.min(MAX_SILENCE)
     }
 }
 
-impl Connection<'_> {
+impl SessionConnection<'_> {
     async fn listen(mut self) -> Result<Infallible, String> {
         loop {
-            let silence = self.session.silence();
+            let silence = self.session.max_silence();
             let is_pinged = self
-                .asked
+                .pending
                 .iter()
-                .any(|asked| matches!(asked, PendingCommand::Ping));
-            let wake = self.heard + if is_pinged { 2 * silence } else { silence };
-            self.buffer.reserve(READ_SIZE);
+                .any(|command| matches!(command, PendingCommand::Ping));
+            let wake = self.last_received + if is_pinged { 2 * silence } else { silence };
+            self.buffer.reserve(READ_BYTES);
             tokio::select! {
                 // Arrived bytes come before the timer: after a pause of this process both are
                 // ready.
                 biased;
-                read = self.socket.read_buf(&mut self.buffer) => self.read(read).await?,
+                read = self.socket.read_buf(&mut self.buffer) => self.on_read(read).await?,
                 order = self.session.orders.recv() => match order {
-                    Some(order) => self.obey(order).await?,
+                    Some(order) => self.execute(order).await?,
                     None => return Err("the subscriber was closed".to_owned()),
                 },
                 () = sleep_until(wake) => {
                     if is_pinged {
                         return Err(format!("no answer to PING for {silence:?}"));
                     }
-                    self.ask(PendingCommand::Ping).await?;
+                    self.send_command(PendingCommand::Ping).await?;
                 }
             }
         }
     }
 
-    async fn read(&mut self, read: io::Result<usize>) -> Result<(), String> {
+    async fn on_read(&mut self, read: io::Result<usize>) -> Result<(), String> {
         if read.map_err(|error| error.to_string())? == 0 {
             return Err("closed by the server".to_owned());
         }
-        self.heard = Instant::now();
+        self.last_received = Instant::now();
         for incoming in resp::decode_incoming(self.protocol, &mut self.buffer)? {
             match incoming {
                 Incoming::Push(fields) => {
                     // Later versions of Redis may push unknown messages.
                     if let Some(push) = Push::read(&fields) {
-                        self.take(push).await?;
+                        self.on_push(push).await?;
                     }
                 }
-                Incoming::Answer(answer) => self.answered(Outcome::of(answer)).await?,
+                Incoming::Answer(answer) => self.on_answer(Outcome::from_answer(answer)).await?,
             }
         }
-        if self.buffer.len() > self.session.largest_message.max(READ_SIZE) {
+        if self.buffer.len() > self.session.max_message_bytes.max(READ_BYTES) {
             Err(format!(
                 "a message of more than {} bytes",
-                self.session.largest_message
+                self.session.max_message_bytes
             ))
         } else {
             Ok(())
         }
     }
 
-    async fn take(&mut self, push: Push) -> Result<(), String> {
+    async fn on_push(&mut self, push: Push) -> Result<(), String> {
         match push {
             Push::Message { channel, payload } => {
                 if let Some(channel) = self.subscribed.get(&channel) {
-                    self.session.mailbox.message(channel, &payload);
+                    self.session.mailbox.add_message(channel, &payload);
                 }
             }
             Push::Subscribed(channel) => {
-                let Some(PendingCommand::Subscribe(asked)) = self
-                    .asked
+                let Some(PendingCommand::Subscribe(requested)) = self
+                    .pending
                     .pop_front()
-                    .filter(|asked| asked.is_for(&channel))
+                    .filter(|requested| requested.is_for(&channel))
                 else {
                     return Err("a subscription that was not asked for".to_owned());
                 };
-                self.subscribed.insert(asked.clone());
-                self.session.report(News::Subscribed(asked)).await;
+                self.subscribed.insert(requested.clone());
+                self.session
+                    .report(SessionEvent::Subscribed(requested))
+                    .await;
             }
             Push::Unsubscribed(channel) => {
-                if matches!(self.asked.front(), Some(PendingCommand::Unsubscribe(asked)) if *asked == channel)
+                if matches!(self.pending.front(), Some(PendingCommand::Unsubscribe(asked)) if *asked == channel)
                 {
-                    self.asked.pop_front();
+                    self.pending.pop_front();
                 } else if let Some(channel) = self.subscribed.take(&channel) {
-                    self.session.report(News::Unsubscribed(channel)).await;
+                    self.session
+                        .report(SessionEvent::Unsubscribed(channel))
+                        .await;
                 }
             }
-            Push::Pong => self.answered_ping()?,
+            Push::Pong => self.on_pong()?,
         }
         Ok(())
     }
 
     /// Handles an answer that is no push: an error, or the answer to PING.
-    async fn answered(&mut self, outcome: Outcome) -> Result<(), String> {
+    async fn on_answer(&mut self, outcome: Outcome) -> Result<(), String> {
         let error = match outcome {
-            Outcome::Reply(_) => return self.answered_ping(),
+            Outcome::Reply(_) => return self.on_pong(),
             Outcome::Rejected(rejected) if rejected.kind == Rejection::Unauthenticated => {
                 return Err(rejected.to_string());
             }
@@ -236,9 +240,11 @@ impl Connection<'_> {
                 return Err("an answer that is none".to_owned());
             }
         };
-        match self.asked.pop_front() {
+        match self.pending.pop_front() {
             Some(PendingCommand::Subscribe(channel)) => {
-                self.session.report(News::Refused(channel, error)).await
+                self.session
+                    .report(SessionEvent::Refused(channel, error))
+                    .await
             }
             // The slot of its channel has moved already, and the subscription with it.
             Some(PendingCommand::Unsubscribe(_)) => {}
@@ -247,26 +253,29 @@ impl Connection<'_> {
         Ok(())
     }
 
-    fn answered_ping(&mut self) -> Result<(), String> {
-        match self.asked.pop_front() {
+    fn on_pong(&mut self) -> Result<(), String> {
+        match self.pending.pop_front() {
             Some(PendingCommand::Ping) => Ok(()),
             _ => Err("an answer that was not asked for".to_owned()),
         }
     }
 
-    async fn obey(&mut self, order: Order) -> Result<(), String> {
+    async fn execute(&mut self, order: SubscriptionOrder) -> Result<(), String> {
         match order {
-            Order::Subscribe(channel) => self.ask(PendingCommand::Subscribe(channel)).await,
-            Order::Unsubscribe(channel) => {
+            SubscriptionOrder::Subscribe(channel) => {
+                self.send_command(PendingCommand::Subscribe(channel)).await
+            }
+            SubscriptionOrder::Unsubscribe(channel) => {
                 self.subscribed.remove(&channel);
-                self.ask(PendingCommand::Unsubscribe(channel)).await
+                self.send_command(PendingCommand::Unsubscribe(channel))
+                    .await
             }
         }
     }
 
     /// Writes one command. Each channel has its own command, so that an error is about one channel.
-    async fn ask(&mut self, asked: PendingCommand) -> Result<(), String> {
-        let (name, channel): (&[u8], _) = match (&asked, self.session.delivery) {
+    async fn send_command(&mut self, command: PendingCommand) -> Result<(), String> {
+        let (name, channel): (&[u8], _) = match (&command, self.session.delivery) {
             (PendingCommand::Ping, _) => (b"PING", None),
             (PendingCommand::Subscribe(channel), Delivery::Broadcast) => {
                 (b"SUBSCRIBE", Some(channel))
@@ -281,21 +290,24 @@ impl Connection<'_> {
                 (b"SUNSUBSCRIBE", Some(channel))
             }
         };
-        let mut command = Vec::new();
-        push_array(&mut command, 1 + usize::from(channel.is_some()));
-        push_bulk(&mut command, name);
+        let mut encoded = Vec::new();
+        push_array(&mut encoded, 1 + usize::from(channel.is_some()));
+        push_bulk(&mut encoded, name);
         if let Some(channel) = channel {
-            push_bulk(&mut command, channel);
+            push_bulk(&mut encoded, channel);
         }
-        self.asked.push_back(asked);
+        self.pending.push_back(command);
         let socket = &mut self.socket;
         let write = async {
-            socket.write_all(&command).await?;
+            socket.write_all(&encoded).await?;
             socket.flush().await
         };
-        match timeout(self.session.silence(), write).await {
+        match timeout(self.session.max_silence(), write).await {
             Ok(wrote) => wrote.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("it read nothing for {:?}", self.session.silence())),
+            Err(_) => Err(format!(
+                "it read nothing for {:?}",
+                self.session.max_silence()
+            )),
         }
     }
 }

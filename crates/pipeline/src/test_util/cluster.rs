@@ -83,7 +83,7 @@ impl RedisCluster {
     /// Panics if no node owns it.
     #[must_use]
     pub fn owner(&self, key: &str) -> usize {
-        let slot: u16 = Slot::of(key.as_bytes()).number();
+        let slot: u16 = Slot::for_key(key.as_bytes()).number();
         let nodes = self.servers[0].raw("CLUSTER NODES");
         let owns = |line: &&str| {
             line.split(' ')

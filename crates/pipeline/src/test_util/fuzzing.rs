@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 use crate::batch::Batch;
-use crate::call::group::Group;
+use crate::call::group::CallGroup;
 use crate::call::{Call, Unanswered};
 use crate::client::route::Route;
 use crate::cluster::view::{self, View};
@@ -35,7 +35,7 @@ pub fn decode<'a>(
     for piece in pieces {
         buffer.extend_from_slice(piece);
         let decoded = decoder.decode(&mut buffer, |answer| {
-            outcomes.push(Outcome::of(answer));
+            outcomes.push(Outcome::from_answer(answer));
             Ok(())
         });
         if let Err(error) = decoded {
@@ -48,14 +48,14 @@ pub fn decode<'a>(
 /// Returns the number of slots with an owner after `reply` to CLUSTER SLOTS. `None` if it is
 /// refused.
 #[must_use]
-pub fn covered_slots(reply: &Reply, asked: &Address) -> Option<usize> {
-    View::read(reply, asked).map(|view| view.covered())
+pub fn covered_slots(reply: &Reply, responder: &Address) -> Option<usize> {
+    View::read(reply, responder).map(|view| view.covered())
 }
 
 /// Returns the address that a redirect names.
 #[must_use]
-pub fn endpoint(text: &str, asked: &Address) -> Option<Address> {
-    view::endpoint(text, asked)
+pub fn endpoint(text: &str, responder: &Address) -> Option<Address> {
+    view::endpoint(text, responder)
 }
 
 /// Nodes between which batches are split. Nothing is sent to them.
@@ -138,7 +138,7 @@ impl Splitter {
             let outcomes = commands
                 .map(|command| Outcome::Reply(Reply::Integer(command as i64)))
                 .collect();
-            Group::new(&call, index).finish(outcomes);
+            CallGroup::new(&call, index).finish(outcomes);
         }
         let outcomes = call.leave(|_, _: Unanswered| Outcome::NotSent(NotSent::Skipped));
         (groups, outcomes)

@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{RedisServer, ask, free_port, wait_for};
+use super::{RedisServer, free_port, run_commands, wait_for};
 use crate::Address;
 
 /// A primary with one replica, and three sentinels that watch them as `tidegate`.
@@ -51,8 +51,8 @@ impl RedisSentinels {
             };
             for sentinel in &all.sentinels {
                 let ready = || {
-                    let info =
-                        ask(sentinel.port, &format!("{auth}INFO sentinel")).unwrap_or_default();
+                    let info = run_commands(sentinel.port, &format!("{auth}INFO sentinel"))
+                        .unwrap_or_default();
                     info.contains("status=ok") && info.contains("slaves=1,sentinels=3")
                 };
                 assert!(super::until(ready), "the sentinels did not find each other");

@@ -41,9 +41,9 @@ impl Decoder {
     pub(crate) fn decode<E: From<String>>(
         &mut self,
         buffer: &mut BytesMut,
-        mut take: impl FnMut(Answer) -> Result<(), E>,
+        mut on_answer: impl FnMut(Answer) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (decoded, plain) = decode_plain(buffer, &mut take);
+        let (decoded, plain) = decode_plain(buffer, &mut on_answer);
         if decoded > 0 {
             self.scan = Scan::Fresh;
         }
@@ -59,7 +59,7 @@ impl Decoder {
         // reply points into it.
         let whole = std::mem::take(buffer).freeze();
         let mut rest = whole.slice(decoded..);
-        let result = self.decode_frames(&mut rest, &mut take);
+        let result = self.decode_frames(&mut rest, &mut on_answer);
         let consumed = whole.len() - rest.len();
         drop(rest);
         *buffer = match whole.try_into_mut() {
@@ -77,10 +77,10 @@ impl Decoder {
     fn decode_frames<E: From<String>>(
         &mut self,
         rest: &mut Bytes,
-        take: &mut impl FnMut(Answer) -> Result<(), E>,
+        on_answer: &mut impl FnMut(Answer) -> Result<(), E>,
     ) -> Result<(), E> {
         loop {
-            let (decoded, plain) = decode_plain(rest, take);
+            let (decoded, plain) = decode_plain(rest, on_answer);
             rest.advance(decoded);
             plain?;
             if rest.is_empty() {
@@ -104,7 +104,7 @@ impl Decoder {
             self.scan = Scan::Fresh;
             *rest = after;
             if let Some(reply) = reply {
-                take(reply)?;
+                on_answer(reply)?;
             }
         }
     }
@@ -115,12 +115,12 @@ impl Decoder {
 /// Counters have only plain replies, and through the library these would cost a tenth of a call.
 fn decode_plain<E>(
     bytes: &[u8],
-    take: &mut impl FnMut(Answer) -> Result<(), E>,
+    on_answer: &mut impl FnMut(Answer) -> Result<(), E>,
 ) -> (usize, Result<(), E>) {
     let mut decoded = 0;
     while let Some((reply, length)) = plain(&bytes[decoded..]) {
         decoded += length;
-        if let Err(error) = take(Ok(reply)) {
+        if let Err(error) = on_answer(Ok(reply)) {
             return (decoded, Err(error));
         }
     }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn resp3_is_told_in_the_types_of_resp2() {
+    fn resp3_is_converted_to_the_types_of_resp2() {
         let check = |wire: &str, expected: &[Answer]| {
             let mut answers = Vec::new();
             let mut buffer = BytesMut::from(wire);

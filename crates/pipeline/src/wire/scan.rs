@@ -3,14 +3,14 @@
 use crate::wire::reply::Protocol;
 
 /// Maximum length of a line in bytes. The library refuses longer ones.
-const LONGEST_LINE: usize = 64 * 1024;
+const MAX_LINE_BYTES: usize = 64 * 1024;
 /// Maximum length of a string in bytes. The library refuses longer ones.
-const LONGEST_STRING: usize = 512 << 20;
+const MAX_STRING_BYTES: usize = 512 << 20;
 /// Maximum number of elements of an array. The library refuses more.
-const MOST_ELEMENTS: usize = 10_000_000;
+const MAX_ELEMENTS: usize = 10_000_000;
 /// Maximum nesting that is scanned. The library refuses deeper nesting by its own count, so deeper
 /// replies are left to it.
-const DEEPEST: usize = 100;
+const MAX_DEPTH: usize = 100;
 
 /// State of the incomplete reply at the front of a buffer.
 ///
@@ -28,16 +28,16 @@ pub(crate) enum Scan {
     Within {
         scanned: usize,
         open: Vec<usize>,
-        ask_at: usize,
+        retry_at: usize,
     },
     /// The reply has a part whose end is not known here: the library is called at each read.
     Unknown,
 }
 
 /// Result of scanning the next element.
-enum Element {
+enum ScannedElement {
     /// The element ends at `at`, and `inside` nested elements follow.
-    Ends { at: usize, inside: usize },
+    Complete { at: usize, inside: usize },
     /// The first line of the element has not arrived.
     Incomplete,
     /// The end of the element is not known here, or the library may refuse it.
@@ -47,39 +47,39 @@ enum Element {
 impl Scan {
     /// Returns whether the library may find the whole reply in `buffer`, which has grown.
     pub(crate) fn may_be_complete(&mut self, protocol: Protocol, buffer: &[u8]) -> bool {
-        self.go_on(protocol, buffer);
+        self.scan_elements(protocol, buffer);
         match self {
             Self::Fresh | Self::Unknown => true,
             Self::Within {
                 open,
                 scanned,
-                ask_at,
-            } => (open.is_empty() && *scanned <= buffer.len()) || buffer.len() >= *ask_at,
+                retry_at,
+            } => (open.is_empty() && *scanned <= buffer.len()) || buffer.len() >= *retry_at,
         }
     }
 
     /// Records that the library found the reply at the front of `buffer` incomplete.
     pub(crate) fn incomplete(&mut self, buffer: &[u8]) {
-        let ask_at = 2 * buffer.len();
+        let retry_at = 2 * buffer.len();
         match self {
             Self::Fresh => {
                 *self = Self::Within {
                     scanned: 0,
                     open: vec![1],
-                    ask_at,
+                    retry_at,
                 }
             }
             // The library expects one more element than this scan.
             Self::Within { open, scanned, .. } if open.is_empty() && *scanned <= buffer.len() => {
                 *self = Self::Unknown
             }
-            Self::Within { ask_at: next, .. } => *next = ask_at,
+            Self::Within { retry_at: next, .. } => *next = retry_at,
             Self::Unknown => {}
         }
     }
 
     /// Scans the elements that have arrived since the last call.
-    fn go_on(&mut self, protocol: Protocol, buffer: &[u8]) {
+    fn scan_elements(&mut self, protocol: Protocol, buffer: &[u8]) {
         let Self::Within { scanned, open, .. } = self else {
             return;
         };
@@ -93,15 +93,15 @@ impl Scan {
             let next = if follows {
                 element(protocol, buffer, *scanned)
             } else {
-                Element::Unknown
+                ScannedElement::Unknown
             };
             match next {
-                Element::Ends { at, inside } if open.len() <= DEEPEST => {
+                ScannedElement::Complete { at, inside } if open.len() <= MAX_DEPTH => {
                     *scanned = at;
                     close(open, inside);
                 }
-                Element::Incomplete => return,
-                Element::Ends { .. } | Element::Unknown => {
+                ScannedElement::Incomplete => return,
+                ScannedElement::Complete { .. } | ScannedElement::Unknown => {
                     *self = Self::Unknown;
                     return;
                 }
@@ -124,37 +124,37 @@ fn close(open: &mut Vec<usize>, inside: usize) {
 }
 
 /// Scans the element that starts at `start`. Its end may be past the buffer.
-fn element(protocol: Protocol, buffer: &[u8], start: usize) -> Element {
+fn element(protocol: Protocol, buffer: &[u8], start: usize) -> ScannedElement {
     let tags: &[u8] = match protocol {
         Protocol::Resp2 => b"+-:$*",
         Protocol::Resp3 => b"+-:$*!=~>%_#,(",
     };
     if !tags.contains(&buffer[start]) {
-        return Element::Unknown;
+        return ScannedElement::Unknown;
     }
     let Some((header, after)) = line(buffer, start) else {
-        return if may_go_on(&buffer[start..]) {
-            Element::Incomplete
+        return if may_continue(&buffer[start..]) {
+            ScannedElement::Incomplete
         } else {
-            Element::Unknown
+            ScannedElement::Unknown
         };
     };
     let Some((&tag, rest)) = header.split_first() else {
-        return Element::Unknown;
+        return ScannedElement::Unknown;
     };
-    if header.len() > LONGEST_LINE || rest.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
-        return Element::Unknown;
+    if header.len() > MAX_LINE_BYTES || rest.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+        return ScannedElement::Unknown;
     }
     let known = |known: bool, inside: usize| {
         if known {
-            Element::Ends { at: after, inside }
+            ScannedElement::Complete { at: after, inside }
         } else {
-            Element::Unknown
+            ScannedElement::Unknown
         }
     };
-    let container = |each: usize| match number(rest, MOST_ELEMENTS / each) {
+    let container = |each: usize| match number(rest, MAX_ELEMENTS / each) {
         Some(count) => known(true, count * each),
-        None => Element::Unknown,
+        None => ScannedElement::Unknown,
     };
     match (tag, protocol) {
         (b'$' | b'*', _) if rest == b"-1" => known(true, 0),
@@ -168,48 +168,48 @@ fn element(protocol: Protocol, buffer: &[u8], start: usize) -> Element {
         (b',', Protocol::Resp3) => known(float(rest), 0),
         (b'(', Protocol::Resp3) => known(integer(rest), 0),
         // An attribute precedes an element and is none, and no server sends streamed types.
-        _ => Element::Unknown,
+        _ => ScannedElement::Unknown,
     }
 }
 
 /// Returns whether the library waits for the rest of this line.
-fn may_go_on(begun: &[u8]) -> bool {
+fn may_continue(begun: &[u8]) -> bool {
     match begun[0] {
         // The length of these lines is fixed.
         b'_' => b"_\r\n".starts_with(begun),
         b'#' => b"#t\r\n".starts_with(begun) || b"#f\r\n".starts_with(begun),
-        _ => begun.len() <= LONGEST_LINE,
+        _ => begun.len() <= MAX_LINE_BYTES,
     }
 }
 
 /// Scans a string whose content starts at `start`, and whose length is `length`.
-fn string(tag: u8, length: &[u8], buffer: &[u8], start: usize) -> Element {
-    let Some(length) = number(length, LONGEST_STRING) else {
-        return Element::Unknown;
+fn string(tag: u8, length: &[u8], buffer: &[u8], start: usize) -> ScannedElement {
+    let Some(length) = number(length, MAX_STRING_BYTES) else {
+        return ScannedElement::Unknown;
     };
     if tag == b'=' {
         // The content begins with three letters and a colon.
         match buffer.get(start + 3) {
-            None if length > 3 => return Element::Incomplete,
+            None if length > 3 => return ScannedElement::Incomplete,
             Some(b':') if length > 3 => {}
-            _ => return Element::Unknown,
+            _ => return ScannedElement::Unknown,
         }
     }
-    Element::Ends {
+    ScannedElement::Complete {
         at: start + length + 2,
         inside: 0,
     }
 }
 
 /// Parses a number of at most `max`, in the form of servers.
-fn number(text: &[u8], most: usize) -> Option<usize> {
+fn number(text: &[u8], max: usize) -> Option<usize> {
     let plain = text == b"0" || (text.iter().all(u8::is_ascii_digit) && !text.starts_with(b"0"));
     let number = std::str::from_utf8(text)
         .ok()
         .filter(|_| plain)?
         .parse()
         .ok()?;
-    (number <= most).then_some(number)
+    (number <= max).then_some(number)
 }
 
 /// Returns whether the text is an integer of 64 bits.
@@ -240,11 +240,11 @@ mod tests {
     /// all has arrived, and before that for at most twice the bytes.
     fn check(protocol: Protocol, wire: &str, size: usize) {
         let mut scan = Scan::default();
-        let mut asked = 0;
+        let mut rescanned = 0;
         for end in (size..wire.len()).step_by(size) {
             let buffer = &wire.as_bytes()[..end];
             if scan.may_be_complete(protocol, buffer) {
-                asked += end;
+                rescanned += end;
                 scan.incomplete(buffer);
             }
         }
@@ -258,14 +258,14 @@ mod tests {
             "{scan:?}"
         );
         assert!(
-            asked <= 2 * wire.len(),
-            "{asked} bytes were read again of {}",
+            rescanned <= 2 * wire.len(),
+            "{rescanned} bytes were read again of {}",
             wire.len()
         );
     }
 
     #[test]
-    fn the_end_of_a_reply_is_found_and_the_library_is_not_asked_before() {
+    fn the_end_of_a_reply_is_found_and_the_library_is_not_called_before() {
         let array = format!(
             "*20000\r\n{}",
             "$5\r\nhello\r\n:7\r\n*2\r\n$-1\r\n*0\r\n+OK\r\n".repeat(5_000)

@@ -9,16 +9,16 @@ pub(crate) struct Slot(u16);
 
 impl Slot {
     /// Returns the slot of a key: of the part between its first braces, if there is one.
-    pub(crate) fn of(key: &[u8]) -> Self {
+    pub(crate) fn for_key(key: &[u8]) -> Self {
         Self(resp_rs::cluster::hash_slot(key))
     }
 
     /// Returns whether two keys are in one slot.
-    pub(crate) fn is_shared(one: &[u8], other: &[u8]) -> bool {
+    pub(crate) fn share_slot(one: &[u8], other: &[u8]) -> bool {
         // Keys that are equal up to the end of the braces need no computation.
         one == other
             || tagged(one).is_some_and(|tagged| other.starts_with(tagged))
-            || Self::of(one) == Self::of(other)
+            || Self::for_key(one) == Self::for_key(other)
     }
 
     pub(crate) fn new(number: u16) -> Option<Self> {
@@ -49,12 +49,12 @@ mod tests {
     fn only_the_first_non_empty_braces_count() {
         let check = |key: &str, hashed: &str| {
             assert_eq!(
-                Slot::of(key.as_bytes()),
+                Slot::for_key(key.as_bytes()),
                 Slot(resp_rs::cluster::hash_slot(hashed.as_bytes())),
                 "{key}"
             );
         };
-        assert_eq!(Slot::of(b"123456789"), Slot(0x31C3));
+        assert_eq!(Slot::for_key(b"123456789"), Slot(0x31C3));
         check("{user}.name", "user");
         check("a{user}{other}", "user");
         check("{{user}}", "{user");
@@ -65,9 +65,9 @@ mod tests {
     #[test]
     fn keys_share_a_slot_when_what_is_hashed_is_the_same() {
         let check = |one: &str, other: &str| {
-            let same = Slot::of(one.as_bytes()) == Slot::of(other.as_bytes());
+            let same = Slot::for_key(one.as_bytes()) == Slot::for_key(other.as_bytes());
             assert_eq!(
-                Slot::is_shared(one.as_bytes(), other.as_bytes()),
+                Slot::share_slot(one.as_bytes(), other.as_bytes()),
                 same,
                 "{one} {other}"
             );
@@ -107,7 +107,7 @@ mod with_redis {
         assert_eq!(replies.lines().count(), keys.len());
         for (key, reply) in keys.iter().zip(replies.lines()) {
             assert_eq!(
-                format!(":{}", Slot::of(key.as_bytes()).number()),
+                format!(":{}", Slot::for_key(key.as_bytes()).number()),
                 reply,
                 "{key}"
             );

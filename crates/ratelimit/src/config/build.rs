@@ -4,16 +4,16 @@ use serde_json::{Map, Number, Value as Json};
 use tidegate_yaml::Position;
 
 use super::SameDomain;
-use super::decode::{Descriptor, Field, File, Metadata, RateLimit};
+use super::decode::{Field, Metadata, ParsedDescriptor, ParsedFile, ParsedRateLimit};
 use super::domains::Domains;
 use super::error::{Path, Report};
 use super::problem::Problem;
-use super::scalar::{Content, Node as Yaml, Value, go_text};
+use super::scalar::{Content, Node as Yaml, ScalarValue, go_text};
 use crate::tree::{Level, Limit, Node, Rate, Unit};
 
 /// Adds a file to the domains.
 pub(super) fn file(
-    file: File,
+    file: ParsedFile,
     same_domain: SameDomain,
     domains: &mut Domains,
     report: &mut Report<'_>,
@@ -55,7 +55,7 @@ pub(super) fn file(
 fn level(
     level: &mut Level,
     parent: &str,
-    descriptors: Vec<Descriptor>,
+    descriptors: Vec<ParsedDescriptor>,
     path: &Path<'_>,
     report: &mut Report<'_>,
 ) {
@@ -80,7 +80,7 @@ fn level(
     }
 }
 
-fn composite_key(descriptor: &Descriptor) -> String {
+fn composite_key(descriptor: &ParsedDescriptor) -> String {
     match descriptor.value.text.as_str() {
         "" => descriptor.key.text.clone(),
         value => format!("{}_{value}", descriptor.key.text),
@@ -88,7 +88,7 @@ fn composite_key(descriptor: &Descriptor) -> String {
 }
 
 fn node(
-    mut descriptor: Descriptor,
+    mut descriptor: ParsedDescriptor,
     composite: String,
     stats_key: &str,
     path: &Path<'_>,
@@ -162,7 +162,7 @@ fn metadata(
     Map::new()
 }
 
-fn rate(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) -> Rate {
+fn rate(rate_limit: &ParsedRateLimit, path: &Path<'_>, report: &mut Report<'_>) -> Rate {
     let requests_per_unit = rate_limit.requests_per_unit;
     let at = position_or(&rate_limit.unit, rate_limit.at);
     match (unit(&rate_limit.unit.text), rate_limit.unlimited) {
@@ -189,7 +189,11 @@ fn unit(text: &str) -> Option<Unit> {
         .find(|unit| unit.name().eq_ignore_ascii_case(text))
 }
 
-fn replaces(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) -> Box<[Box<str>]> {
+fn replaces(
+    rate_limit: &ParsedRateLimit,
+    path: &Path<'_>,
+    report: &mut Report<'_>,
+) -> Box<[Box<str>]> {
     let path = path.key("replaces");
     for (index, name) in rate_limit.replaces.iter().enumerate() {
         if name.text.is_empty() {
@@ -223,12 +227,12 @@ fn struct_value(yaml: &Yaml) -> Result<Json, Problem> {
     };
     match &*yaml.content {
         Content::Scalar(scalar) => match scalar.value {
-            Value::Null => Ok(Json::Null),
-            Value::Bool(value) => Ok(Json::Bool(value)),
-            Value::Integer(value) => number(value as f64),
-            Value::Unsigned(value) => number(value as f64),
-            Value::Float(value) => number(value),
-            Value::Text => Ok(Json::String(scalar.text.clone())),
+            ScalarValue::Null => Ok(Json::Null),
+            ScalarValue::Bool(value) => Ok(Json::Bool(value)),
+            ScalarValue::Integer(value) => number(value as f64),
+            ScalarValue::Unsigned(value) => number(value as f64),
+            ScalarValue::Float(value) => number(value),
+            ScalarValue::Text => Ok(Json::String(scalar.text.clone())),
         },
         Content::List(items) => items.iter().map(struct_value).collect(),
         Content::Map(pairs) => pairs

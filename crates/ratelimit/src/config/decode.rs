@@ -8,7 +8,7 @@ use tidegate_yaml::Position;
 
 use super::error::{Path, Report};
 use super::problem::Problem;
-use super::scalar::{Content, Node, Pair, Value};
+use super::scalar::{Content, Node, Pair, ScalarValue};
 
 /// A text field and its position. The position is the default if the file does not have the field.
 #[derive(Debug, Default)]
@@ -18,20 +18,20 @@ pub(super) struct Field {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct File {
+pub(super) struct ParsedFile {
     /// Position of the start of the file. The default if there is no text.
     pub(super) start: Position,
     pub(super) domain: Field,
-    pub(super) descriptors: Vec<Descriptor>,
+    pub(super) descriptors: Vec<ParsedDescriptor>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Descriptor {
+pub(super) struct ParsedDescriptor {
     pub(super) at: Position,
     pub(super) key: Field,
     pub(super) value: Field,
-    pub(super) rate_limit: Option<RateLimit>,
-    pub(super) descriptors: Vec<Descriptor>,
+    pub(super) rate_limit: Option<ParsedRateLimit>,
+    pub(super) descriptors: Vec<ParsedDescriptor>,
     pub(super) shadow_mode: bool,
     pub(super) quota_mode: bool,
     pub(super) detailed_metric: bool,
@@ -50,7 +50,7 @@ pub(super) enum Metadata {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct RateLimit {
+pub(super) struct ParsedRateLimit {
     pub(super) at: Position,
     pub(super) requests_per_unit: u32,
     pub(super) unit: Field,
@@ -60,10 +60,10 @@ pub(super) struct RateLimit {
 }
 
 /// Decodes the map at the top of a file.
-pub(super) fn file(pairs: &[Pair], report: &mut Report<'_>) -> File {
-    let mut file = File {
+pub(super) fn file(pairs: &[Pair], report: &mut Report<'_>) -> ParsedFile {
+    let mut file = ParsedFile {
         start: Position { line: 1, column: 1 },
-        ..File::default()
+        ..ParsedFile::default()
     };
     for pair in pairs {
         let at = Located {
@@ -93,15 +93,15 @@ pub(super) fn refuse_top(root: &Node, report: &mut Report<'_>) {
     .refuse("map[interface {}]interface {}", report);
 }
 
-fn descriptor(here: Located<'_>, report: &mut Report<'_>) -> Descriptor {
-    let mut result = Descriptor {
-        at: here.node.at,
-        ..Descriptor::default()
+fn descriptor(located: Located<'_>, report: &mut Report<'_>) -> ParsedDescriptor {
+    let mut result = ParsedDescriptor {
+        at: located.node.at,
+        ..ParsedDescriptor::default()
     };
-    for pair in here.pairs("config.YamlDescriptor", report) {
+    for pair in located.pairs("config.YamlDescriptor", report) {
         let at = Located {
             node: &pair.value,
-            path: &here.path.key(&pair.key().text),
+            path: &located.path.key(&pair.key().text),
         };
         match pair.key().text.as_str() {
             "key" => at.text(&mut result.key, report),
@@ -129,18 +129,18 @@ fn descriptor(here: Located<'_>, report: &mut Report<'_>) -> Descriptor {
     result
 }
 
-fn rate_limit(here: Located<'_>, result: &mut Option<RateLimit>, report: &mut Report<'_>) {
-    if here.is_null() {
+fn rate_limit(located: Located<'_>, result: &mut Option<ParsedRateLimit>, report: &mut Report<'_>) {
+    if located.is_null() {
         *result = None;
         return;
     }
-    let pairs = here.pairs("config.YamlRateLimit", report);
+    let pairs = located.pairs("config.YamlRateLimit", report);
     let result = result.get_or_insert_default();
-    result.at = here.node.at;
+    result.at = located.node.at;
     for pair in pairs {
         let at = Located {
             node: &pair.value,
-            path: &here.path.key(&pair.key().text),
+            path: &located.path.key(&pair.key().text),
         };
         match pair.key().text.as_str() {
             "requests_per_unit" => at.number(&mut result.requests_per_unit, report),
@@ -158,16 +158,16 @@ fn rate_limit(here: Located<'_>, result: &mut Option<RateLimit>, report: &mut Re
     }
 }
 
-fn replaces(here: Located<'_>, report: &mut Report<'_>) -> Field {
+fn replaces(located: Located<'_>, report: &mut Report<'_>) -> Field {
     let mut name = Field {
-        at: here.node.at,
+        at: located.node.at,
         text: String::new(),
     };
-    for pair in here.pairs("config.yamlReplaces", report) {
+    for pair in located.pairs("config.yamlReplaces", report) {
         if pair.key().text == "name" {
             Located {
                 node: &pair.value,
-                path: &here.path.key("name"),
+                path: &located.path.key("name"),
             }
             .text(&mut name, report);
         }
@@ -183,7 +183,7 @@ struct Located<'a> {
 }
 
 impl<'a> Located<'a> {
-    fn value(self) -> Option<Value> {
+    fn value(self) -> Option<ScalarValue> {
         match &*self.node.content {
             Content::Scalar(scalar) => Some(scalar.value),
             _ => None,
@@ -191,7 +191,7 @@ impl<'a> Located<'a> {
     }
 
     fn is_null(self) -> bool {
-        self.value() == Some(Value::Null)
+        self.value() == Some(ScalarValue::Null)
     }
 
     fn refuse(self, expected: &'static str, report: &mut Report<'_>) {
@@ -213,7 +213,7 @@ impl<'a> Located<'a> {
     fn text(self, field: &mut Field, report: &mut Report<'_>) {
         field.at = self.node.at;
         match &*self.node.content {
-            Content::Scalar(scalar) if scalar.value == Value::Null => field.text.clear(),
+            Content::Scalar(scalar) if scalar.value == ScalarValue::Null => field.text.clear(),
             Content::Scalar(scalar) => field.text.clone_from(&scalar.text),
             _ => self.refuse("string", report),
         }
@@ -221,16 +221,16 @@ impl<'a> Located<'a> {
 
     fn flag(self, field: &mut bool, report: &mut Report<'_>) {
         match self.value() {
-            Some(Value::Bool(value)) => *field = value,
-            Some(Value::Null) => *field = false,
+            Some(ScalarValue::Bool(value)) => *field = value,
+            Some(ScalarValue::Null) => *field = false,
             _ => self.refuse("bool", report),
         }
     }
 
     fn number(self, field: &mut u32, report: &mut Report<'_>) {
         match self.value() {
-            Some(Value::Null) => *field = 0,
-            Some(Value::Integer(value)) => match u32::try_from(value) {
+            Some(ScalarValue::Null) => *field = 0,
+            Some(ScalarValue::Integer(value)) => match u32::try_from(value) {
                 Ok(value) => *field = value,
                 Err(_) => self.refuse("uint32", report),
             },

@@ -29,8 +29,8 @@ impl Domain {
 
     /// Returns the file or resource of the top descriptor with this index.
     #[must_use]
-    pub fn file_of(&self, place: usize) -> &str {
-        let after = self.files.partition_point(|(_, first)| *first <= place);
+    pub fn file_of(&self, index: usize) -> &str {
+        let after = self.files.partition_point(|(_, first)| *first <= index);
         self.files
             .get(after.saturating_sub(1))
             .map_or("", |(name, _)| name)
@@ -57,8 +57,8 @@ impl Domains {
     }
 
     /// Returns the domains from an index on.
-    pub(super) fn from(&self, place: usize) -> impl ExactSizeIterator<Item = (&str, &Domain)> {
-        let names = self.order.get(place..).unwrap_or_default();
+    pub(super) fn from(&self, start: usize) -> impl ExactSizeIterator<Item = (&str, &Domain)> {
+        let names = self.order.get(start..).unwrap_or_default();
         names.iter().map(|name| (&**name, &self.by_name[&**name]))
     }
 

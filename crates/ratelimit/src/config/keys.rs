@@ -3,16 +3,16 @@
 
 use super::error::{Path, Report};
 use super::problem::{KEYS, Problem};
-use super::scalar::{Content, Node, Pair, Value, go_text};
+use super::scalar::{Content, Node, Pair, ScalarValue, go_text};
 
 /// Maximum number of characters of a value in a message.
-const MAX_SHOWN: usize = 100;
+const MAX_SHOWN_CHARS: usize = 100;
 
 /// Checks a map and everything below it. Every known key is allowed at every depth.
 pub(super) fn check(pairs: &[Pair], path: &Path<'_>, report: &mut Report<'_>) {
     for pair in pairs {
         let key = pair.key().text.as_str();
-        if pair.key().value != Value::Text {
+        if pair.key().value != ScalarValue::Text {
             report.add(pair.at, path, Problem::KeyNotString(pair.key().to_string()));
             continue;
         }
@@ -41,7 +41,10 @@ fn check_value(value: &Node, path: &Path<'_>, report: &mut Report<'_>) {
             }
         }
         Content::Scalar(scalar) => {
-            if matches!(scalar.value, Value::Float(_) | Value::Unsigned(_)) {
+            if matches!(
+                scalar.value,
+                ScalarValue::Float(_) | ScalarValue::Unsigned(_)
+            ) {
                 report.add(value.at, path, Problem::Scalar);
             }
         }
@@ -49,7 +52,7 @@ fn check_value(value: &Node, path: &Path<'_>, report: &mut Report<'_>) {
 }
 
 fn shown(text: &str) -> String {
-    match text.char_indices().nth(MAX_SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }

@@ -123,9 +123,7 @@ impl Problem {
                 "use another domain, or set MERGE_DOMAIN_CONFIG=true to merge files".to_owned()
             }
             Self::EmptyKey => "add 'key: ..' to the descriptor".to_owned(),
-            Self::DuplicateKey(_) => {
-                "remove one of the two, or change its key or value".to_owned()
-            }
+            Self::DuplicateKey(_) => "remove one of the two, or change its key or value".to_owned(),
             Self::UnitWithUnlimited => "remove 'unit' or 'unlimited'".to_owned(),
             Self::InvalidUnit(unit) => nearest(unit, &UNITS).map_or_else(
                 || format!("the units are {}", UNITS.join(", ")),

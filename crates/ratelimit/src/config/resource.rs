@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::decode::{Descriptor, Field, File, Metadata, RateLimit};
+use super::decode::{Field, Metadata, ParsedDescriptor, ParsedFile, ParsedRateLimit};
 
 /// The limits of a domain, as a file has them.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -52,12 +52,12 @@ pub struct ResourceLimit {
     pub replaces: Vec<String>,
 }
 
-impl From<Resource> for File {
+impl From<Resource> for ParsedFile {
     fn from(resource: Resource) -> Self {
         let descriptors = resource
             .descriptors
             .into_iter()
-            .map(Descriptor::from)
+            .map(ParsedDescriptor::from)
             .collect();
         Self {
             domain: field(resource.domain),
@@ -67,12 +67,12 @@ impl From<Resource> for File {
     }
 }
 
-impl From<ResourceDescriptor> for Descriptor {
+impl From<ResourceDescriptor> for ParsedDescriptor {
     fn from(descriptor: ResourceDescriptor) -> Self {
         Self {
             key: field(descriptor.key),
             value: field(descriptor.value),
-            rate_limit: descriptor.rate_limit.map(RateLimit::from),
+            rate_limit: descriptor.rate_limit.map(ParsedRateLimit::from),
             descriptors: descriptor.descriptors.into_iter().map(Self::from).collect(),
             shadow_mode: descriptor.shadow_mode,
             quota_mode: descriptor.quota_mode,
@@ -83,7 +83,7 @@ impl From<ResourceDescriptor> for Descriptor {
     }
 }
 
-impl From<ResourceLimit> for RateLimit {
+impl From<ResourceLimit> for ParsedRateLimit {
     fn from(limit: ResourceLimit) -> Self {
         Self {
             requests_per_unit: limit.requests_per_unit,

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tidegate_yaml::{Form, Schema};
+use tidegate_yaml::{ScalarStyle, Schema};
 
 /// The beginning of the tags of YAML's own types.
 const OWN_TAG_PREFIX: &str = "tag:yaml.org,2002:";
@@ -19,12 +19,12 @@ pub(super) type Pair = tidegate_yaml::Pair<Scalar>;
 #[derive(Debug, Clone)]
 pub(super) struct Scalar {
     pub(super) text: String,
-    pub(super) value: Value,
+    pub(super) value: ScalarValue,
 }
 
 /// The type and value of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Value {
+pub(super) enum ScalarValue {
     Null,
     Bool(bool),
     Integer(i64),
@@ -42,11 +42,11 @@ pub(super) enum Yaml11 {}
 impl Schema for Yaml11 {
     type Scalar = Scalar;
 
-    fn scalar(text: String, form: Form<'_>) -> Result<Scalar, String> {
+    fn scalar(text: String, form: ScalarStyle<'_>) -> Result<Scalar, String> {
         let value = match form {
-            Form::Plain => Value::of_plain(&text),
-            Form::Quoted => Value::Text,
-            Form::Tagged(tag) => match tag.strip_prefix(OWN_TAG_PREFIX) {
+            ScalarStyle::Plain => ScalarValue::from_plain(&text),
+            ScalarStyle::Quoted => ScalarValue::Text,
+            ScalarStyle::Tagged(tag) => match tag.strip_prefix(OWN_TAG_PREFIX) {
                 Some("binary") => {
                     let bytes = decode_base64(&text)
                         .ok_or("!!binary value contains invalid base64 data")?;
@@ -54,16 +54,16 @@ impl Schema for Yaml11 {
                         String::from_utf8(bytes).map_err(|_| "!!binary value is not UTF-8")?;
                     return Ok(Scalar {
                         text,
-                        value: Value::Text,
+                        value: ScalarValue::Text,
                     });
                 }
-                Some(tag) => Value::of_tagged(tag, &text).ok_or_else(|| {
+                Some(tag) => ScalarValue::from_tagged(tag, &text).ok_or_else(|| {
                     format!(
                         "cannot decode {} `{text}` as a !!{tag}",
-                        Value::of_plain(&text).tag()
+                        ScalarValue::from_plain(&text).tag()
                     )
                 })?,
-                None => Value::Text,
+                None => ScalarValue::Text,
             },
         };
         Ok(Scalar { text, value })
@@ -114,19 +114,19 @@ impl fmt::Display for Scalar {
     /// Writes the value as Go prints it, because the reference's messages contain it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
-            Value::Null => f.write_str("<nil>"),
-            Value::Bool(value) => write!(f, "{value}"),
-            Value::Integer(value) => write!(f, "{value}"),
-            Value::Unsigned(value) => write!(f, "{value}"),
-            Value::Float(value) if value.is_nan() => f.write_str("NaN"),
-            Value::Float(value) if value.is_infinite() => {
+            ScalarValue::Null => f.write_str("<nil>"),
+            ScalarValue::Bool(value) => write!(f, "{value}"),
+            ScalarValue::Integer(value) => write!(f, "{value}"),
+            ScalarValue::Unsigned(value) => write!(f, "{value}"),
+            ScalarValue::Float(value) if value.is_nan() => f.write_str("NaN"),
+            ScalarValue::Float(value) if value.is_infinite() => {
                 f.write_str(if value > 0.0 { "+Inf" } else { "-Inf" })
             }
-            Value::Float(value) if value != 0.0 && !(1e-4..1e21).contains(&value.abs()) => {
+            ScalarValue::Float(value) if value != 0.0 && !(1e-4..1e21).contains(&value.abs()) => {
                 write!(f, "{value:e}")
             }
-            Value::Float(value) => write!(f, "{value}"),
-            Value::Text => f.write_str(&self.text),
+            ScalarValue::Float(value) => write!(f, "{value}"),
+            ScalarValue::Text => f.write_str(&self.text),
         }
     }
 }
@@ -144,9 +144,9 @@ pub(super) fn go_text(node: &Node) -> String {
     }
 }
 
-impl Value {
+impl ScalarValue {
     /// Returns the value of a scalar without quotes.
-    pub(super) fn of_plain(text: &str) -> Self {
+    pub(super) fn from_plain(text: &str) -> Self {
         match text {
             "" | "~" | "null" | "Null" | "NULL" => return Self::Null,
             "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -172,8 +172,8 @@ impl Value {
 
     /// Returns the value of a scalar with one of YAML's own tags. `None` if the text is not of that
     /// type.
-    pub(super) fn of_tagged(tag: &str, text: &str) -> Option<Self> {
-        let plain = Self::of_plain(text);
+    pub(super) fn from_tagged(tag: &str, text: &str) -> Option<Self> {
+        let plain = Self::from_plain(text);
         match (tag, plain) {
             ("null", Self::Null)
             | ("bool", Self::Bool(_))
@@ -199,7 +199,7 @@ impl Value {
 
 /// Parses a number without underscores: decimal, `0x`, `0o`, `0b`, a leading zero for octal, or a
 /// decimal float.
-fn number(text: &str) -> Value {
+fn number(text: &str) -> ScalarValue {
     let (negative, digits) = match text.as_bytes()[0] {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -208,22 +208,22 @@ fn number(text: &str) -> Value {
     match magnitude(digits) {
         Some(value) if negative => {
             if let Some(value) = 0_i64.checked_sub_unsigned(value) {
-                return Value::Integer(value);
+                return ScalarValue::Integer(value);
             }
         }
         Some(value) => match i64::try_from(value) {
-            Ok(value) => return Value::Integer(value),
+            Ok(value) => return ScalarValue::Integer(value),
             // The library accepts no sign before a number that needs all 64 bits: the text is then
             // a float.
-            Err(_) if !text.starts_with('+') => return Value::Unsigned(value),
+            Err(_) if !text.starts_with('+') => return ScalarValue::Unsigned(value),
             Err(_) => {}
         },
         None => {}
     }
     if is_decimal_float(digits) {
-        finite(text).map_or(Value::Text, Value::Float)
+        finite(text).map_or(ScalarValue::Text, ScalarValue::Float)
     } else {
-        Value::Text
+        ScalarValue::Text
     }
 }
 
@@ -282,11 +282,11 @@ fn finite(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::Value::{self, Bool, Float, Integer, Null, Text, Unsigned};
+    use super::ScalarValue::{self, Bool, Float, Integer, Null, Text, Unsigned};
 
     #[test]
     fn plain_scalars_have_the_types_of_yaml_1_1() {
-        let table: [(&str, Value); 50] = [
+        let table: [(&str, ScalarValue); 50] = [
             ("", Null),
             ("~", Null),
             ("null", Null),
@@ -339,9 +339,9 @@ mod tests {
             ("second", Text),
         ];
         for (text, expected) in table {
-            assert_eq!(Value::of_plain(text), expected, "{text:?}");
+            assert_eq!(ScalarValue::from_plain(text), expected, "{text:?}");
         }
-        assert!(matches!(Value::of_plain(".nan"), Float(value) if value.is_nan()));
+        assert!(matches!(ScalarValue::from_plain(".nan"), Float(value) if value.is_nan()));
     }
 
     #[test]
@@ -357,7 +357,11 @@ mod tests {
             ("timestamp", "2001-01-01", Some(Text)),
         ];
         for (tag, text, expected) in table {
-            assert_eq!(Value::of_tagged(tag, text), expected, "!!{tag} {text}");
+            assert_eq!(
+                ScalarValue::from_tagged(tag, text),
+                expected,
+                "!!{tag} {text}"
+            );
         }
     }
 }

@@ -61,10 +61,10 @@ pub struct Acquired {
     /// The units of the jobs that may run.
     pub permits: Permits,
     /// Number of further jobs that may run now, according to the counters.
-    pub left: Remaining,
+    pub remaining: Remaining,
     /// The limit that stops further jobs. `None` if one more may run. So it is present whenever
     /// fewer jobs may run than were requested.
-    pub closed: Option<Exhausted>,
+    pub exhausted: Option<Exhausted>,
 }
 
 /// Number of further jobs that may run.
@@ -82,12 +82,12 @@ pub struct Exhausted {
     /// Index of the limit in [`AcquireRequest::limits`].
     pub limit: usize,
     /// The reason, and its end.
-    pub reason: Reason,
+    pub reason: ExhaustedReason,
 }
 
 /// Reason why a limit lets no further jobs run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
+pub enum ExhaustedReason {
     /// The window of the limit is used up.
     UsedUp {
         /// Time to the end of the window. An earlier request cannot succeed.
@@ -109,7 +109,7 @@ pub enum Reason {
 
 /// Facts of one call of [`Limiter::acquire`], for the server's counters.
 #[derive(Debug, Default)]
-pub struct TakeFacts {
+pub struct AcquireFacts {
     /// One delta for each limit of a job that counts. Hits over the limit are those of jobs that
     /// must wait.
     pub counted: Facts,
@@ -117,7 +117,7 @@ pub struct TakeFacts {
     pub unknown_domains: Vec<(String, u64)>,
     /// Error of the refund of units that one limit granted and another one refused. These units are
     /// lost until their window ends.
-    pub lost: Option<StoreError>,
+    pub refund_error: Option<StoreError>,
 }
 
 impl Limiter {
@@ -145,43 +145,46 @@ impl Limiter {
     /// job has. They are lost until their window ends.
     pub async fn acquire(
         &self,
-        wanted: &[AcquireRequest<'_>],
+        requests: &[AcquireRequest<'_>],
         now: Timestamp,
         deadline: Instant,
-        facts: &mut TakeFacts,
+        facts: &mut AcquireFacts,
     ) -> Result<Vec<Acquired>, Error> {
-        let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
+        let active = self.core.active().ok_or(Error::NoConfiguration)?;
         let ActiveConfig {
             configuration,
             overrides,
-        } = &**facts.counted.in_force.insert(in_force);
+        } = &**facts.counted.active_config.insert(active);
         let second = Seconds::from(now);
-        let mut applied = AppliedLimits::of_jobs(
+        let mut applied = AppliedLimits::for_jobs(
             configuration,
             &self.state.options.key_prefix,
-            wanted,
+            requests,
             second,
         );
         if let Some(overrides) = overrides {
-            overridden::alter_jobs(&mut applied, overrides, wanted, now);
+            overridden::apply_to_jobs(&mut applied, overrides, requests, now);
         }
         if applied.domain_not_found > 0 {
-            facts.unknown_domains = unknown_domains(configuration, wanted);
+            facts.unknown_domains = unknown_domains(configuration, requests);
         }
-        facts.counted.tallies = applied.counted_mut().map(decision::undecided).collect();
-        let plan = Plan::new(self, &applied, wanted, second);
-        plan.note_hits(&mut facts.counted.tallies);
-        let grants = self.store.take(&plan.asks(self), second, deadline).await;
+        facts.counted.tallies = applied.counted_mut().map(decision::new_delta).collect();
+        let plan = Plan::new(self, &applied, requests, second);
+        plan.multiply_hits(&mut facts.counted.tallies);
+        let grants = self
+            .store
+            .acquire(&plan.bulk_charges(self), second, deadline)
+            .await;
         let mut shares = Shares::new(&plan, grants);
-        let taken = shares.share(&self.state.options, now, &mut facts.counted.tallies);
+        let acquired = shares.distribute(&self.state.options, now, &mut facts.counted.tallies);
         facts.counted.global_shadow_mode = self.state.options.global_shadow_mode && shares.over;
-        self.remember(&plan, &shares, second);
-        self.note(wanted, &taken, now);
-        let returns = shares.surplus();
-        if !returns.is_empty() {
-            facts.lost = self.put_back(&returns, second, deadline).await.err();
+        self.cache_over_limit(&plan, &shares, second);
+        self.record_in_sketch(requests, &acquired, now);
+        let refunds = shares.surplus();
+        if !refunds.is_empty() {
+            facts.refund_error = self.send_refunds(&refunds, second, deadline).await.err();
         }
-        Ok(taken)
+        Ok(acquired)
     }
 
     /// Refunds the units of jobs that did not run. Units whose window has ended are skipped.
@@ -198,43 +201,49 @@ impl Limiter {
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let now = Seconds::from(now);
-        let mut returns = Refunds::default();
+        let mut refunds = Refunds::default();
         for permits in permits {
-            returns.add(permits, now);
+            refunds.add(permits, now);
         }
-        self.put_back(&returns, now, deadline).await
+        self.send_refunds(&refunds, now, deadline).await
     }
 
     /// Records in the sketch the hits that were granted by limits that count, and the limits that
     /// make jobs wait.
-    fn note(&self, wanted: &[AcquireRequest<'_>], taken: &[Acquired], now: Timestamp) {
-        let both = || wanted.iter().zip(taken);
-        let granted = both()
-            .filter(|(_, taken)| taken.left != Remaining::Unlimited)
-            .flat_map(|(wanted, taken)| {
-                let times = u64::from(taken.permits.times());
-                wanted
+    fn record_in_sketch(
+        &self,
+        requests: &[AcquireRequest<'_>],
+        acquired: &[Acquired],
+        now: Timestamp,
+    ) {
+        let pairs = || requests.iter().zip(acquired);
+        let granted = pairs()
+            .filter(|(_, acquired)| acquired.remaining != Remaining::Unlimited)
+            .flat_map(|(requests, acquired)| {
+                let times = u64::from(acquired.permits.times());
+                requests
                     .limits
                     .iter()
                     .map(move |units| (units.key(), times * u64::from(units.hits.get())))
             });
-        let refused = both().filter_map(|(wanted, taken)| {
-            let closed = taken
-                .closed
+        let refused = pairs().filter_map(|(requests, acquired)| {
+            let exhausted = acquired
+                .exhausted
                 .as_ref()
-                .filter(|closed| !matches!(closed.reason, Reason::Failed(_)))?;
-            (taken.permits.times() < wanted.times).then(|| wanted.limits[closed.limit].key())
+                .filter(|exhausted| !matches!(exhausted.reason, ExhaustedReason::Failed(_)))?;
+            (acquired.permits.times() < requests.times)
+                .then(|| requests.limits[exhausted.limit].key())
         });
-        self.core.sketch.note_jobs(granted, refused, now);
+        self.core.sketch.record_jobs(granted, refused, now);
     }
 
-    async fn put_back(
+    async fn send_refunds(
         &self,
-        returns: &Refunds,
+        refunds: &Refunds,
         now: Seconds,
         deadline: Instant,
     ) -> Result<(), StoreError> {
-        let charges = returns.charges(|window| self.time_to_live(window));
+        let charges = refunds.charges(|window| self.time_to_live(window));
         let added = self.store.add(&charges, now, deadline).await;
         // The cache is updated after the store, because a count that was read before the refund is
         // too high. This is done also if the store failed, because some hits may have been
@@ -252,7 +261,7 @@ impl Limiter {
 
     /// Records in the local cache which unbounded counters are over their limit, as a check does.
     /// Hits that were refused to jobs are not in a counter, so the cache ignores them.
-    fn remember(&self, plan: &Plan<'_>, shares: &Shares<'_>, now: Seconds) {
+    fn cache_over_limit(&self, plan: &Plan<'_>, shares: &Shares<'_>, now: Seconds) {
         let unbounded = plan
             .counters
             .iter()
@@ -269,10 +278,10 @@ impl Limiter {
 /// Returns the domains that are not configured, each with the number of limits that name it.
 fn unknown_domains(
     configuration: &Configuration,
-    wanted: &[AcquireRequest<'_>],
+    requests: &[AcquireRequest<'_>],
 ) -> Vec<(String, u64)> {
     let mut unknown: HashMap<&str, u64> = HashMap::new();
-    for units in wanted.iter().flat_map(|wanted| wanted.limits) {
+    for units in requests.iter().flat_map(|requests| requests.limits) {
         if configuration.domain(units.domain).is_none() {
             *unknown.entry(units.domain).or_default() += 1;
         }

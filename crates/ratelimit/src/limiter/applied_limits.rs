@@ -11,9 +11,9 @@ use super::overridden::AppliedOverride;
 use crate::config::Configuration;
 use crate::request::{Entry, Override, Request, Timestamp};
 use crate::response::Error;
-use crate::store::{Change, MAX_COUNT, Scope, write_counter_key};
+use crate::store::{CounterChange, MAX_COUNT, Scope, write_counter_key};
 use crate::tree::{
-    Level, Limit, Probe, Rate, SharedValues, StatsKey, StepBudget, Unit, override_stats_key,
+    Level, Limit, LookupState, Rate, SharedValues, StatsKey, StepBudget, Unit, override_stats_key,
 };
 use crate::window::{Seconds, Window};
 
@@ -51,9 +51,9 @@ pub(super) struct CountedLimit<'a> {
     pub(super) stats_key: StatsKey,
     /// At most [`MAX_COUNT`].
     pub(super) hits: u64,
-    pub(super) change: Change,
+    pub(super) change: CounterChange,
     /// The overrides that apply to the limit.
-    pub(super) alteration: Option<Box<AppliedOverride>>,
+    pub(super) applied_override: Option<Box<AppliedOverride>>,
     key: Range<usize>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> AppliedLimits<'a> {
             },
             now,
         };
-        let mut probe = Probe::new(StepBudget::for_request());
+        let mut probe = LookupState::new(StepBudget::for_request());
         for (index, descriptor) in request.descriptors.iter().enumerate() {
             // Hits above the maximum of a counter make the request over its limit. An error would
             // let it pass at a gateway that fails open.
@@ -94,20 +94,20 @@ impl<'a> AppliedLimits<'a> {
                 .unwrap_or(u64::from(request.hits_addend.max(1)))
                 .min(MAX_COUNT);
             let change = if descriptor.is_negative_hits {
-                Change::Refund
+                CounterChange::Refund
             } else {
-                Change::Add
+                CounterChange::Add
             };
-            let question = Question {
+            let query = LimitQuery {
                 entries: &descriptor.entries,
                 limit: descriptor.limit,
                 hits,
                 change,
             };
-            let limit = lookup.limit(&question, &mut applied, &mut probe);
+            let limit = lookup.limit(&query, &mut applied, &mut probe);
             applied
                 .limits
-                .push(limit.map_err(|invalid| invalid.at(index))?);
+                .push(limit.map_err(|invalid| invalid.into_error(index))?);
         }
         remove_replaced(&mut applied.limits, |_| "");
         Ok(applied)
@@ -115,7 +115,7 @@ impl<'a> AppliedLimits<'a> {
 
     /// Finds the limits of jobs: those of the first job, then those of the second, and so on. Each
     /// has the hits of one job.
-    pub(super) fn of_jobs(
+    pub(super) fn for_jobs(
         configuration: &'a Configuration,
         key_prefix: &str,
         jobs: &[AcquireRequest<'_>],
@@ -128,7 +128,7 @@ impl<'a> AppliedLimits<'a> {
         };
         // Jobs come from workers with a token, and a workflow has few limits: matching needs no
         // bound.
-        let mut probe = Probe::new(StepBudget::unbounded());
+        let mut probe = LookupState::new(StepBudget::unbounded());
         for job in jobs {
             let first = applied.limits.len();
             for units in job.limits {
@@ -142,15 +142,15 @@ impl<'a> AppliedLimits<'a> {
                     now,
                 };
                 let hits = u64::from(units.hits.get());
-                let question = Question {
+                let query = LimitQuery {
                     entries: units.entries,
                     limit: None,
                     hits,
-                    change: Change::Add,
+                    change: CounterChange::Add,
                 };
                 // Only a limit that the query brings can be invalid.
                 let limit = lookup
-                    .limit(&question, &mut applied, &mut probe)
+                    .limit(&query, &mut applied, &mut probe)
                     .unwrap_or(AppliedLimit::None);
                 applied.limits.push(limit);
             }
@@ -233,7 +233,7 @@ enum LookupError {
 }
 
 impl LookupError {
-    fn at(self, descriptor: usize) -> Error {
+    fn into_error(self, descriptor: usize) -> Error {
         match self {
             Self::Unit(unit) => Error::InvalidOverride { descriptor, unit },
             Self::Values => Error::LongValues { descriptor },
@@ -243,12 +243,12 @@ impl LookupError {
 
 /// The look-up of one limit.
 #[derive(Debug, Clone, Copy)]
-struct Question<'r> {
+struct LimitQuery<'r> {
     entries: &'r [Entry],
     /// A limit in the request.
     limit: Option<Override>,
     hits: u64,
-    change: Change,
+    change: CounterChange,
 }
 
 /// Parameters that the look-ups of all descriptors of a request share.
@@ -269,19 +269,19 @@ impl<'a> Lookup<'a, '_> {
     #[inline(never)]
     fn limit(
         &self,
-        question: &Question<'_>,
+        query: &LimitQuery<'_>,
         applied: &mut AppliedLimits<'a>,
-        probe: &mut Probe,
+        probe: &mut LookupState,
     ) -> Result<AppliedLimit<'a>, LookupError> {
         let Some(root) = self.root else {
             applied.domain_not_found += 1;
             return Ok(AppliedLimit::None);
         };
-        let entries = question.entries;
+        let entries = query.entries;
         let keys = &mut applied.keys;
         let mut counted =
             |requests_per_unit, unit: Unit, shared: &SharedValues<'_>, limit, stats_key| {
-                let window = Window::at(unit, self.now);
+                let window = Window::containing(unit, self.now);
                 let start = keys.len();
                 write_counter_key(keys, &self.scope, entries, shared, window.start);
                 AppliedLimit::Counted(CountedLimit {
@@ -289,13 +289,13 @@ impl<'a> Lookup<'a, '_> {
                     window,
                     limit,
                     stats_key,
-                    hits: question.hits,
-                    change: question.change,
-                    alteration: None,
+                    hits: query.hits,
+                    change: query.change,
+                    applied_override: None,
                     key: start..keys.len(),
                 })
             };
-        if let Some(limit) = question.limit {
+        if let Some(limit) = query.limit {
             let unit = Unit::from_number(limit.unit).ok_or(LookupError::Unit(limit.unit))?;
             let stats_key = override_stats_key(self.scope.domain, entries);
             return Ok(counted(
@@ -335,7 +335,7 @@ impl CountedLimit<'_> {
         window: Window,
         requests_per_unit: u32,
         hits: u64,
-        change: Change,
+        change: CounterChange,
     ) -> Self {
         let stats_key = StatsKey::default();
         Self {
@@ -345,7 +345,7 @@ impl CountedLimit<'_> {
             stats_key,
             hits,
             change,
-            alteration: None,
+            applied_override: None,
             key: 0..0,
         }
     }

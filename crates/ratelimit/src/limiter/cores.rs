@@ -9,7 +9,7 @@ use hashbrown::DefaultHashBuilder;
 use crate::config::Configuration;
 use crate::overrides::Overrides;
 use crate::request::Timestamp;
-use crate::response::CoreInForce;
+use crate::response::CoreActiveConfig;
 use crate::sketch::{self, CoreSketch, Sketch};
 
 /// The part of a limiter that belongs to one core.
@@ -17,8 +17,8 @@ use crate::sketch::{self, CoreSketch, Sketch};
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Core {
-    in_force: ArcSwapOption<ActiveConfig>,
-    pub(super) lookups: Lookups,
+    active: ArcSwapOption<ActiveConfig>,
+    pub(super) lookups: CacheLookups,
     pub(super) sketch: CoreSketch,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct ActiveConfig {
 
 /// Counts of look-ups in the local cache.
 #[derive(Debug, Default)]
-pub(super) struct Lookups {
+pub(super) struct CacheLookups {
     pub(super) hits: AtomicU64,
     pub(super) misses: AtomicU64,
     pub(super) expired: AtomicU64,
@@ -41,12 +41,12 @@ pub(super) struct Lookups {
 impl Core {
     /// Returns the active configuration. `None` before the first one. The call changes a reference
     /// count of this core only.
-    pub(super) fn in_force(&self) -> Option<CoreInForce> {
-        self.in_force.load_full()
+    pub(super) fn active(&self) -> Option<CoreActiveConfig> {
+        self.active.load_full()
     }
 }
 
-impl Lookups {
+impl CacheLookups {
     /// Adds these counts to `sum`.
     pub(super) fn add_to(&self, sum: &Self) {
         for (from, into) in [
@@ -75,28 +75,28 @@ struct CoreRegistry {
 impl Cores {
     /// Adds a core with the current configuration.
     pub(super) fn add(&self) -> Arc<Core> {
-        let mut known = self.lock();
+        let mut registry = self.lock();
         let core = Arc::new(Core {
-            sketch: CoreSketch::new(known.hasher.clone()),
+            sketch: CoreSketch::new(registry.hasher.clone()),
             ..Core::default()
         });
-        core.in_force.store(known.in_force());
-        known.cores.push(core.clone());
+        core.active.store(registry.new_active());
+        registry.cores.push(core.clone());
         core
     }
 
     /// Sets the configuration of every core.
     pub(super) fn configure(&self, configuration: Arc<Configuration>) {
-        let mut known = self.lock();
-        known.configuration = Some(configuration);
-        known.tell();
+        let mut registry = self.lock();
+        registry.configuration = Some(configuration);
+        registry.update_cores();
     }
 
     /// Sets the overrides of every core.
     pub(super) fn set_overrides(&self, overrides: Arc<Overrides>) {
-        let mut known = self.lock();
-        known.overrides = overrides;
-        known.tell();
+        let mut registry = self.lock();
+        registry.overrides = overrides;
+        registry.update_cores();
     }
 
     /// Sets the overrides of every core, unless others than `known` are active. Returns whether
@@ -106,11 +106,11 @@ impl Cores {
         known: &Arc<Overrides>,
         overrides: Arc<Overrides>,
     ) -> bool {
-        let mut in_force = self.lock();
-        let is_known = Arc::ptr_eq(&in_force.overrides, known);
+        let mut registry = self.lock();
+        let is_known = Arc::ptr_eq(&registry.overrides, known);
         if is_known {
-            in_force.overrides = overrides;
-            in_force.tell();
+            registry.overrides = overrides;
+            registry.update_cores();
         }
         is_known
     }
@@ -129,8 +129,8 @@ impl Cores {
     }
 
     /// Returns the sum of the look-ups of all cores.
-    pub(super) fn lookups(&self) -> Lookups {
-        let sum = Lookups::default();
+    pub(super) fn lookups(&self) -> CacheLookups {
+        let sum = CacheLookups::default();
         self.lock()
             .cores
             .iter()
@@ -146,20 +146,20 @@ impl Cores {
 
 impl CoreRegistry {
     /// Returns the active configuration with a separate reference count for one core.
-    fn in_force(&self) -> Option<Arc<ActiveConfig>> {
+    fn new_active(&self) -> Option<Arc<ActiveConfig>> {
         let overrides = Some(&self.overrides).filter(|overrides| !overrides.is_empty());
-        let in_force = |configuration: &Arc<Configuration>| {
+        let new_config = |configuration: &Arc<Configuration>| {
             Arc::new(ActiveConfig {
                 configuration: configuration.clone(),
                 overrides: overrides.cloned(),
             })
         };
-        self.configuration.as_ref().map(in_force)
+        self.configuration.as_ref().map(new_config)
     }
 
-    fn tell(&self) {
+    fn update_cores(&self) {
         for core in &self.cores {
-            core.in_force.store(self.in_force());
+            core.active.store(self.new_active());
         }
     }
 }
@@ -177,7 +177,7 @@ mod tests {
     fn every_core_has_the_configuration_under_a_count_of_its_own() {
         let cores = Cores::default();
         let early = cores.add();
-        assert!(early.in_force().is_none());
+        assert!(early.active().is_none());
         let shared = configuration();
         cores.configure(shared.clone());
         let late = cores.add();
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&shared), 4);
         let held: Vec<_> = [&early, &late, &late]
             .iter()
-            .map(|core| core.in_force().unwrap())
+            .map(|core| core.active().unwrap())
             .collect();
         assert_eq!(
             Arc::strong_count(&shared),

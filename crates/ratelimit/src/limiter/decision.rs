@@ -3,7 +3,7 @@
 
 use super::applied_limits::CountedLimit;
 use crate::response::{Code, CurrentLimit, LimitDelta, Status};
-use crate::store::Change;
+use crate::store::CounterChange;
 use crate::window::Seconds;
 
 /// Count of a counter for one decision.
@@ -16,10 +16,10 @@ pub(super) enum Count {
 }
 
 /// Returns the delta of hits before the decision. It takes over the limit's stats key.
-pub(super) fn undecided(counted: &mut CountedLimit<'_>) -> LimitDelta {
+pub(super) fn new_delta(counted: &mut CountedLimit<'_>) -> LimitDelta {
     let (total_hits, total_negative_hits) = match counted.change {
-        Change::Add => (counted.hits, 0),
-        Change::Refund => (0, counted.hits),
+        CounterChange::Add => (counted.hits, 0),
+        CounterChange::Refund => (0, counted.hits),
     };
     LimitDelta {
         stats_key: std::mem::take(&mut counted.stats_key),
@@ -39,14 +39,14 @@ pub(super) fn decide(
     count: Count,
     near_limit_ratio: f32,
     now: Seconds,
-    tally: &mut LimitDelta,
+    delta: &mut LimitDelta,
 ) -> Status {
-    let over = hits_over(tally, counted, count, near_limit_ratio);
-    let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode) && !counted.is_shut();
+    let over = hits_over(delta, counted, count, near_limit_ratio);
+    let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode) && !counted.is_paused();
     if let Some(over) = over {
-        tally.over_limit = over;
+        delta.over_limit = over;
         if shadow_mode {
-            tally.shadow_mode = over;
+            delta.shadow_mode = over;
         }
     }
     let code = if over.is_some() && !shadow_mode {
@@ -79,7 +79,7 @@ fn status(counted: &CountedLimit<'_>, code: Code, count: Count, now: Seconds) ->
 /// Returns the number of hits over the limit, or `None` if the descriptor is within it. Counts the
 /// others in the delta.
 fn hits_over(
-    tally: &mut LimitDelta,
+    delta: &mut LimitDelta,
     counted: &CountedLimit<'_>,
     count: Count,
     near_limit_ratio: f32,
@@ -87,20 +87,20 @@ fn hits_over(
     let hits = counted.hits;
     match count {
         Count::KnownOver => {
-            tally.over_limit_with_local_cache = hits;
+            delta.over_limit_with_local_cache = hits;
             Some(hits)
         }
-        Count::After(_) if counted.change == Change::Refund => None,
+        Count::After(_) if counted.change == CounterChange::Refund => None,
         Count::After(after) => {
             // In stop-increment mode a counter can be read without adding the hits, so that it is
             // below them. The reference's subtraction then wraps around, which puts "before" above
             // every limit. Statistics must be equal to the reference's.
-            let reading = Reading {
+            let reading = CounterReading {
                 before: after.wrapping_sub(hits),
                 after,
             };
             split_hits(
-                tally,
+                delta,
                 u64::from(counted.requests_per_unit),
                 hits,
                 reading,
@@ -112,7 +112,7 @@ fn hits_over(
 
 /// The value of a counter before and after the hits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(super) struct CounterReading {
     pub(super) before: u64,
     pub(super) after: u64,
 }
@@ -120,13 +120,13 @@ pub(super) struct Reading {
 /// Counts hits as near the limit and within it, and returns the number of hits over it. `None` if
 /// the counter is within the limit.
 pub(super) fn split_hits(
-    tally: &mut LimitDelta,
+    delta: &mut LimitDelta,
     limit: u64,
     hits: u64,
-    reading: Reading,
+    reading: CounterReading,
     near_limit_ratio: f32,
 ) -> Option<u64> {
-    let Reading { before, after } = reading;
+    let CounterReading { before, after } = reading;
     // The product has 32 bits as in the reference: with 64 bits it would round to another number
     // for some limits.
     let near = (limit as f32 * near_limit_ratio).floor() as u64;
@@ -134,12 +134,12 @@ pub(super) fn split_hits(
         if before >= limit {
             return Some(hits);
         }
-        tally.near_limit = limit.saturating_sub(near.max(before));
+        delta.near_limit = limit.saturating_sub(near.max(before));
         return Some(after - limit);
     }
-    tally.within_limit = hits;
+    delta.within_limit = hits;
     if after > near {
-        tally.near_limit = if before >= near { hits } else { after - near };
+        delta.near_limit = if before >= near { hits } else { after - near };
     }
     None
 }
@@ -161,7 +161,7 @@ mod tests {
             shadow_mode: 0,
             total_negative_hits: 0,
         };
-        let reading = Reading {
+        let reading = CounterReading {
             before: after.wrapping_sub(hits),
             after,
         };
@@ -217,9 +217,13 @@ mod tests {
     #[test]
     fn a_refund_is_always_ok() {
         let now = Seconds(30);
-        let mut counted =
-            CountedLimit::for_test(Window::at(Unit::Minute, now), 10, 4, Change::Refund);
-        let mut tally = undecided(&mut counted);
+        let mut counted = CountedLimit::for_test(
+            Window::containing(Unit::Minute, now),
+            10,
+            4,
+            CounterChange::Refund,
+        );
+        let mut tally = new_delta(&mut counted);
         let status = decide(&counted, Count::After(12), 0.8, now, &mut tally);
         assert_eq!(
             (status.code, status.remaining, status.seconds_until_reset),

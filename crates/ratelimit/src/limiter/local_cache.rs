@@ -12,16 +12,16 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-use super::cores::Lookups;
+use super::cores::CacheLookups;
 use crate::tree::Unit;
 use crate::window::Seconds;
 
 /// Minimum size in bytes. The reference's library has the same minimum.
-const MIN_BYTES: usize = 512 << 10;
+const MIN_CACHE_BYTES: usize = 512 << 10;
 /// Number of entries that a key can be in: one cache line of the processor.
-const WAYS: usize = 4;
+const SLOTS_PER_SET: usize = 4;
 /// A tag that no counter has.
-const EMPTY: u64 = 0;
+const EMPTY_TAG: u64 = 0;
 /// Seconds for which an entry is valid. A refund at another server may be missed for this time, and
 /// a counter in constant use costs its store one command in this time.
 const VALID_SECONDS: u32 = 10;
@@ -58,7 +58,7 @@ pub(super) struct CounterName<'k> {
 /// A bounded set of counters, each with its last known value.
 #[derive(Debug)]
 pub(super) struct LocalCache {
-    sets: Box<[Set]>,
+    sets: Box<[CacheSet]>,
     /// A strong hash with random keys, so that no client can choose keys that share a set or have
     /// equal tags.
     hasher: RandomState,
@@ -69,17 +69,17 @@ pub(super) struct LocalCache {
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Set([Entry; WAYS]);
+struct CacheSet([CacheSlot; SLOTS_PER_SET]);
 
 /// A counter, identified by its hash alone. Among 2^k counters, a look-up of another one finds one
 /// of them once in 2^(64 - k) times.
 #[derive(Debug, Default)]
-struct Entry {
+struct CacheSlot {
     /// The tag and the count, combined by exclusive or: two words that different cores wrote give a
     /// tag that no look-up uses.
-    mark: AtomicU64,
+    masked_tag: AtomicU64,
     /// A [`CachedCount`].
-    seen: AtomicU64,
+    count: AtomicU64,
 }
 
 /// The last known value of a counter, and the end of its validity.
@@ -127,9 +127,11 @@ impl LocalCache {
         if bytes == 0 {
             return None;
         }
-        let sets = bytes.max(MIN_BYTES) / size_of::<Set>();
+        let sets = bytes.max(MIN_CACHE_BYTES) / size_of::<CacheSet>();
         Some(Self {
-            sets: std::iter::repeat_with(Set::default).take(sets).collect(),
+            sets: std::iter::repeat_with(CacheSet::default)
+                .take(sets)
+                .collect(),
             hasher: RandomState::new(),
             entries: AtomicI64::new(0),
             evictions: AtomicU64::new(0),
@@ -143,16 +145,16 @@ impl LocalCache {
         counter: CounterName<'_>,
         limit: u32,
         now: Seconds,
-        lookups: &Lookups,
+        lookups: &CacheLookups,
     ) -> bool {
-        let (set, tag) = self.place(counter);
-        let over = set.find(tag).is_some_and(|(entry, seen)| {
-            let current = seen.is_current(now);
+        let (set, tag) = self.set_and_tag(counter);
+        let over = set.find(tag).is_some_and(|(slot, cached)| {
+            let current = cached.is_current(now);
             if !current {
                 lookups.expired.fetch_add(1, Relaxed);
-                self.clear(entry, tag);
+                self.clear(slot, tag);
             }
-            current && seen.total > limit
+            current && cached.total > limit
         });
         if over { &lookups.hits } else { &lookups.misses }.fetch_add(1, Relaxed);
         over
@@ -160,30 +162,31 @@ impl LocalCache {
 
     /// Records that a counter over its limit held `total` just now.
     pub(super) fn insert(&self, counter: CounterName<'_>, total: u64, now: Seconds) {
-        let (set, tag) = self.place(counter);
-        let seen = CachedCount::new(total, now);
-        if let Some((entry, _)) = set.find(tag) {
-            entry.write(tag, seen);
+        let (set, tag) = self.set_and_tag(counter);
+        let cached = CachedCount::new(total, now);
+        if let Some((slot, _)) = set.find(tag) {
+            slot.write(tag, cached);
             self.overwrites.fetch_add(1, Relaxed);
             return;
         }
-        let entry = set
-            .find(EMPTY)
-            .map_or_else(|| &set.0[fastrand::usize(..WAYS)], |(entry, _)| entry);
-        match entry.write(tag, seen) {
-            EMPTY => self.entries.fetch_add(1, Relaxed).unsigned_abs(),
+        let slot = set.find(EMPTY_TAG).map_or_else(
+            || &set.0[fastrand::usize(..SLOTS_PER_SET)],
+            |(slot, _)| slot,
+        );
+        match slot.write(tag, cached) {
+            EMPTY_TAG => self.entries.fetch_add(1, Relaxed).unsigned_abs(),
             _ => self.evictions.fetch_add(1, Relaxed),
         };
     }
 
     /// Removes a counter.
     pub(super) fn remove(&self, counter: CounterName<'_>) {
-        let (set, tag) = self.place(counter);
+        let (set, tag) = self.set_and_tag(counter);
         // Two cores may have added it at the same time.
-        set.0.iter().for_each(|entry| self.clear(entry, tag));
+        set.0.iter().for_each(|slot| self.clear(slot, tag));
     }
 
-    pub(super) fn stats(&self, lookups: &Lookups) -> LocalCacheStats {
+    pub(super) fn stats(&self, lookups: &CacheLookups) -> LocalCacheStats {
         let hit_count = lookups.hits.load(Relaxed);
         let miss_count = lookups.misses.load(Relaxed);
         LocalCacheStats {
@@ -198,39 +201,39 @@ impl LocalCache {
         }
     }
 
-    fn place(&self, counter: CounterName<'_>) -> (&Set, u64) {
+    fn set_and_tag(&self, counter: CounterName<'_>) -> (&CacheSet, u64) {
         let hash = self.hasher.hash_one(counter);
         let set = (u128::from(hash) * self.sets.len() as u128) >> 64;
-        (&self.sets[set as usize], hash.max(EMPTY + 1))
+        (&self.sets[set as usize], hash.max(EMPTY_TAG + 1))
     }
 
-    fn clear(&self, entry: &Entry, tag: u64) {
-        let seen = entry.seen.load(Relaxed);
-        let cleared = entry
-            .mark
-            .compare_exchange(tag ^ seen, EMPTY ^ seen, Relaxed, Relaxed);
+    fn clear(&self, slot: &CacheSlot, tag: u64) {
+        let bits = slot.count.load(Relaxed);
+        let cleared =
+            slot.masked_tag
+                .compare_exchange(tag ^ bits, EMPTY_TAG ^ bits, Relaxed, Relaxed);
         if cleared.is_ok() {
             self.entries.fetch_sub(1, Relaxed);
         }
     }
 }
 
-impl Set {
-    fn find(&self, tag: u64) -> Option<(&Entry, CachedCount)> {
-        self.0.iter().find_map(|entry| {
-            let seen = entry.seen.load(Relaxed);
-            (entry.mark.load(Relaxed) ^ seen == tag)
-                .then_some((entry, CachedCount::from_bits(seen)))
+impl CacheSet {
+    fn find(&self, tag: u64) -> Option<(&CacheSlot, CachedCount)> {
+        self.0.iter().find_map(|slot| {
+            let bits = slot.count.load(Relaxed);
+            (slot.masked_tag.load(Relaxed) ^ bits == tag)
+                .then_some((slot, CachedCount::from_bits(bits)))
         })
     }
 }
 
-impl Entry {
+impl CacheSlot {
     /// Writes an entry and returns its previous tag.
-    fn write(&self, tag: u64, seen: CachedCount) -> u64 {
-        let bits = seen.to_bits();
-        let earlier = self.seen.swap(bits, Relaxed);
-        self.mark.swap(tag ^ bits, Relaxed) ^ earlier
+    fn write(&self, tag: u64, cached: CachedCount) -> u64 {
+        let bits = cached.to_bits();
+        let earlier = self.count.swap(bits, Relaxed);
+        self.masked_tag.swap(tag ^ bits, Relaxed) ^ earlier
     }
 }
 
@@ -253,7 +256,7 @@ mod tests {
     #[test]
     fn an_entry_is_valid_for_some_seconds() {
         let cache = LocalCache::new(1).unwrap();
-        let lookups = Lookups::default();
+        let lookups = CacheLookups::default();
         let is_over = |second| cache.is_over(minute(b"a"), 5, Seconds(second), &lookups);
         assert!(!is_over(20));
         cache.insert(minute(b"a"), 6, Seconds(19));
@@ -285,7 +288,7 @@ mod tests {
     #[test]
     fn what_a_counter_held_is_compared_with_the_limit() {
         let cache = LocalCache::new(1).unwrap();
-        let lookups = Lookups::default();
+        let lookups = CacheLookups::default();
         let is_over = |limit| cache.is_over(minute(b"a"), limit, Seconds(1), &lookups);
         cache.insert(minute(b"a"), 11, Seconds(1));
         assert_eq!([0, 10, 11, 100].map(is_over), [true, true, false, false]);
@@ -307,7 +310,7 @@ mod tests {
     #[test]
     fn a_removed_entry_is_gone() {
         let cache = LocalCache::new(1).unwrap();
-        let lookups = Lookups::default();
+        let lookups = CacheLookups::default();
         let is_over = || cache.is_over(minute(b"a"), 5, Seconds(1), &lookups);
         cache.insert(minute(b"a"), 6, Seconds(1));
         cache.remove(minute(b"b"));
@@ -320,11 +323,11 @@ mod tests {
     #[test]
     fn words_of_two_writers_are_no_entry() {
         let cache = LocalCache::new(1).unwrap();
-        let (set, tag) = cache.place(minute(b"a"));
+        let (set, tag) = cache.set_and_tag(minute(b"a"));
         cache.insert(minute(b"a"), 6, Seconds(1));
         let (entry, _) = set.find(tag).unwrap();
         entry
-            .seen
+            .count
             .store(CachedCount::new(7, Seconds(1)).to_bits(), Relaxed);
         assert!(set.find(tag).is_none());
     }
@@ -332,14 +335,14 @@ mod tests {
     #[test]
     fn size_is_bounded_in_bytes() {
         let cache = LocalCache::new(1).unwrap();
-        let lookups = Lookups::default();
-        assert_eq!(size_of_val(&*cache.sets), MIN_BYTES);
+        let lookups = CacheLookups::default();
+        assert_eq!(size_of_val(&*cache.sets), MIN_CACHE_BYTES);
         for number in 0..200_000_u64 {
             cache.insert(minute(&number.to_be_bytes()), 6, Seconds(1));
         }
         let stats = cache.stats(&lookups);
         assert_eq!(stats.entry_count + stats.evacuate_count, 200_000);
-        let room = MIN_BYTES / size_of::<Entry>();
+        let room = MIN_CACHE_BYTES / size_of::<CacheSlot>();
         assert!(
             (room * 9 / 10..=room).contains(&(stats.entry_count as usize)),
             "{stats:?}"

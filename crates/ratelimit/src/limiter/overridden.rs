@@ -2,24 +2,24 @@
 
 use super::acquire::AcquireRequest;
 use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
-use crate::overrides::{Effect, Factor, LimitOverride, Overrides, Reach};
+use crate::overrides::{Factor, LimitOverride, OverrideEffect, Overrides, Reach};
 use crate::request::{Entry, Request, Timestamp};
-use crate::store::Change;
+use crate::store::CounterChange;
 
 /// The end of an override without an end.
-pub(super) const NEVER: Timestamp = Timestamp(u64::MAX);
+pub(super) const NO_END: Timestamp = Timestamp(u64::MAX);
 
 /// The overrides that apply to a limit that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct AppliedOverride {
     /// End of a pause. No hits pass before it.
     pub(super) paused: Option<Timestamp>,
-    pub(super) scaled: Option<Scaled>,
+    pub(super) scaled: Option<ScaledLimit>,
 }
 
 /// A scaled limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Scaled {
+pub(super) struct ScaledLimit {
     factor: Factor,
     pub(super) until: Timestamp,
     /// The limit of the configuration.
@@ -28,59 +28,59 @@ pub(super) struct Scaled {
 
 /// The kind of caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Caller {
+enum CallerKind {
     Request,
     Job,
 }
 
 /// The overrides at a time, for one kind of caller.
 #[derive(Debug, Clone, Copy)]
-struct Now<'o> {
+struct OverrideContext<'o> {
     overrides: &'o Overrides,
     now: Timestamp,
-    caller: Caller,
+    caller: CallerKind,
 }
 
 /// Applies the overrides to the limits of a request.
 // Not inlined, because the path of a check without overrides would be longer with it.
 #[cold]
 #[inline(never)]
-pub(super) fn alter_request(
+pub(super) fn apply_to_request(
     applied: &mut AppliedLimits<'_>,
     overrides: &Overrides,
     request: &Request,
-    now: Timestamp,
+    context: Timestamp,
 ) {
-    let now = Now {
+    let context = OverrideContext {
         overrides,
-        now,
-        caller: Caller::Request,
+        now: context,
+        caller: CallerKind::Request,
     };
     for (limit, descriptor) in applied.limits.iter_mut().zip(&request.descriptors) {
-        now.alter(limit, &request.domain, &descriptor.entries);
+        context.apply(limit, &request.domain, &descriptor.entries);
     }
 }
 
 /// Applies the overrides to the limits of jobs.
-pub(super) fn alter_jobs(
+pub(super) fn apply_to_jobs(
     applied: &mut AppliedLimits<'_>,
     overrides: &Overrides,
-    wanted: &[AcquireRequest<'_>],
-    now: Timestamp,
+    requests: &[AcquireRequest<'_>],
+    context: Timestamp,
 ) {
-    let now = Now {
+    let context = OverrideContext {
         overrides,
-        now,
-        caller: Caller::Job,
+        now: context,
+        caller: CallerKind::Job,
     };
-    let units = wanted.iter().flat_map(|wanted| wanted.limits);
+    let units = requests.iter().flat_map(|requests| requests.limits);
     for (limit, units) in applied.limits.iter_mut().zip(units) {
-        now.alter(limit, units.domain, units.entries);
+        context.apply(limit, units.domain, units.entries);
     }
 }
 
-impl Now<'_> {
-    fn alter(self, applied: &mut AppliedLimit<'_>, domain: &str, entries: &[Entry]) {
+impl OverrideContext<'_> {
+    fn apply(self, applied: &mut AppliedLimit<'_>, domain: &str, entries: &[Entry]) {
         let rule = match applied {
             AppliedLimit::Counted(CountedLimit {
                 limit: Some(limit), ..
@@ -88,37 +88,37 @@ impl Now<'_> {
             | AppliedLimit::Unlimited(limit) => Some(&*limit.stats_key),
             _ => None,
         };
-        let mut alteration = AppliedOverride::default();
-        let of_rule = rule
+        let mut combined = AppliedOverride::default();
+        let rule_overrides = rule
             .into_iter()
-            .flat_map(|rule| self.overrides.of_rule(rule));
+            .flat_map(|rule| self.overrides.for_rule(rule));
         // The scale of a key follows that of its rule, and replaces it.
-        for each in of_rule.chain(self.overrides.of_key(domain, entries)) {
-            self.add(&mut alteration, each);
+        for limit_override in rule_overrides.chain(self.overrides.for_key(domain, entries)) {
+            self.add(&mut combined, limit_override);
         }
         match applied {
-            AppliedLimit::Counted(counted) => counted.alter(alteration),
+            AppliedLimit::Counted(counted) => counted.set_override(combined),
             AppliedLimit::None | AppliedLimit::Unlimited(_) | AppliedLimit::Paused(_) => {
-                if let Some(until) = alteration.paused {
+                if let Some(until) = combined.paused {
                     *applied = AppliedLimit::Paused(until);
                 }
             }
         }
     }
 
-    fn add(self, alteration: &mut AppliedOverride, each: &LimitOverride) {
-        if each.has_ended(self.now) {
+    fn add(self, combined: &mut AppliedOverride, limit_override: &LimitOverride) {
+        if limit_override.has_ended(self.now) {
             return;
         }
-        let until = each.until.unwrap_or(NEVER);
-        match each.effect {
-            Effect::Paused(reach) | Effect::Throttled(reach) => {
-                if self.caller == Caller::Job || reach == Reach::JobsAndRequests {
-                    alteration.paused = alteration.paused.max(Some(until));
+        let until = limit_override.until.unwrap_or(NO_END);
+        match limit_override.effect {
+            OverrideEffect::Paused(reach) | OverrideEffect::Throttled(reach) => {
+                if self.caller == CallerKind::Job || reach == Reach::JobsAndRequests {
+                    combined.paused = combined.paused.max(Some(until));
                 }
             }
-            Effect::Scaled(factor) => {
-                alteration.scaled = Some(Scaled {
+            OverrideEffect::Scaled(factor) => {
+                combined.scaled = Some(ScaledLimit {
                     factor,
                     until,
                     configured: 0,
@@ -129,32 +129,32 @@ impl Now<'_> {
 }
 
 impl CountedLimit<'_> {
-    fn alter(&mut self, mut alteration: AppliedOverride) {
-        if let Some(scaled) = &mut alteration.scaled {
+    fn set_override(&mut self, mut applied: AppliedOverride) {
+        if let Some(scaled) = &mut applied.scaled {
             scaled.configured = self.requests_per_unit;
             self.requests_per_unit = scaled.factor.scale(self.requests_per_unit);
         }
-        if alteration != AppliedOverride::default() {
-            self.alteration = Some(Box::new(alteration));
+        if applied != AppliedOverride::default() {
+            self.applied_override = Some(Box::new(applied));
         }
     }
 
     /// Returns the end of a pause.
-    pub(super) fn paused(&self) -> Option<Timestamp> {
-        self.alteration
+    pub(super) fn paused_until(&self) -> Option<Timestamp> {
+        self.applied_override
             .as_ref()
-            .and_then(|alteration| alteration.paused)
+            .and_then(|applied| applied.paused)
     }
 
     /// Returns whether a pause refuses the hits. Refunds are always made.
-    pub(super) fn is_shut(&self) -> bool {
-        self.change == Change::Add && self.paused().is_some()
+    pub(super) fn is_paused(&self) -> bool {
+        self.change == CounterChange::Add && self.paused_until().is_some()
     }
 
     /// Returns how the limit was scaled.
-    pub(super) fn scaled(&self) -> Option<Scaled> {
-        self.alteration
+    pub(super) fn scaled(&self) -> Option<ScaledLimit> {
+        self.applied_override
             .as_ref()
-            .and_then(|alteration| alteration.scaled)
+            .and_then(|applied| applied.scaled)
     }
 }

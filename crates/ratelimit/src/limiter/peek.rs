@@ -6,13 +6,13 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::applied_limits::AppliedLimits;
-use super::counting::Counts;
 use super::decision::{self, Count};
+use super::hit_counts::Counts;
 use super::options::OverLimitKeys;
 use super::{ActiveConfig, Limiter, overridden};
 use crate::request::{Request, Timestamp};
 use crate::response::{Code, Error, LimitDelta, Response};
-use crate::store::{Change, Charge, StoreError};
+use crate::store::{Charge, CounterChange, StoreError};
 use crate::window::Seconds;
 
 impl Limiter {
@@ -38,11 +38,11 @@ impl Limiter {
         if request.descriptors.is_empty() {
             return Err(Error::NoDescriptors);
         }
-        let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
+        let active = self.core.active().ok_or(Error::NoConfiguration)?;
         let ActiveConfig {
             configuration,
             overrides,
-        } = &*in_force;
+        } = &*active;
         let second = Seconds::from(now);
         let mut applied = AppliedLimits::find(
             configuration,
@@ -51,10 +51,10 @@ impl Limiter {
             second,
         )?;
         if let Some(overrides) = overrides {
-            overridden::alter_request(&mut applied, overrides, request, now);
+            overridden::apply_to_request(&mut applied, overrides, request, now);
         }
-        let mut tallies: Vec<LimitDelta> = applied.counted_mut().map(decision::undecided).collect();
-        let counts = self.foresee(&applied, deadline).await?;
+        let mut tallies: Vec<LimitDelta> = applied.counted_mut().map(decision::new_delta).collect();
+        let counts = self.expected_counts(&applied, deadline).await?;
         let statuses = self.decide(&applied, &counts, second, &mut tallies);
         let response = self.answer(request, &applied, statuses);
         let code = if self.state.options.global_shadow_mode {
@@ -66,7 +66,7 @@ impl Limiter {
     }
 
     /// Returns the counts that [`Self::count`] would return.
-    async fn foresee(
+    async fn expected_counts(
         &self,
         applied: &AppliedLimits<'_>,
         deadline: Instant,
@@ -76,24 +76,24 @@ impl Limiter {
             .map(|counted| self.charge(counted, applied.key(counted)))
             .collect();
         let stored = self.store.read(&charges, deadline).await?;
-        let any_shut = applied.counted().any(|counted| counted.is_shut());
+        let any_paused = applied.counted().any(|counted| counted.is_paused());
         let goes_over: SmallVec<[bool; 4]> = applied
             .counted()
             .zip(&stored)
             .map(|(counted, stored)| {
                 let total = stored.saturating_add(counted.hits);
-                !any_shut
-                    && counted.change == Change::Add
+                !any_paused
+                    && counted.change == CounterChange::Add
                     && total > u64::from(counted.requests_per_unit)
             })
             .collect();
         let spares = self.state.options.over_limit_keys == OverLimitKeys::StopIncrement
-            && (any_shut || goes_over.contains(&true));
+            && (any_paused || goes_over.contains(&true));
         // Of two descriptors with one counter, the second includes the hits of the first.
         let mut counters: HashMap<&[u8], u64> = HashMap::new();
         let mut counts = Counts::new();
         for (index, counted) in applied.counted().enumerate() {
-            if counted.is_shut() {
+            if counted.is_paused() {
                 counts.push(Count::KnownOver);
                 continue;
             }
@@ -101,9 +101,9 @@ impl Limiter {
                 .entry(applied.key(counted))
                 .or_insert(stored[index]);
             *count = match counted.change {
-                Change::Add if spares && !goes_over[index] => *count,
-                Change::Add => count.saturating_add(counted.hits),
-                Change::Refund => count.saturating_sub(counted.hits),
+                CounterChange::Add if spares && !goes_over[index] => *count,
+                CounterChange::Add => count.saturating_add(counted.hits),
+                CounterChange::Refund => count.saturating_sub(counted.hits),
             };
             counts.push(Count::After(*count));
         }

@@ -12,13 +12,13 @@ impl Limiter {
     /// limit by its rule, and only jobs if there is no rule.
     #[must_use]
     pub fn reach_when_throttled(&self, limits: &[Units<'_>], now: Timestamp) -> Vec<Reach> {
-        let Some(in_force) = self.core.in_force() else {
+        let Some(active) = self.core.active() else {
             return vec![Reach::Jobs; limits.len()];
         };
-        let ActiveConfig { configuration, .. } = &*in_force;
+        let ActiveConfig { configuration, .. } = &*active;
         let job = [AcquireRequest { limits, times: 0 }];
         let prefix = &self.state.options.key_prefix;
-        let applied = AppliedLimits::of_jobs(configuration, prefix, &job, Seconds::from(now));
+        let applied = AppliedLimits::for_jobs(configuration, prefix, &job, Seconds::from(now));
         applied.limits.iter().map(reach).collect()
     }
 }

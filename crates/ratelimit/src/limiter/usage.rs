@@ -23,7 +23,7 @@ pub struct Usage {
     /// Counted hits. With those of refused requests they may exceed the limit.
     pub used: u64,
     /// End of the window.
-    pub ends: Timestamp,
+    pub ends_at: Timestamp,
 }
 
 impl Limiter {
@@ -38,25 +38,25 @@ impl Limiter {
         now: Timestamp,
         deadline: Instant,
     ) -> Result<Vec<Option<Usage>>, Error> {
-        let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
+        let active = self.core.active().ok_or(Error::NoConfiguration)?;
         let ActiveConfig {
             configuration,
             overrides,
-        } = &*in_force;
+        } = &*active;
         // Each limit is a separate request, so that none replaces another one.
-        let wanted: Vec<AcquireRequest<'_>> = limits
+        let requests: Vec<AcquireRequest<'_>> = limits
             .chunks(1)
             .map(|limits| AcquireRequest { limits, times: 0 })
             .collect();
         let second = Seconds::from(now);
-        let mut applied = AppliedLimits::of_jobs(
+        let mut applied = AppliedLimits::for_jobs(
             configuration,
             &self.state.options.key_prefix,
-            &wanted,
+            &requests,
             second,
         );
         if let Some(overrides) = overrides {
-            overridden::alter_jobs(&mut applied, overrides, &wanted, now);
+            overridden::apply_to_jobs(&mut applied, overrides, &requests, now);
         }
         let charges: Vec<Charge<'_>> = applied
             .counted()
@@ -75,7 +75,7 @@ impl Limiter {
                 requests_per_unit: counted.requests_per_unit,
                 unit: counted.window.unit,
                 used: used.next().unwrap_or_default(),
-                ends: Timestamp(counted.window.end().0 * 1_000_000),
+                ends_at: Timestamp(counted.window.end().0 * 1_000_000),
             })
         };
         Ok(applied.limits.iter().map(usage).collect())

@@ -3,11 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Effect, EffectKind, Factor, LimitOverride, OverrideTarget, Reach};
+use super::{EffectKind, Factor, LimitOverride, OverrideEffect, OverrideTarget, Reach};
 use crate::request::{Entry, Timestamp};
 
 /// Version of the value. A record of another version is kept and has no effect.
-const VERSION: u64 = 1;
+const RECORD_VERSION: u64 = 1;
 
 /// Returns the field of an override.
 pub(super) fn field(target: &OverrideTarget, kind: EffectKind) -> String {
@@ -26,22 +26,26 @@ pub(super) fn field(target: &OverrideTarget, kind: EffectKind) -> String {
 }
 
 /// Returns the value of an override.
-pub(super) fn value(of: &LimitOverride) -> String {
+pub(super) fn value(limit_override: &LimitOverride) -> String {
     let mut value = Map::new();
-    value.insert("version".to_owned(), VERSION.into());
-    match of.effect {
-        Effect::Paused(reach) | Effect::Throttled(reach) => {
+    value.insert("version".to_owned(), RECORD_VERSION.into());
+    match limit_override.effect {
+        OverrideEffect::Paused(reach) | OverrideEffect::Throttled(reach) => {
             let requests = reach == Reach::JobsAndRequests;
             value.insert("requests".to_owned(), requests.into());
         }
-        Effect::Scaled(factor) => {
+        OverrideEffect::Scaled(factor) => {
             value.insert("millionths".to_owned(), factor.0.into());
         }
     }
-    value.extend(of.until.map(|until| ("until".to_owned(), until.0.into())));
-    value.insert("by".to_owned(), of.by.as_str().into());
-    value.insert("at".to_owned(), of.at.0.into());
-    value.insert("reason".to_owned(), of.reason.as_str().into());
+    value.extend(
+        limit_override
+            .until
+            .map(|until| ("until".to_owned(), until.0.into())),
+    );
+    value.insert("by".to_owned(), limit_override.by.as_str().into());
+    value.insert("at".to_owned(), limit_override.at.0.into());
+    value.insert("reason".to_owned(), limit_override.reason.as_str().into());
     Value::from(value).to_string()
 }
 
@@ -49,18 +53,20 @@ pub(super) fn value(of: &LimitOverride) -> String {
 pub(super) fn read(field: &[u8], value: &[u8]) -> Option<LimitOverride> {
     let field = serde_json::from_slice::<Vec<Value>>(field).ok()?;
     let value = serde_json::from_slice::<Value>(value).ok()?;
-    if value["version"].as_u64()? != VERSION {
+    if value["version"].as_u64()? != RECORD_VERSION {
         return None;
     }
     let (kind, target) = field.split_first()?;
     let target = match target {
-        [of, stats_key] if of == "rule" => OverrideTarget::Rule {
+        [target_kind, stats_key] if target_kind == "rule" => OverrideTarget::Rule {
             stats_key: text(stats_key)?,
         },
-        [of, domain, Value::Array(entries)] if of == "key" => OverrideTarget::Key {
-            domain: text(domain)?,
-            entries: entries.iter().map(entry).collect::<Option<_>>()?,
-        },
+        [target_kind, domain, Value::Array(entries)] if target_kind == "key" => {
+            OverrideTarget::Key {
+                domain: text(domain)?,
+                entries: entries.iter().map(entry).collect::<Option<_>>()?,
+            }
+        }
         _ => return None,
     };
     let reach = || {
@@ -71,9 +77,9 @@ pub(super) fn read(field: &[u8], value: &[u8]) -> Option<LimitOverride> {
         })
     };
     let effect = match kind.as_str()? {
-        "paused" => Effect::Paused(reach()?),
-        "throttled" => Effect::Throttled(reach()?),
-        "scaled" => Effect::Scaled(Factor(value["millionths"].as_u64()?.try_into().ok()?)),
+        "paused" => OverrideEffect::Paused(reach()?),
+        "throttled" => OverrideEffect::Throttled(reach()?),
+        "scaled" => OverrideEffect::Scaled(Factor(value["millionths"].as_u64()?.try_into().ok()?)),
         _ => return None,
     };
     let until = match &value["until"] {
@@ -137,9 +143,9 @@ mod tests {
             },
         ];
         let effects = [
-            Effect::Paused(Reach::Jobs),
-            Effect::Throttled(Reach::JobsAndRequests),
-            Effect::Scaled(Factor::new(0.123_456).unwrap()),
+            OverrideEffect::Paused(Reach::Jobs),
+            OverrideEffect::Throttled(Reach::JobsAndRequests),
+            OverrideEffect::Scaled(Factor::new(0.123_456).unwrap()),
         ];
         let mut fields = Vec::new();
         for (target, effect, until) in targets

@@ -7,17 +7,19 @@ use std::time::Instant;
 
 use tidegate_pipeline::Client;
 
-use super::{Effect, EffectKind, LimitOverride, OverrideError, OverrideTarget, Overrides, record};
+use super::{
+    EffectKind, LimitOverride, OverrideEffect, OverrideError, OverrideTarget, Overrides, record,
+};
 use crate::request::Timestamp;
 use crate::store::StoreError;
 pub use redis::RedisOverrides;
 
 /// Maximum number of overrides, in all and when a worker's report of throttling adds one: operators
 /// always have room.
-const MOST: usize = 1_000;
-const MOST_WITH_THROTTLED: usize = 900;
+const MAX_OVERRIDES: usize = 1_000;
+const MAX_WITH_THROTTLED: usize = 900;
 /// Maximum bytes of one stored override.
-const MOST_BYTES: usize = 1_024;
+const MAX_OVERRIDE_BYTES: usize = 1_024;
 
 /// A store of overrides. Clones share one store.
 #[derive(Debug, Clone)]
@@ -57,10 +59,10 @@ impl OverrideStore {
         deadline: Instant,
     ) -> Result<Arc<Overrides>, StoreError> {
         match self {
-            Self::Memory(kept) => {
-                let mut kept = lock(kept);
-                kept.retain(|each| !each.has_ended(now));
-                Ok(Arc::new(Overrides::new(kept.iter().cloned())))
+            Self::Memory(stored) => {
+                let mut stored = lock(stored);
+                stored.retain(|each| !each.has_ended(now));
+                Ok(Arc::new(Overrides::new(stored.iter().cloned())))
             }
             Self::Redis(store) => store.read(known, now, deadline).await,
         }
@@ -83,32 +85,35 @@ impl OverrideStore {
         let field = record::field(&new.target, new.effect.kind());
         let value = record::value(new);
         let bytes = field.len() + value.len();
-        if bytes > MOST_BYTES {
+        if bytes > MAX_OVERRIDE_BYTES {
             return Err(OverrideError::TooLong {
                 bytes,
-                most: MOST_BYTES,
+                most: MAX_OVERRIDE_BYTES,
             });
         }
         let most = if new.effect.kind() == EffectKind::Throttled {
-            MOST_WITH_THROTTLED
+            MAX_WITH_THROTTLED
         } else {
-            MOST
+            MAX_OVERRIDES
         };
         match self {
-            Self::Memory(kept) => {
-                let mut kept = lock(kept);
-                kept.retain(|each| !each.has_ended(now));
-                match kept.iter().position(|each| each.name() == new.name()) {
-                    Some(known) if kept[known].outlasts(new) => {}
-                    Some(known) => kept[known].clone_from(new),
-                    None if kept.len() >= most => return Err(OverrideError::TooMany { most }),
-                    None => kept.push(new.clone()),
+            Self::Memory(stored) => {
+                let mut stored = lock(stored);
+                stored.retain(|each| !each.has_ended(now));
+                match stored
+                    .iter()
+                    .position(|each| each.identity() == new.identity())
+                {
+                    Some(index) if stored[index].outlasts(new) => {}
+                    Some(index) => stored[index].clone_from(new),
+                    None if stored.len() >= most => return Err(OverrideError::TooMany { most }),
+                    None => stored.push(new.clone()),
                 }
                 Ok(())
             }
             Self::Redis(store) => {
                 let until = until_if_latest_wins(new);
-                let record = redis::Record {
+                let record = redis::OverrideRecord {
                     field: &field,
                     value: &value,
                     until,
@@ -132,11 +137,11 @@ impl OverrideStore {
         deadline: Instant,
     ) -> Result<bool, StoreError> {
         match self {
-            Self::Memory(kept) => {
-                let mut kept = lock(kept);
-                let before = kept.len();
-                kept.retain(|each| each.name() != (target, kind));
-                Ok(kept.len() < before)
+            Self::Memory(stored) => {
+                let mut stored = lock(stored);
+                let before = stored.len();
+                stored.retain(|each| each.identity() != (target, kind));
+                Ok(stored.len() < before)
             }
             Self::Redis(store) => store.remove(&record::field(target, kind), deadline).await,
         }
@@ -147,8 +152,8 @@ impl OverrideStore {
 /// any other.
 fn until_if_latest_wins(new: &LimitOverride) -> Option<Timestamp> {
     match new.effect {
-        Effect::Throttled(_) => Some(new.until.unwrap_or(Timestamp(u64::MAX))),
-        Effect::Paused(_) | Effect::Scaled(_) => None,
+        OverrideEffect::Throttled(_) => Some(new.until.unwrap_or(Timestamp(u64::MAX))),
+        OverrideEffect::Paused(_) | OverrideEffect::Scaled(_) => None,
     }
 }
 
@@ -162,6 +167,6 @@ impl LimitOverride {
 }
 
 /// No change under the lock can panic half way, so a poisoned lock is safe to use.
-fn lock(kept: &Mutex<Vec<LimitOverride>>) -> MutexGuard<'_, Vec<LimitOverride>> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(overrides: &Mutex<Vec<LimitOverride>>) -> MutexGuard<'_, Vec<LimitOverride>> {
+    overrides.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,14 +4,14 @@ use super::Key;
 use crate::request::Entry;
 
 /// Maximum bytes of a domain, and of all entries of a key.
-const MOST_BYTES: usize = 256;
-const MOST_ENTRIES: usize = 16;
+const MAX_KEY_BYTES: usize = 256;
+const MAX_KEY_ENTRIES: usize = 16;
 
 /// Returns the domain and the entries, each cut if it is too long.
 pub(super) fn key(key: Key<'_>) -> (String, Vec<Entry>) {
-    let mut left = MOST_BYTES;
-    let mut entries = Vec::with_capacity(key.entries.len().min(MOST_ENTRIES));
-    for entry in key.entries.iter().take(MOST_ENTRIES) {
+    let mut left = MAX_KEY_BYTES;
+    let mut entries = Vec::with_capacity(key.entries.len().min(MAX_KEY_ENTRIES));
+    for entry in key.entries.iter().take(MAX_KEY_ENTRIES) {
         let mut part = |text: &str| {
             let part = cut(text, left);
             left -= part.len();
@@ -22,12 +22,12 @@ pub(super) fn key(key: Key<'_>) -> (String, Vec<Entry>) {
             value: part(&entry.value),
         });
     }
-    (cut(key.domain, MOST_BYTES).to_owned(), entries)
+    (cut(key.domain, MAX_KEY_BYTES).to_owned(), entries)
 }
 
 /// Returns the longest prefix of at most `max_bytes` bytes that ends with a whole character.
-fn cut(text: &str, most: usize) -> &str {
-    let mut end = most.min(text.len());
+fn cut(text: &str, max_bytes: usize) -> &str {
+    let mut end = max_bytes.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -3,10 +3,10 @@
 //! slot is counted too low. A key that replaced no other is counted exactly until decisions are
 //! skipped.
 
-use super::{Key, MAX_COUNTED, MOST, SAMPLED, TopKey, shorten};
+use super::{Key, MAX_COUNTED_DECISIONS, MAX_SKETCH_ITEMS, SAMPLE_EVERY, TopKey, shorten};
 
 #[derive(Debug, Default)]
-pub(super) struct Top {
+pub(super) struct TopKeys {
     hashes: Vec<u64>,
     /// One key for each hash.
     keys: Vec<TopKey>,
@@ -16,22 +16,22 @@ pub(super) struct Top {
     has_evicted: bool,
 }
 
-impl Top {
+impl TopKeys {
     /// Returns the number of decisions that the next one stands for.
     pub(super) fn next_weight(&mut self) -> u32 {
-        if self.decisions < MAX_COUNTED {
+        if self.decisions < MAX_COUNTED_DECISIONS {
             self.decisions += 1;
             return 1;
         }
-        if self.decisions == MAX_COUNTED {
+        if self.decisions == MAX_COUNTED_DECISIONS {
             self.decisions += 1;
             self.keys.iter_mut().for_each(|key| key.is_estimate = true);
         }
-        SAMPLED
+        SAMPLE_EVERY
     }
 
     fn is_sampled(&self) -> bool {
-        self.decisions > MAX_COUNTED
+        self.decisions > MAX_COUNTED_DECISIONS
     }
 
     /// Returns whether all keys without a slot have no hits.
@@ -40,8 +40,8 @@ impl Top {
     }
 
     pub(super) fn add(&mut self, hash: u64, key: Key<'_>, hits: u64) {
-        if let Some(place) = self.hashes.iter().position(|known| *known == hash) {
-            self.keys[place].hits = self.keys[place].hits.saturating_add(hits);
+        if let Some(slot) = self.hashes.iter().position(|existing| *existing == hash) {
+            self.keys[slot].hits = self.keys[slot].hits.saturating_add(hits);
             return;
         }
         let (domain, entries) = shorten::key(key);
@@ -51,13 +51,13 @@ impl Top {
             hits,
             is_estimate: self.is_sampled(),
         };
-        if self.keys.len() < MOST {
+        if self.keys.len() < MAX_SKETCH_ITEMS {
             self.hashes.push(hash);
             self.keys.push(new);
             return;
         }
-        let fewest = (0..MOST)
-            .min_by_key(|place| self.keys[*place].hits)
+        let fewest = (0..MAX_SKETCH_ITEMS)
+            .min_by_key(|slot| self.keys[*slot].hits)
             .expect("there are places");
         let hits = new.hits.saturating_add(self.keys[fewest].hits);
         self.hashes[fewest] = hash;

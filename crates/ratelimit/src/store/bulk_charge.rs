@@ -6,7 +6,7 @@ use super::Charge;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BulkCharge<'a> {
     pub(crate) charge: Charge<'a>,
-    pub(crate) room: GrantBound,
+    pub(crate) bound: GrantBound,
 }
 
 /// Bound of the hits that are granted.
@@ -29,7 +29,7 @@ pub(crate) struct Grant {
 impl BulkCharge<'_> {
     /// Returns the hits that a counter with the value `count` grants.
     pub(super) fn granted(&self, count: u64) -> i64 {
-        match self.room {
+        match self.bound {
             GrantBound::Unbounded => self.charge.hits,
             GrantBound::UpToLimit { step } => {
                 let left = u64::from(self.charge.requests_per_unit).saturating_sub(count);
@@ -63,13 +63,13 @@ mod tests {
             let charge = Charge::for_test(b"", hits);
             let ask = BulkCharge {
                 charge,
-                room: GrantBound::UpToLimit { step },
+                bound: GrantBound::UpToLimit { step },
             };
             assert_eq!(ask.granted(count), granted, "{hits} by {step} at {count}");
             assert_eq!(
                 BulkCharge {
                     charge,
-                    room: GrantBound::Unbounded
+                    bound: GrantBound::Unbounded
                 }
                 .granted(count),
                 hits

@@ -58,7 +58,7 @@ mod tests {
             })
             .collect();
         let mut key = Vec::new();
-        let start = Window::at(unit, Seconds(now)).start;
+        let start = Window::containing(unit, Seconds(now)).start;
         write(
             &mut key,
             &Scope {

@@ -10,7 +10,7 @@ use super::Charge;
 
 /// Number of buckets of limits. A limit is identified by eight bits of a hash; limits with equal
 /// bits share the quota of one.
-const LIMITS: usize = 256;
+const LIMIT_BUCKETS: usize = 256;
 /// Number of classes of use. Class 0 is at the limit or over it. Every second class is half of the
 /// one before, and the last is below a 30,000th.
 const CLASSES: usize = 32;
@@ -24,7 +24,7 @@ pub(super) struct EvictionClass {
 }
 
 impl EvictionClass {
-    pub(super) fn of(charge: &Charge<'_>) -> Self {
+    pub(super) fn from_charge(charge: &Charge<'_>) -> Self {
         // A limit is identified by its address. Multiplying by 2^64 over the golden ratio mixes all
         // bits into the highest.
         let mixed = (charge.limit as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -49,12 +49,12 @@ impl EvictionClass {
 /// The counters of a window that are dropped.
 #[derive(Debug)]
 pub(super) struct Victims {
-    limits: Vec<[Members; CLASSES]>,
+    limits: Vec<[ClassMembers; CLASSES]>,
 }
 
 /// The counters of one limit and class.
 #[derive(Debug, Clone, Copy, Default)]
-struct Members {
+struct ClassMembers {
     number: u32,
     victims: u32,
     /// Index of the next member. It starts at a random number, so that clients cannot predict which
@@ -68,24 +68,28 @@ impl Victims {
         counters: impl Iterator<Item = (EvictionClass, i64)>,
         number: usize,
     ) -> Self {
-        let mut limits = vec![[Members::default(); CLASSES]; LIMITS];
-        for (standing, count) in counters {
-            limits[usize::from(standing.limit)][standing.class(count)].number += 1;
+        let mut limits = vec![[ClassMembers::default(); CLASSES]; LIMIT_BUCKETS];
+        for (eviction_class, count) in counters {
+            limits[usize::from(eviction_class.limit)][eviction_class.class(count)].number += 1;
         }
-        let sizes = |classes: &[Members; CLASSES]| classes.map(|members| members.number);
+        let sizes = |classes: &[ClassMembers; CLASSES]| classes.map(|members| members.number);
         let totals: Vec<u32> = limits
             .iter()
             .map(|classes| sizes(classes).iter().sum())
             .collect();
-        let spared_first = fastrand::usize(..LIMITS);
-        for (classes, victims) in limits.iter_mut().zip(shares(&totals, number, spared_first)) {
+        let spared_first = fastrand::usize(..LIMIT_BUCKETS);
+        for (classes, victims) in
+            limits
+                .iter_mut()
+                .zip(victims_by_group(&totals, number, spared_first))
+        {
             if victims == 0 {
                 continue;
             }
-            let shares = shares(&sizes(classes), victims as usize, 0);
+            let shares = victims_by_group(&sizes(classes), victims as usize, 0);
             for (members, victims) in classes.iter_mut().zip(shares) {
                 let next = fastrand::u32(..members.number.max(1));
-                *members = Members {
+                *members = ClassMembers {
                     victims,
                     next,
                     ..*members
@@ -96,18 +100,19 @@ impl Victims {
     }
 
     /// Returns whether this counter is dropped. Must be called once for each counter.
-    pub(super) fn take(&mut self, standing: EvictionClass, count: i64) -> bool {
-        let members = &mut self.limits[usize::from(standing.limit)][standing.class(count)];
-        let place = members.next;
-        members.next = (place + 1) % members.number;
-        place < members.victims
+    pub(super) fn is_next_victim(&mut self, eviction_class: EvictionClass, count: i64) -> bool {
+        let members =
+            &mut self.limits[usize::from(eviction_class.limit)][eviction_class.class(count)];
+        let index = members.next;
+        members.next = (index + 1) % members.number;
+        index < members.victims
     }
 }
 
 /// Returns the number of dropped members of each group, so that `number` are dropped in all and the
 /// largest rest is as small as possible. If the rests cannot be equal, groups from `spared_first`
 /// on keep one more.
-fn shares(sizes: &[u32], number: usize, spared_first: usize) -> Vec<u32> {
+fn victims_by_group(sizes: &[u32], number: usize, spared_first: usize) -> Vec<u32> {
     let above = |level: u32| {
         sizes
             .iter()
@@ -140,10 +145,10 @@ fn shares(sizes: &[u32], number: usize, spared_first: usize) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    fn standing(limit: u8, requests_per_unit: u32) -> EvictionClass {
+    fn class_for_test(limit: u8, requests_per_unit: u32) -> EvictionClass {
         EvictionClass {
             limit,
-            ..EvictionClass::of(&Charge {
+            ..EvictionClass::from_charge(&Charge {
                 requests_per_unit,
                 ..Charge::for_test(b"", 1)
             })
@@ -156,12 +161,14 @@ mod tests {
         let counters = groups
             .iter()
             .flat_map(|&(limit, requests_per_unit, count, counters)| {
-                std::iter::repeat_n((standing(limit, requests_per_unit), count), counters)
+                std::iter::repeat_n((class_for_test(limit, requests_per_unit), count), counters)
             });
         let mut victims = Victims::choose(counters, number);
         let mut kept = |&(limit, requests_per_unit, count, counters): &(u8, u32, i64, usize)| {
             (0..counters)
-                .filter(|_| !victims.take(standing(limit, requests_per_unit), count))
+                .filter(|_| {
+                    !victims.is_next_victim(class_for_test(limit, requests_per_unit), count)
+                })
                 .count()
         };
         groups.iter().map(&mut kept).collect()
@@ -186,7 +193,11 @@ mod tests {
             (u32::MAX, i64::from(u32::MAX), 0),
         ];
         for (limit, count, class) in table {
-            assert_eq!(standing(0, limit).class(count), class, "{count} of {limit}");
+            assert_eq!(
+                class_for_test(0, limit).class(count),
+                class,
+                "{count} of {limit}"
+            );
         }
     }
 
@@ -240,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_knows_who_goes() {
+    fn victims_are_random() {
         let mut spared = [false; 100];
         for _ in 0..1_000 {
-            let all = || std::iter::repeat_n((standing(0, 5), 1), 100);
+            let all = || std::iter::repeat_n((class_for_test(0, 5), 1), 100);
             let mut victims = Victims::choose(all(), 90);
-            for (spared, (standing, count)) in spared.iter_mut().zip(all()) {
-                *spared |= !victims.take(standing, count);
+            for (spared, (eviction_class, count)) in spared.iter_mut().zip(all()) {
+                *spared |= !victims.is_next_victim(eviction_class, count);
             }
         }
         assert!(spared.iter().all(|spared| *spared));

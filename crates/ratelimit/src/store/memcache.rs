@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use tidegate_memcache::{self as memcache, Client, CounterRead, Expiry, Name};
+use tidegate_memcache::{self as memcache, Client, CounterRead, Expiry, MemcacheKey};
 
-use super::{BulkCharge, Change, Charge, Grant, StoreError, Totals};
+use super::{BulkCharge, Charge, CounterChange, Grant, StoreError, Totals};
 use crate::window::Seconds;
 
 /// Maximum number of hits of one addition, and highest value that hits are added to. A limit has 32
 /// bits, so a counter with this value is over it. memcached wraps to zero after 2^64.
-const MOST: u64 = 1 << 40;
+const MAX_ADDED_HITS: u64 = 1 << 40;
 
 /// Counters in memcached, under the reference's key names.
 ///
@@ -27,7 +27,7 @@ pub struct MemcacheStore {
 /// Value of a counter after the charges of a request so far.
 #[derive(Debug, Clone, Copy)]
 struct CounterState {
-    found: CounterRead,
+    read: CounterRead,
     total: u64,
 }
 
@@ -39,10 +39,10 @@ impl MemcacheStore {
     }
 
     pub(crate) async fn read(&self, charges: &[Charge<'_>], deadline: Instant) -> Totals {
-        self.found(&names(charges), deadline)
+        self.read_states(&names(charges), deadline)
             .await
             .into_iter()
-            .map(|known| known.total)
+            .map(|state| state.total)
             .collect()
     }
 
@@ -58,16 +58,16 @@ impl MemcacheStore {
         grants.into_iter().map(|grant| grant.total).collect()
     }
 
-    pub(crate) async fn take(
+    pub(crate) async fn acquire(
         &self,
-        asks: &[BulkCharge<'_>],
+        requests: &[BulkCharge<'_>],
         now: Seconds,
         deadline: Instant,
     ) -> Vec<Result<Grant, StoreError>> {
-        let charges: Vec<Charge<'_>> = asks.iter().map(|ask| ask.charge).collect();
+        let charges: Vec<Charge<'_>> = requests.iter().map(|request| request.charge).collect();
         let grants = self
             .change(&charges, now, deadline, |index, count| {
-                asks[index].granted(count)
+                requests[index].granted(count)
             })
             .await;
         grants.into_iter().map(Ok).collect()
@@ -83,7 +83,7 @@ impl MemcacheStore {
         hits_of: impl Fn(usize, u64) -> i64,
     ) -> SmallVec<[Grant; 4]> {
         let names = names(charges);
-        let found = self.found(&names, deadline).await;
+        let found = self.read_states(&names, deadline).await;
         // Of two charges of one counter, the second includes the first.
         let mut earlier = HashMap::new();
         let mut grants = SmallVec::new();
@@ -103,7 +103,11 @@ impl MemcacheStore {
         grants
     }
 
-    async fn found(&self, names: &[Name<'_>], deadline: Instant) -> SmallVec<[CounterState; 4]> {
+    async fn read_states(
+        &self,
+        names: &[MemcacheKey<'_>],
+        deadline: Instant,
+    ) -> SmallVec<[CounterState; 4]> {
         // A request without counters does not need memcached.
         if names.is_empty() {
             return SmallVec::new();
@@ -112,7 +116,7 @@ impl MemcacheStore {
         found
             .into_iter()
             .map(|found| CounterState {
-                found,
+                read: found,
                 total: value(found),
             })
             .collect()
@@ -122,22 +126,24 @@ impl MemcacheStore {
     fn charge(
         &self,
         charge: &Charge<'_>,
-        name: &Name<'_>,
+        name: &MemcacheKey<'_>,
         before: CounterState,
         now: Seconds,
     ) -> CounterState {
         let hits = charge.hits.unsigned_abs();
         let (change, total, hits) = match charge.change {
-            Change::Add if before.total >= MOST => {
-                (memcache::Change::Add, before.total.saturating_add(hits), 0)
-            }
-            Change::Add => (
-                memcache::Change::Add,
+            CounterChange::Add if before.total >= MAX_ADDED_HITS => (
+                memcache::ChangeDirection::Add,
                 before.total.saturating_add(hits),
-                hits.min(MOST),
+                0,
             ),
-            Change::Refund => (
-                memcache::Change::Subtract,
+            CounterChange::Add => (
+                memcache::ChangeDirection::Add,
+                before.total.saturating_add(hits),
+                hits.min(MAX_ADDED_HITS),
+            ),
+            CounterChange::Refund => (
+                memcache::ChangeDirection::Subtract,
                 before.total.saturating_sub(hits),
                 hits,
             ),
@@ -150,19 +156,24 @@ impl MemcacheStore {
             key: name.as_ref(),
             change,
             hits,
-            found: before.found,
+            found: before.read,
             expiry,
         });
-        let found = match (before.found, charge.change) {
-            (CounterRead::Missing | CounterRead::Unknown, Change::Add) => CounterRead::Count(total),
+        let found = match (before.read, charge.change) {
+            (CounterRead::Missing | CounterRead::Unknown, CounterChange::Add) => {
+                CounterRead::Count(total)
+            }
             (found, _) => found,
         };
-        CounterState { found, total }
+        CounterState { read: found, total }
     }
 }
 
-fn names<'k>(charges: &[Charge<'k>]) -> SmallVec<[Name<'k>; 4]> {
-    charges.iter().map(|charge| Name::of(charge.key)).collect()
+fn names<'k>(charges: &[Charge<'k>]) -> SmallVec<[MemcacheKey<'k>; 4]> {
+    charges
+        .iter()
+        .map(|charge| MemcacheKey::from_key(charge.key))
+        .collect()
 }
 
 /// Returns the value of a counter. One that cannot be read, or is no number, counts as zero, as in

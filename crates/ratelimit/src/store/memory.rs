@@ -8,7 +8,7 @@ use hashbrown::DefaultHashBuilder;
 
 use super::short_key::Digests;
 use super::window_counters::WindowCounters;
-use super::{BulkCharge, Change, Charge, Grant, StoreError, Totals};
+use super::{BulkCharge, Charge, CounterChange, Grant, StoreError, Totals};
 use crate::request::Timestamp;
 use crate::window::Seconds;
 
@@ -164,21 +164,21 @@ impl MemoryStore {
         charges.iter().map(read).collect()
     }
 
-    pub(crate) fn take(
+    pub(crate) fn acquire(
         &self,
-        asks: &[BulkCharge<'_>],
+        requests: &[BulkCharge<'_>],
         now: Seconds,
     ) -> Vec<Result<Grant, StoreError>> {
-        let take = |ask: &BulkCharge<'_>| {
-            let key = self.shards.digests.shorten(ask.charge.key);
+        let acquire_one = |request: &BulkCharge<'_>| {
+            let key = self.shards.digests.shorten(request.charge.key);
             let (shard, hash) = self.shards.shard(key.as_ref());
             let charge = Charge {
                 key: key.as_ref(),
-                ..ask.charge
+                ..request.charge
             };
             // The counter is read and charged under one lock.
             let mut shard = lock(shard);
-            let hits = ask.granted(shard.count(hash, &charge));
+            let hits = request.granted(shard.count(hash, &charge));
             let (total, evicted) = shard.add(hash, &Charge { hits, ..charge }, now, &self.shards);
             drop(shard);
             self.shards.evictions.fetch_add(evicted, Relaxed);
@@ -187,7 +187,7 @@ impl MemoryStore {
                 total,
             })
         };
-        asks.iter().map(take).collect()
+        requests.iter().map(acquire_one).collect()
     }
 
     /// Makes all charges in their order, see [`super::Store::add`].
@@ -254,7 +254,7 @@ impl Shard {
             return (change(count, charge), 0);
         }
         // A counter that does not exist counts as zero: zero hits or a refund need not create it.
-        if charge.hits == 0 || charge.change == Change::Refund {
+        if charge.hits == 0 || charge.change == CounterChange::Refund {
             return (0, 0);
         }
         let evicted = self.make_room(charge, now, shards);
@@ -305,8 +305,8 @@ impl Shard {
 #[inline]
 fn change(count: &mut i64, charge: &Charge<'_>) -> u64 {
     *count = match charge.change {
-        Change::Add => count.saturating_add(charge.hits),
-        Change::Refund => (*count - charge.hits).max(0),
+        CounterChange::Add => count.saturating_add(charge.hits),
+        CounterChange::Refund => (*count - charge.hits).max(0),
     };
     count.unsigned_abs()
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
-use super::{Change, Charge, MAX_COUNT, StoreError, Totals};
+use super::{Charge, CounterChange, MAX_COUNT, StoreError, Totals};
 use crate::tree::Unit;
 
 /// Subtracts hits from an existing counter, but not below zero, and returns the new count.
@@ -14,7 +14,7 @@ use crate::tree::Unit;
 /// KEYS: the counter. ARGV: hits, seconds to live. Redis has no command that subtracts and stops at
 /// zero, and another charge could run between two commands. EXPIRE tests whether the counter
 /// exists, so that a refund creates none and needs no other permission.
-const REFUND: &str = "\
+const REFUND_SCRIPT: &str = "\
 if redis.call('EXPIRE', KEYS[1], ARGV[2]) == 0 then
   return 0
 end
@@ -26,7 +26,7 @@ end
 return after";
 
 /// Start of the error with which Redis refuses to let a counter exceed [`MAX_COUNT`].
-const OVERFLOW: &str = "ERR increment or decrement would overflow";
+const OVERFLOW_ERROR: &str = "ERR increment or decrement would overflow";
 
 /// Bytes of an encoded `INCRBY` and `EXPIRE` of a typical key.
 const CHARGE_BYTES: usize = 192;
@@ -67,7 +67,7 @@ impl RedisStore {
         let mut outcomes = self.send(batch, deadline).await.map(Vec::into_iter);
         charges
             .iter()
-            .map(|charge| stored_count(&next(self.of(charge, &mut outcomes))))
+            .map(|charge| stored_count(&next(self.for_charge(charge, &mut outcomes))))
             .collect()
     }
 
@@ -79,11 +79,11 @@ impl RedisStore {
         let batch = self.batch(charges, 2, |batch, charge| {
             let key = Arg::Key(charge.key);
             match charge.change {
-                Change::Add => push_charge(batch, charge),
-                Change::Refund => {
+                CounterChange::Add => push_charge(batch, charge),
+                CounterChange::Refund => {
                     let hits = Arg::Integer(charge.hits);
                     let time_to_live = Arg::Integer(charge.time_to_live.into());
-                    let script = Arg::Bytes(REFUND.as_bytes());
+                    let script = Arg::Bytes(REFUND_SCRIPT.as_bytes());
                     batch
                         .unit()
                         .command("EVAL", &[script, Arg::Integer(1), key, hits, time_to_live]);
@@ -93,13 +93,13 @@ impl RedisStore {
         let mut outcomes = self.send(batch, deadline).await.map(Vec::into_iter);
         let mut totals = Totals::new();
         for charge in charges {
-            let outcomes = self.of(charge, &mut outcomes);
+            let outcomes = self.for_charge(charge, &mut outcomes);
             let outcome = next(outcomes);
             totals.push(match charge.change {
-                Change::Add => added(&outcome)?,
-                Change::Refund => count(outcome.integer()?)?,
+                CounterChange::Add => count_after_incrby(&outcome)?,
+                CounterChange::Refund => count(outcome.integer()?)?,
             });
-            if charge.change == Change::Add {
+            if charge.change == CounterChange::Add {
                 next(outcomes).reply()?;
             }
         }
@@ -117,13 +117,13 @@ impl RedisStore {
             per_second: Batch::new(),
         };
         for charge in charges {
-            add(self.of(charge, &mut batches), charge);
+            add(self.for_charge(charge, &mut batches), charge);
         }
         batches
     }
 
     /// Returns the value for the client that a charge belongs to.
-    fn of<'p, T>(&self, charge: &Charge<'_>, both: &'p mut PerClient<T>) -> &'p mut T {
+    fn for_charge<'p, T>(&self, charge: &Charge<'_>, both: &'p mut PerClient<T>) -> &'p mut T {
         match (&self.per_second, charge.window.unit) {
             (Some(_), Unit::Second) => &mut both.per_second,
             _ => &mut both.main,
@@ -188,9 +188,9 @@ fn count(value: i64) -> Result<u64, StoreError> {
 
 /// Returns the count after an INCRBY. A counter without room for the hits is full, which is over
 /// every limit: a client must not disable its limit by counting too much.
-fn added(outcome: &Outcome) -> Result<u64, StoreError> {
+fn count_after_incrby(outcome: &Outcome) -> Result<u64, StoreError> {
     match outcome {
-        Outcome::ServerError(error) if error.message.starts_with(OVERFLOW) => Ok(MAX_COUNT),
+        Outcome::ServerError(error) if error.message.starts_with(OVERFLOW_ERROR) => Ok(MAX_COUNT),
         outcome => count(outcome.integer()?),
     }
 }

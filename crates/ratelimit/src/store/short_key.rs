@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 /// Maximum length in bytes of a key that is stored as it is.
-const MAX_BYTES: usize = 255;
+const MAX_KEY_BYTES: usize = 255;
 
 /// Digests with random keys of this process, so that clients cannot find two keys with one digest.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Digests {
     /// Returns the key itself, or its digest if the key is long.
     #[inline]
     pub(super) fn shorten<'k>(&self, key: &'k [u8]) -> ShortKey<'k> {
-        if key.len() <= MAX_BYTES {
+        if key.len() <= MAX_KEY_BYTES {
             ShortKey::Whole(key)
         } else {
             ShortKey::Digest(self.digest(key))
@@ -53,9 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_keys_are_shortened_and_stay_apart() {
+    fn long_keys_are_shortened_and_stay_distinct() {
         let digests = Digests::default();
-        let key = vec![b'x'; MAX_BYTES + 1];
+        let key = vec![b'x'; MAX_KEY_BYTES + 1];
         let short = |key: &[u8]| digests.shorten(key).as_ref().to_vec();
         assert_eq!(short(&key[1..]), key[1..]);
         assert_eq!(short(&key).len(), 16);

@@ -11,33 +11,33 @@ use crate::window::Seconds;
 
 /// Divisor of the counters of a window that one eviction drops. It scans every counter of the
 /// window, so that dropping one at a time would be slow.
-const EVICTED_SHARE: usize = 8;
+const EVICTION_DIVISOR: usize = 8;
 /// Divisor of the room that stays free after an eviction, so that new counters need no
 /// reallocation.
-const SPARE_SHARE: usize = 16;
+const SPARE_DIVISOR: usize = 16;
 /// Divisor by which the room for keys grows. Doubling would leave up to half of the bound unused.
-const GROWTH_SHARE: usize = 4;
+const GROWTH_DIVISOR: usize = 4;
 /// Minimum growth of the room for keys in bytes: one typical key.
-const MIN_GROWTH: usize = 64;
+const MIN_GROWTH_BYTES: usize = 64;
 
 /// The counters of all windows that end at the same second.
 #[derive(Debug)]
 pub(super) struct WindowCounters {
     pub(super) end: Seconds,
-    table: HashTable<Counter>,
+    table: HashTable<StoredCounter>,
     /// All keys, one after the other.
     keys: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Counter {
+struct StoredCounter {
     key_start: u32,
     key_length: u8,
-    standing: EvictionClass,
+    eviction_class: EvictionClass,
     count: i64,
 }
 
-impl Counter {
+impl StoredCounter {
     fn key<'k>(&self, keys: &'k [u8]) -> &'k [u8] {
         &keys[self.key_start as usize..][..self.key_length.into()]
     }
@@ -78,8 +78,8 @@ impl WindowCounters {
         if self.keys.capacity() - self.keys.len() >= key_length {
             return 0;
         }
-        (self.keys.capacity() / GROWTH_SHARE)
-            .max(MIN_GROWTH)
+        (self.keys.capacity() / GROWTH_DIVISOR)
+            .max(MIN_GROWTH_BYTES)
             .max(key_length)
     }
 
@@ -98,10 +98,10 @@ impl WindowCounters {
 
     /// Adds a counter. No counter with this key may exist.
     pub(super) fn insert(&mut self, hash: u64, charge: &Charge<'_>, hasher: &DefaultHashBuilder) {
-        let counter = Counter {
+        let counter = StoredCounter {
             key_start: offset(self.keys.len()),
             key_length: u8::try_from(charge.key.len()).expect("the store shortens longer keys"),
-            standing: EvictionClass::of(charge),
+            eviction_class: EvictionClass::from_charge(charge),
             count: charge.hits,
         };
         let growth = self.key_growth(charge.key.len());
@@ -118,20 +118,20 @@ impl WindowCounters {
     /// Drops an eighth of the counters, at least one if there is any, and returns their number.
     pub(super) fn evict(&mut self, hasher: &DefaultHashBuilder) -> usize {
         let before = self.len();
-        let standings = self
+        let classes = self
             .table
             .iter()
-            .map(|counter| (counter.standing, counter.count));
-        let mut victims = Victims::choose(standings, before.div_ceil(EVICTED_SHARE));
+            .map(|counter| (counter.eviction_class, counter.count));
+        let mut victims = Victims::choose(classes, before.div_ceil(EVICTION_DIVISOR));
         self.table
-            .retain(|counter| !victims.take(counter.standing, counter.count));
+            .retain(|counter| !victims.is_next_victim(counter.eviction_class, counter.count));
         self.rebuild(hasher);
         before - self.len()
     }
 
     /// Moves all counters to new allocations, with some room to spare.
     fn rebuild(&mut self, hasher: &DefaultHashBuilder) {
-        let with_spare = |size: usize| size + size / SPARE_SHARE;
+        let with_spare = |size: usize| size + size / SPARE_DIVISOR;
         let key_bytes: usize = self
             .table
             .iter()
@@ -159,13 +159,13 @@ fn offset(bytes: usize) -> u32 {
 
 /// Returns the bytes of a full table after it has grown: twice the buckets, a byte more for each,
 /// and one group of bytes.
-fn grown_table(table: &HashTable<Counter>) -> usize {
+fn grown_table(table: &HashTable<StoredCounter>) -> usize {
     let buckets = if table.allocation_size() == 0 {
         4
     } else {
         2 * table.num_buckets()
     };
-    buckets * (size_of::<Counter>() + 1) + 16
+    buckets * (size_of::<StoredCounter>() + 1) + 16
 }
 
 #[cfg(test)]
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_counter_takes_16_bytes() {
-        assert_eq!(size_of::<Counter>(), 16);
+        assert_eq!(size_of::<StoredCounter>(), 16);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 const MAX_STEPS: usize = 32 << 20;
 /// Steps for trying a pattern: one whose start does not match takes about as long as searching this
 /// number of bytes.
-const TRY_STEPS: usize = 16;
+const STEPS_PER_PATTERN: usize = 16;
 
 /// The remaining steps of matching of a call.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Pattern {
     /// The text is searched once from its start to its end, whatever the number of pieces: the
     /// first match of each piece is the right one.
     pub(super) fn matches(&self, text: &str, steps: &mut StepBudget) -> bool {
-        if !steps.spend(TRY_STEPS) {
+        if !steps.spend(STEPS_PER_PATTERN) {
             return false;
         }
         let Some(rest) = text.strip_prefix(&*self.first) else {
@@ -154,7 +154,7 @@ mod tests {
         let pattern = Pattern::new("a_*b*c");
         let text = format!("a_{}c", "x".repeat(1_000));
         let mut work = StepBudget {
-            left: Some(1_000 + TRY_STEPS),
+            left: Some(1_000 + STEPS_PER_PATTERN),
         };
         assert!(!pattern.matches(&text, &mut work) && !work.is_used_up());
         assert!(!pattern.matches(&text, &mut work) && work.is_used_up());
@@ -163,7 +163,7 @@ mod tests {
             "nothing matches after that"
         );
         let mut work = StepBudget {
-            left: Some(3 * TRY_STEPS),
+            left: Some(3 * STEPS_PER_PATTERN),
         };
         assert!(
             Pattern::new("a_*").matches(&text, &mut work),

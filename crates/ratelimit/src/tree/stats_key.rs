@@ -13,20 +13,20 @@ pub enum StatsKey {
         slot: u32,
     },
     /// A name of keys and values of the request.
-    Made {
+    FromRequest {
         /// `domain.key_value.subkey`, not sanitised.
         name: Box<str>,
         /// The slot of the configured limit of the hits. `None` if the limit is in the request.
-        of: Option<u32>,
+        configured_slot: Option<u32>,
     },
 }
 
 impl Default for StatsKey {
     /// Returns the empty name.
     fn default() -> Self {
-        Self::Made {
+        Self::FromRequest {
             name: Box::default(),
-            of: None,
+            configured_slot: None,
         }
     }
 }
@@ -43,27 +43,27 @@ pub(super) fn stats_key(
     let pairs = || entries.iter().zip(nodes);
     if limit.detailed_metric {
         let any_shared = nodes.iter().any(|node| node.shared_value().is_some());
-        let mut key = Builder::new(domain);
+        let mut key = StatsKeyBuilder::new(domain);
         for (entry, node) in pairs() {
             match node.shared_value() {
                 None if !any_shared => key.entry_with_value(&entry.key, &entry.value),
                 shared => key.entry(&entry.key, shared.unwrap_or(&entry.value)),
             }
         }
-        return StatsKey::Made {
+        return StatsKey::FromRequest {
             name: key.0.into(),
-            of: Some(limit.slot),
+            configured_slot: Some(limit.slot),
         };
     }
     if pairs().any(|(entry, node)| node.may_change_stats_key(entry)) {
-        let mut key = Builder::new(domain);
+        let mut key = StatsKeyBuilder::new(domain);
         for (entry, node) in pairs() {
             key.entry(&entry.key, node.metric_value(entry));
         }
         if *key.0 != *limit.stats_key {
-            return StatsKey::Made {
+            return StatsKey::FromRequest {
                 name: key.0.into(),
-                of: Some(limit.slot),
+                configured_slot: Some(limit.slot),
             };
         }
     }
@@ -71,9 +71,9 @@ pub(super) fn stats_key(
 }
 
 /// Builds a stats key.
-struct Builder(String);
+struct StatsKeyBuilder(String);
 
-impl Builder {
+impl StatsKeyBuilder {
     fn new(domain: &str) -> Self {
         Self(domain.to_owned())
     }
@@ -97,17 +97,17 @@ impl Builder {
 /// Returns the stats key of a limit in a request.
 pub(crate) fn override_stats_key(domain: &str, entries: &[Entry]) -> StatsKey {
     if entries.is_empty() {
-        return StatsKey::Made {
+        return StatsKey::FromRequest {
             name: format!("{domain}.").into(),
-            of: None,
+            configured_slot: None,
         };
     }
-    let mut key = Builder::new(domain);
+    let mut key = StatsKeyBuilder::new(domain);
     for entry in entries {
         key.entry(&entry.key, &entry.value);
     }
-    StatsKey::Made {
+    StatsKey::FromRequest {
         name: key.0.into(),
-        of: None,
+        configured_slot: None,
     }
 }

@@ -138,7 +138,7 @@ pub(crate) fn stats_key(limiter: &Limiter, tally: &LimitDelta) -> String {
                 .expect("slots are places")
                 .to_owned()
         }
-        StatsKey::Made { name, .. } => String::from(&**name),
+        StatsKey::FromRequest { name, .. } => String::from(&**name),
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_ratelimit::Code::{Ok as Pass, OverLimit};
 use tidegate_ratelimit::{
-    Effect, EffectKind, Factor, LimitOverride, Limiter, Options, OverrideError, OverrideStore,
-    OverrideTarget, Overrides, Reach, Timestamp,
+    EffectKind, Factor, LimitOverride, Limiter, Options, OverrideEffect, OverrideError,
+    OverrideStore, OverrideTarget, Overrides, Reach, Timestamp,
 };
 
 use crate::fixture::{
@@ -31,8 +31,8 @@ descriptors:
   - {key: tenant, value: a, rate_limit: {unit: hour, requests_per_unit: 10}}
 ";
 
-const JOBS: Effect = Effect::Paused(Reach::Jobs);
-const ALL: Effect = Effect::Paused(Reach::JobsAndRequests);
+const JOBS: OverrideEffect = OverrideEffect::Paused(Reach::Jobs);
+const ALL: OverrideEffect = OverrideEffect::Paused(Reach::JobsAndRequests);
 
 fn at(second: u64) -> Timestamp {
     Timestamp(second * 1_000_000)
@@ -51,11 +51,11 @@ fn key(text: &str) -> OverrideTarget {
     }
 }
 
-fn scaled(factor: f64) -> Effect {
-    Effect::Scaled(Factor::new(factor).expect("a factor"))
+fn scaled(factor: f64) -> OverrideEffect {
+    OverrideEffect::Scaled(Factor::new(factor).expect("a factor"))
 }
 
-fn one(target: OverrideTarget, effect: Effect, until: Option<u64>) -> LimitOverride {
+fn one(target: OverrideTarget, effect: OverrideEffect, until: Option<u64>) -> LimitOverride {
     let (by, reason) = ("ada".to_owned(), "a test".to_owned());
     LimitOverride {
         target,

@@ -194,7 +194,7 @@ async fn what_is_over_is_given_back_before_the_call_ends() {
     let tenant = |tenant: &str| Job::of(&[(&format!("ten={tenant}"), 5), ("twenty=all", 1)], 16);
     let took = take(&limiter, &[tenant("a"), tenant("b")]).await;
     assert_eq!(took.outline(), ["2, limit 0 for 46s"; 2]);
-    assert!(took.facts.lost.is_none());
+    assert!(took.facts.refund_error.is_none());
     assert_eq!(
         take(&limiter, &[job("twenty=all", 0)]).await.outline(),
         ["0, 16 left"]
@@ -378,7 +378,7 @@ async fn units_that_come_back_are_forgotten_by_the_local_cache() {
 #[tokio::test]
 async fn without_a_configuration_there_is_an_error() {
     let limiter = Limiter::new(memory(), options());
-    let mut facts = tidegate_ratelimit::TakeFacts::default();
+    let mut facts = tidegate_ratelimit::AcquireFacts::default();
     let now = tidegate_ratelimit::Timestamp(0);
     let taken = limiter
         .acquire(&[], now, std::time::Instant::now(), &mut facts)

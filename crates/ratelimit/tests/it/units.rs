@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use tidegate_ratelimit::{
-    AcquireRequest, Acquired, Entry, Exhausted, Limiter, Reason, Remaining, TakeFacts, Timestamp,
-    Units,
+    AcquireFacts, AcquireRequest, Acquired, Entry, Exhausted, ExhaustedReason, Limiter, Remaining,
+    Timestamp, Units,
 };
 
 use crate::fixture::{entries, stats_key};
@@ -54,7 +54,7 @@ impl Job {
 #[derive(Debug)]
 pub(crate) struct Took {
     taken: Vec<Acquired>,
-    pub(crate) facts: TakeFacts,
+    pub(crate) facts: AcquireFacts,
     /// One per tally.
     pub(crate) stats_keys: Vec<String>,
 }
@@ -67,7 +67,7 @@ pub(crate) async fn take_at(limiter: &Limiter, second: u64, jobs: &[Job]) -> Too
         times: job.times,
     });
     let wanted: Vec<AcquireRequest<'_>> = wanted.collect();
-    let mut facts = TakeFacts::default();
+    let mut facts = AcquireFacts::default();
     let taken = limiter
         .acquire(
             &wanted,
@@ -79,12 +79,12 @@ pub(crate) async fn take_at(limiter: &Limiter, second: u64, jobs: &[Job]) -> Too
         .expect("an answer");
     for (taken, job) in taken.iter().zip(jobs) {
         assert!(
-            taken.closed.is_some() || taken.permits.times() == job.times,
+            taken.exhausted.is_some() || taken.permits.times() == job.times,
             "{taken:?} of {job:?}"
         );
         assert_eq!(
-            taken.closed.is_some(),
-            taken.left == Remaining::Jobs(0),
+            taken.exhausted.is_some(),
+            taken.remaining == Remaining::Jobs(0),
             "{taken:?} of {job:?}"
         );
     }
@@ -119,7 +119,7 @@ impl Took {
     /// For jobs of each kind: how many may run, and how many more, or which limit says no.
     pub(crate) fn outline(&self) -> Vec<String> {
         let outline = |taken: &Acquired| {
-            let rest = match (&taken.closed, taken.left) {
+            let rest = match (&taken.exhausted, taken.remaining) {
                 (Some(closed), _) => describe(closed),
                 (None, Remaining::Unlimited) => "unlimited".to_owned(),
                 (None, Remaining::Jobs(left)) => format!("{left} left"),
@@ -133,13 +133,13 @@ impl Took {
     pub(crate) fn split_off(&mut self, times: u32) -> Self {
         let part = |taken: &mut Acquired| Acquired {
             permits: taken.permits.split_off(times),
-            left: taken.left,
-            closed: taken.closed.clone(),
+            remaining: taken.remaining,
+            exhausted: taken.exhausted.clone(),
         };
         let taken = self.taken.iter_mut().map(part).collect();
         Self {
             taken,
-            facts: TakeFacts::default(),
+            facts: AcquireFacts::default(),
             stats_keys: Vec::new(),
         }
     }
@@ -157,10 +157,12 @@ impl Took {
 fn describe(closed: &Exhausted) -> String {
     let limit = closed.limit;
     match &closed.reason {
-        Reason::UsedUp { after } => format!("limit {limit} for {after:?}"),
-        Reason::Paused { after: None } => format!("limit {limit} paused"),
-        Reason::Paused { after: Some(after) } => format!("limit {limit} paused for {after:?}"),
-        Reason::Never => format!("limit {limit} for ever"),
-        Reason::Failed(_) => format!("limit {limit} failed"),
+        ExhaustedReason::UsedUp { after } => format!("limit {limit} for {after:?}"),
+        ExhaustedReason::Paused { after: None } => format!("limit {limit} paused"),
+        ExhaustedReason::Paused { after: Some(after) } => {
+            format!("limit {limit} paused for {after:?}")
+        }
+        ExhaustedReason::Never => format!("limit {limit} for ever"),
+        ExhaustedReason::Failed(_) => format!("limit {limit} failed"),
     }
 }

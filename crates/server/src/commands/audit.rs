@@ -7,26 +7,26 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
 use tidegate_workflow::change::Delete;
-use tidegate_workflow::rows::{Row, Section, workflow_of};
+use tidegate_workflow::rows::{Row, Section, workflow_in_row};
 use tidegate_workflow::{
     EngineError, Partition, RowSet, Snapshot, Store, StoreError, TimeIndex, WorkflowId,
 };
 use tokio::task::JoinSet;
 
 use super::findings::{Findings, Resolution};
-use super::rows::{before, described, explained, owner};
+use super::rows::{expected_rows, owner, preceding_row, row_text};
 use super::store::OpenStore;
 use tidegate_cli::{Exit, Failure};
 use tidegate_cli::{Screen, counted, printable};
 
 /// Number of rows in one read.
-const ROWS: usize = 1_000;
+const ROWS_PER_READ: usize = 1_000;
 /// Number of workflows in one read.
-const WORKFLOWS: usize = 64;
+const WORKFLOWS_PER_READ: usize = 64;
 /// Attempts to read a workflow that changes all the time.
-const LOOKS: usize = 5;
+const MAX_STABLE_READS: usize = 5;
 
-const SETS: [RowSet; 4] = [
+const ROW_SETS: [RowSet; 4] = [
     RowSet::Index,
     RowSet::Ready,
     RowSet::Due(TimeIndex::Timers),
@@ -36,13 +36,13 @@ const SETS: [RowSet; 4] = [
 /// Handling of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFinding {
-    Tell,
+    Report,
     Repair,
 }
 
 struct Audit<'a> {
-    here: &'a OpenStore,
-    then: OnFinding,
+    open_store: &'a OpenStore,
+    on_finding: OnFinding,
     hasher: RandomState,
     workflows: u64,
     rows: u64,
@@ -54,11 +54,11 @@ struct Audit<'a> {
 /// Mismatches of one workflow, compared while it did not change.
 #[derive(Debug, Default)]
 struct Inconsistency {
-    found: Vec<String>,
+    messages: Vec<String>,
     /// Rows without a reason in the state of the workflow.
-    strays: Delete,
+    orphan_rows: Delete,
     /// Whether the idempotency key of the workflow does not lead to it.
-    key: bool,
+    wrong_key: bool,
 }
 
 /// Workflows of a partition to check again, with rows that no state explains.
@@ -66,41 +66,41 @@ type Suspects = BTreeMap<WorkflowId, Vec<(RowSet, Row)>>;
 
 /// Hashes of rows that states call for and that were not read yet. A partition of a million
 /// workflows takes some 200 MB.
-type Wanted = HashMap<u64, WorkflowId>;
+type ExpectedRows = HashMap<u64, WorkflowId>;
 
 pub(crate) async fn check(
-    here: &OpenStore,
-    then: OnFinding,
+    open_store: &OpenStore,
+    on_finding: OnFinding,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    if here.engine.store().is_migrating() {
+    if open_store.engine.store().is_migrating() {
         let text = format!(
             "{} is being migrated: run `tidegate store migrate` to its end first",
-            here.shown
+            open_store.location
         );
         return Err(Failure::new(Exit::Refused, text));
     }
     let hasher = RandomState::new();
     let findings = Findings::default();
     let mut audit = Audit {
-        here,
-        then,
+        open_store,
+        on_finding,
         hasher,
         workflows: 0,
         rows: 0,
         listed: HashSet::new(),
         findings,
     };
-    if let Store::Sqlite(store) = here.engine.store() {
+    if let Store::Sqlite(store) = open_store.engine.store() {
         match store.check().await {
             Err(StoreError::Corrupt { what, reason }) => {
-                audit.find(None, format!("{what}: {reason}"))
+                audit.add_finding(None, format!("{what}: {reason}"))
             }
-            checked => checked.map_err(|error| here.refused(&error))?,
+            checked => checked.map_err(|error| open_store.store_failure(&error))?,
         }
     }
-    for number in 0..here.engine.store().partitions() {
-        if audit.goes_on() {
+    for number in 0..open_store.engine.store().partitions() {
+        if audit.wants_more() {
             audit.partition(Partition(number)).await?;
         }
     }
@@ -114,7 +114,7 @@ pub(crate) async fn check(
         "{} and {} in {}",
         counted(workflows, "workflow"),
         counted(rows, "row"),
-        printable(&here.shown)
+        printable(&open_store.location)
     );
     let json = findings.json(workflows, rows).to_string();
     screen.object(&json, &findings.names(), || {
@@ -124,55 +124,60 @@ pub(crate) async fn check(
 }
 
 impl Audit<'_> {
-    fn find(&mut self, workflow: impl Into<Option<WorkflowId>>, what: impl Into<String>) {
+    fn add_finding(&mut self, workflow: impl Into<Option<WorkflowId>>, what: impl Into<String>) {
         self.findings
             .add(workflow.into(), what.into(), Resolution::Left);
     }
 
     /// Whether to read on. Without repair, a full list of findings is enough.
-    fn goes_on(&self) -> bool {
-        self.then == OnFinding::Repair || !self.findings.are_many()
+    fn wants_more(&self) -> bool {
+        self.on_finding == OnFinding::Repair || !self.findings.is_full()
     }
 
     async fn partition(&mut self, partition: Partition) -> Result<(), Failure> {
         let mut suspects = Suspects::new();
-        let mut wanted = self.wanted(partition, &mut suspects).await?;
-        for set in SETS {
+        let mut expected = self.read_expected_rows(partition, &mut suspects).await?;
+        for set in ROW_SETS {
             let mut after: Option<Row> = None;
             loop {
-                let rows = self.rows(partition, set, after.as_deref(), ROWS).await?;
+                let rows = self
+                    .rows(partition, set, after.as_deref(), ROWS_PER_READ)
+                    .await?;
                 self.rows += rows.len() as u64;
                 for row in &rows {
-                    if wanted.remove(&self.hash(set, row)).is_some() {
+                    if expected.remove(&self.hash(set, row)).is_some() {
                         continue;
                     }
                     match owner(set, row) {
                         Some(id) if id.partition() == partition => {
                             suspects.entry(id).or_default().push((set, row.clone()));
                         }
-                        Some(id) => self.find(
+                        Some(id) => self.add_finding(
                             id,
-                            format!("left over: {}, in another partition", described(set, row)),
+                            format!("left over: {}, in another partition", row_text(set, row)),
                         ),
-                        None => self.find(
+                        None => self.add_finding(
                             None,
-                            format!("a row that means nothing: {}", described(set, row)),
+                            format!("a row that means nothing: {}", row_text(set, row)),
                         ),
                     }
                 }
-                if rows.len() < ROWS {
+                if rows.len() < ROWS_PER_READ {
                     break;
                 }
                 after = rows.into_iter().next_back();
             }
         }
         // Expected rows that were not read are missing.
-        for id in wanted.into_values().chain(self.unlisted(partition).await?) {
+        for id in expected
+            .into_values()
+            .chain(self.unlisted(partition).await?)
+        {
             suspects.entry(id).or_default();
         }
-        for (id, strays) in suspects {
-            if self.goes_on() {
-                self.look_again(partition, id, &strays).await?;
+        for (id, orphan_rows) in suspects {
+            if self.wants_more() {
+                self.recheck(partition, id, &orphan_rows).await?;
             }
         }
         Ok(())
@@ -180,29 +185,30 @@ impl Audit<'_> {
 
     /// Reads all workflows of a partition by the index of all workflows, and returns the rows that
     /// they call for.
-    async fn wanted(
+    async fn read_expected_rows(
         &mut self,
         partition: Partition,
         suspects: &mut Suspects,
-    ) -> Result<Wanted, Failure> {
-        let mut wanted = Wanted::new();
+    ) -> Result<ExpectedRows, Failure> {
+        let mut expected = ExpectedRows::new();
         let all = Section::All.prefix();
         let mut after: Option<Row> = None;
         loop {
             let mut rows = self
-                .rows(partition, RowSet::Index, after.as_deref(), ROWS)
+                .rows(partition, RowSet::Index, after.as_deref(), ROWS_PER_READ)
                 .await?;
             rows.retain(|row| row.starts_with(&all));
-            let ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_of(row)).collect();
-            for ids in ids.chunks(WORKFLOWS) {
-                for (id, shown) in self.shown(ids).await {
+            let ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_in_row(row)).collect();
+            for ids in ids.chunks(WORKFLOWS_PER_READ) {
+                for (id, shown) in self.read_snapshots(ids).await {
                     match shown {
                         Ok(snapshot) => {
                             self.workflows += 1;
                             self.listed.insert(id);
-                            self.whole(&snapshot);
-                            let rows = explained(&snapshot);
-                            wanted.extend(rows.iter().map(|(set, row)| (self.hash(*set, row), id)));
+                            self.check_counts(&snapshot);
+                            let rows = expected_rows(&snapshot);
+                            expected
+                                .extend(rows.iter().map(|(set, row)| (self.hash(*set, row), id)));
                             if !self.has_key(&snapshot).await? {
                                 suspects.entry(id).or_default();
                             }
@@ -212,15 +218,15 @@ impl Audit<'_> {
                         Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
                             self.workflows += 1;
                             self.listed.insert(id);
-                            self.find(id, error.to_string());
+                            self.add_finding(id, error.to_string());
                         }
-                        Err(error) => return Err(self.here.failed(&error)),
+                        Err(error) => return Err(self.open_store.engine_failure(&error)),
                     }
                 }
             }
             match rows.pop() {
                 Some(last) => after = Some(last),
-                None => return Ok(wanted),
+                None => return Ok(expected),
             }
         }
     }
@@ -231,8 +237,14 @@ impl Audit<'_> {
         let mut from = 0;
         let listed = std::mem::take(&mut self.listed);
         loop {
-            let read = self.here.engine.store().states(partition, from).await;
-            let Some((next, ids)) = read.map_err(|error| self.here.refused(&error))? else {
+            let read = self
+                .open_store
+                .engine
+                .store()
+                .scan_states(partition, from)
+                .await;
+            let Some((next, ids)) = read.map_err(|error| self.open_store.store_failure(&error))?
+            else {
                 self.findings.states_are_unread();
                 return Ok(unlisted);
             };
@@ -244,10 +256,13 @@ impl Audit<'_> {
         }
     }
 
-    async fn shown(&self, ids: &[WorkflowId]) -> Vec<(WorkflowId, Result<Snapshot, EngineError>)> {
+    async fn read_snapshots(
+        &self,
+        ids: &[WorkflowId],
+    ) -> Vec<(WorkflowId, Result<Snapshot, EngineError>)> {
         let mut reads = JoinSet::new();
         for &id in ids {
-            let engine = self.here.engine.clone();
+            let engine = self.open_store.engine.clone();
             reads.spawn(async move { (id, engine.show(id).await.map(Snapshot::released)) });
         }
         reads.join_all().await
@@ -261,29 +276,29 @@ impl Audit<'_> {
         limit: usize,
     ) -> Result<Vec<Row>, Failure> {
         let read = self
-            .here
+            .open_store
             .engine
             .store()
             .rows(partition, set, after, limit)
             .await;
-        read.map_err(|error| self.here.refused(&error))
+        read.map_err(|error| self.open_store.store_failure(&error))
     }
 
     fn hash(&self, set: RowSet, row: &[u8]) -> u64 {
-        let set = SETS.iter().position(|known| *known == set);
+        let set = ROW_SETS.iter().position(|known| *known == set);
         self.hasher.hash_one((set, row))
     }
 
     /// Compares the job counts of a workflow with the states of its jobs.
-    fn whole(&mut self, snapshot: &Snapshot) {
-        for (word, number) in snapshot.meta().counts.each() {
+    fn check_counts(&mut self, snapshot: &Snapshot) {
+        for (word, number) in snapshot.meta().counts.entries() {
             let found = snapshot
                 .states()
                 .iter()
                 .filter(|state| state.word() == word)
                 .count();
             if found != number as usize {
-                self.find(
+                self.add_finding(
                     snapshot.id(),
                     format!("it counts {number} {word} jobs and has {found}"),
                 );
@@ -297,54 +312,64 @@ impl Audit<'_> {
             return Ok(true);
         };
         let found = self
-            .here
+            .open_store
             .engine
             .store()
-            .keyed(snapshot.id().partition(), key)
+            .workflow_by_key(snapshot.id().partition(), key)
             .await;
-        Ok(found.map_err(|error| self.here.refused(&error))? == Some(snapshot.id()))
+        Ok(found.map_err(|error| self.open_store.store_failure(&error))? == Some(snapshot.id()))
     }
 
     /// Checks one workflow again until it does not change meanwhile. Reports the findings, and
     /// repairs them on request.
-    async fn look_again(
+    async fn recheck(
         &mut self,
         partition: Partition,
         id: WorkflowId,
-        strays: &[(RowSet, Row)],
+        orphan_rows: &[(RowSet, Row)],
     ) -> Result<(), Failure> {
-        let Some(wrong) = self.wrong(partition, id, strays).await? else {
+        let Some(inconsistency) = self.find_inconsistency(partition, id, orphan_rows).await? else {
             return Ok(());
         };
-        if wrong.found.is_empty() || self.then == OnFinding::Tell {
-            wrong.found.into_iter().for_each(|what| self.find(id, what));
+        if inconsistency.messages.is_empty() || self.on_finding == OnFinding::Report {
+            inconsistency
+                .messages
+                .into_iter()
+                .for_each(|what| self.add_finding(id, what));
             return Ok(());
         }
-        let failed = self.repair(id, wrong.strays, wrong.key).await;
+        let failed = self
+            .repair(id, inconsistency.orphan_rows, inconsistency.wrong_key)
+            .await;
         let left = self
-            .wrong(partition, id, strays)
+            .find_inconsistency(partition, id, orphan_rows)
             .await?
             .unwrap_or_default()
-            .found;
-        for what in wrong.found {
-            let fate = if left.contains(&what) {
+            .messages;
+        for what in inconsistency.messages {
+            let resolution = if left.contains(&what) {
                 Resolution::Left
             } else {
                 Resolution::Repaired
             };
-            self.findings.add(Some(id), what, fate);
+            self.findings.add(Some(id), what, resolution);
         }
         match failed {
             // A corrupt workflow cannot be repaired, and stays as it is.
             Ok(()) | Err(EngineError::Store(StoreError::Corrupt { .. })) => Ok(()),
-            Err(EngineError::Store(error)) => Err(self.here.refused(&error)),
+            Err(EngineError::Store(error)) => Err(self.open_store.store_failure(&error)),
             Err(_) => Ok(()),
         }
     }
 
-    async fn repair(&self, id: WorkflowId, strays: Delete, key: bool) -> Result<(), EngineError> {
-        let OpenStore { engine, clock, .. } = self.here;
-        engine.repair(id, strays, clock.now()).await?;
+    async fn repair(
+        &self,
+        id: WorkflowId,
+        orphan_rows: Delete,
+        key: bool,
+    ) -> Result<(), EngineError> {
+        let OpenStore { engine, clock, .. } = self.open_store;
+        engine.repair(id, orphan_rows, clock.now()).await?;
         if key {
             engine.repair_key(id, clock.now()).await
         } else {
@@ -353,61 +378,67 @@ impl Audit<'_> {
     }
 
     /// Mismatches of one workflow. None if it changes all the time, or cannot be read.
-    async fn wrong(
+    async fn find_inconsistency(
         &self,
         partition: Partition,
         id: WorkflowId,
-        strays: &[(RowSet, Row)],
+        orphan_rows: &[(RowSet, Row)],
     ) -> Result<Option<Inconsistency>, Failure> {
-        for _ in 0..LOOKS {
-            let Some(before) = self.look(id).await? else {
+        for _ in 0..MAX_STABLE_READS {
+            let Some(before) = self.read_workflow(id).await? else {
                 return Ok(None);
             };
-            let wrong = self.wrong_at(partition, before.as_ref(), strays).await?;
+            let inconsistency = self
+                .compare_rows(partition, before.as_ref(), orphan_rows)
+                .await?;
             let version = |snapshot: &Option<Snapshot>| {
                 snapshot.as_ref().map(|snapshot| snapshot.meta().version)
             };
             if self
-                .look(id)
+                .read_workflow(id)
                 .await?
                 .is_some_and(|after| version(&after) == version(&before))
             {
-                return Ok(Some(wrong));
+                return Ok(Some(inconsistency));
             }
         }
         Ok(None)
     }
 
     /// Compares the rows of a workflow with one of its states.
-    async fn wrong_at(
+    async fn compare_rows(
         &self,
         partition: Partition,
         state: Option<&Snapshot>,
-        strays: &[(RowSet, Row)],
+        orphan_rows: &[(RowSet, Row)],
     ) -> Result<Inconsistency, Failure> {
-        let explained = state.map(explained).unwrap_or_default();
-        let mut wrong = Inconsistency::default();
-        let may_come = |set| set == RowSet::Ready && state.is_some_and(Snapshot::rows_follow);
-        for (set, row) in explained.iter().filter(|(set, _)| !may_come(*set)) {
+        let expected_rows = state.map(expected_rows).unwrap_or_default();
+        let mut inconsistency = Inconsistency::default();
+        let may_come =
+            |set| set == RowSet::Ready && state.is_some_and(Snapshot::may_lack_ready_rows);
+        for (set, row) in expected_rows.iter().filter(|(set, _)| !may_come(*set)) {
             if !self.is_there(partition, *set, row).await? {
-                wrong
-                    .found
-                    .push(format!("missing: {}", described(*set, row)));
+                inconsistency
+                    .messages
+                    .push(format!("missing: {}", row_text(*set, row)));
             }
         }
-        for (set, row) in strays.iter().filter(|stray| !explained.contains(stray)) {
+        for (set, row) in orphan_rows
+            .iter()
+            .filter(|orphan| !expected_rows.contains(orphan))
+        {
             if self.is_there(partition, *set, row).await? {
                 let why = if state.is_none() {
                     " of a workflow that is not there"
                 } else {
                     ""
                 };
-                wrong
-                    .found
-                    .push(format!("left over: {}{why}", described(*set, row)));
+                inconsistency
+                    .messages
+                    .push(format!("left over: {}{why}", row_text(*set, row)));
                 match set {
-                    RowSet::Ready => wrong.strays.ready.push(row.clone()),
-                    RowSet::Index => wrong.strays.index.push(row.clone()),
+                    RowSet::Ready => inconsistency.orphan_rows.ready.push(row.clone()),
+                    RowSet::Index => inconsistency.orphan_rows.index.push(row.clone()),
                     // A workflow has at most one timer and one expiry, which the repair rewrites.
                     RowSet::Due(_) => {}
                 }
@@ -416,22 +447,22 @@ impl Audit<'_> {
         if let Some(snapshot) = state
             && !self.has_key(snapshot).await?
         {
-            wrong
-                .found
+            inconsistency
+                .messages
                 .push("its idempotency key does not lead to it".to_owned());
-            wrong.key = true;
+            inconsistency.wrong_key = true;
         }
-        Ok(wrong)
+        Ok(inconsistency)
     }
 
     /// Reads a workflow: the inner `None` if it does not exist, the outer one if it is corrupt,
     /// which was reported.
-    async fn look(&self, id: WorkflowId) -> Result<Option<Option<Snapshot>>, Failure> {
-        match self.here.engine.show(id).await {
+    async fn read_workflow(&self, id: WorkflowId) -> Result<Option<Option<Snapshot>>, Failure> {
+        match self.open_store.engine.show(id).await {
             Ok(snapshot) => Ok(Some(Some(snapshot))),
             Err(EngineError::NoWorkflow { .. }) => Ok(Some(None)),
             Err(EngineError::Store(StoreError::Corrupt { .. })) => Ok(None),
-            Err(error) => Err(self.here.failed(&error)),
+            Err(error) => Err(self.open_store.engine_failure(&error)),
         }
     }
 
@@ -441,7 +472,9 @@ impl Audit<'_> {
         set: RowSet,
         row: &[u8],
     ) -> Result<bool, Failure> {
-        let found = self.rows(partition, set, Some(&before(row)), 1).await?;
+        let found = self
+            .rows(partition, set, Some(&preceding_row(row)), 1)
+            .await?;
         Ok(found.first().is_some_and(|found| found == row))
     }
 }

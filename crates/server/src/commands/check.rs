@@ -11,24 +11,24 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use tidegate_api::check_definition;
-use tidegate_cli::{Definition, fields_of};
+use tidegate_cli::{Definition, field_names};
 use tidegate_ratelimit::{Configuration, SameDomain, Source};
 
 use super::Check;
 use folder::Folder;
 pub(crate) use report::Report;
-use report::{Checked, Mistake};
+use report::{CheckTotals, Mistake};
 
 /// Message for a file that is neither limits nor a definition.
-const NEITHER: &str = "this is neither a rate limit configuration, which has `domain` and `descriptors`, nor a workflow definition, which \
+const UNKNOWN_FILE_TEXT: &str = "this is neither a rate limit configuration, which has `domain` and `descriptors`, nor a workflow definition, which \
                        has `name` and `jobs`";
 
 /// Message for a folder without files to check.
-const NOTHING: &str =
+const EMPTY_FOLDER_TEXT: &str =
     "this folder has no file to check: no limits, and no file that ends in .yaml, .yml or .json";
 
 /// Message for another file in a folder of limits.
-const BESIDE_LIMITS: &str = "the server reads every file of this folder as limits, and this is not a rate limit configuration; move it to \
+const NOT_LIMITS_TEXT: &str = "the server reads every file of this folder as limits, and this is not a rate limit configuration; move it to \
                              another folder";
 
 /// Kinds of files that an argument may contain.
@@ -43,12 +43,12 @@ enum Expected {
 /// Parses all files, and reports the mistakes.
 pub(crate) fn check(arguments: &Check) -> Report {
     let mut report = Report::default();
-    let mut checked = Checked::default();
+    let mut checked = CheckTotals::default();
     let mut configurations = Vec::new();
     for path in &arguments.paths {
         let (paths, expected) = files(path, &mut report);
         for path in paths {
-            match read(&path) {
+            match read_file(&path) {
                 Ok(text) => {
                     checked.files += 1;
                     let source = Source {
@@ -72,7 +72,7 @@ pub(crate) fn check(arguments: &Check) -> Report {
     } else {
         SameDomain::Refuse
     };
-    checked.configuration = load(&configurations, same_domain, &mut report);
+    checked.configuration = load_configuration(&configurations, same_domain, &mut report);
     report.summary(&checked);
     report
 }
@@ -83,17 +83,17 @@ fn check_file(
     path: &Path,
     source: Source,
     expected: Expected,
-    checked: &mut Checked,
+    checked: &mut CheckTotals,
     report: &mut Report,
 ) -> Option<Source> {
-    let fields = fields_of(path, &text_of(&source.text));
+    let fields = field_names(path, &decode_text(&source.text));
     let is_definition = fields.iter().any(|field| field == "jobs");
     match expected {
         _ if is_configuration(&fields) => return Some(source),
         // A file that is not valid YAML: the parser of limits reports the position of the mistake.
         Expected::Limits if folder::is_yaml_or_json(path) && !is_definition => return Some(source),
         Expected::Limits => report.mistake(
-            &Mistake::new(&source.name, None, BESIDE_LIMITS),
+            &Mistake::new(&source.name, None, NOT_LIMITS_TEXT),
             &source.text,
         ),
         Expected::Any => match definition(path, &source) {
@@ -104,7 +104,11 @@ fn check_file(
     None
 }
 
-fn load(sources: &[Source], same_domain: SameDomain, report: &mut Report) -> Option<Configuration> {
+fn load_configuration(
+    sources: &[Source],
+    same_domain: SameDomain,
+    report: &mut Report,
+) -> Option<Configuration> {
     if sources.is_empty() {
         return None;
     }
@@ -131,7 +135,7 @@ fn files(path: &Path, report: &mut Report) -> (Vec<PathBuf>, Expected) {
         Ok(Folder::Limits(files)) => (files, Expected::Limits),
         Ok(Folder::Others(files)) => {
             if files.is_empty() {
-                report.mistake(&Mistake::new(&name(path), None, NOTHING), b"");
+                report.mistake(&Mistake::new(&name(path), None, EMPTY_FOLDER_TEXT), b"");
             }
             (files, Expected::Any)
         }
@@ -144,10 +148,10 @@ fn files(path: &Path, report: &mut Report) -> (Vec<PathBuf>, Expected) {
 
 /// Whether a file is a rate limit configuration. An unreadable file is not.
 fn has_limits(path: &Path) -> bool {
-    fs::read(path).is_ok_and(|bytes| is_configuration(&fields_of(path, &text_of(&bytes))))
+    fs::read(path).is_ok_and(|bytes| is_configuration(&field_names(path, &decode_text(&bytes))))
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if path != Path::new("-") {
         return fs::read(path);
     }
@@ -156,7 +160,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// The text of a file. A byte order mark of UTF-16 selects that encoding; otherwise it is UTF-8.
-fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+fn decode_text(bytes: &[u8]) -> Cow<'_, str> {
     let unit: fn([u8; 2]) -> u16 = match bytes {
         [0xff, 0xfe, ..] => u16::from_le_bytes,
         [0xfe, 0xff, ..] => u16::from_be_bytes,
@@ -184,7 +188,7 @@ fn is_configuration(fields: &[String]) -> bool {
 
 fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
     let file = &source.name;
-    let text = match text_of(&source.text) {
+    let text = match decode_text(&source.text) {
         Cow::Borrowed(text) => text.to_owned(),
         Cow::Owned(text) if !text.contains(char::REPLACEMENT_CHARACTER) => text,
         Cow::Owned(_) => {
@@ -196,14 +200,18 @@ fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
         }
     };
     let definition = match Definition::parse(path, text) {
-        Ok(definition) if !definition.has("jobs") => return Err(Mistake::new(file, None, NEITHER)),
+        Ok(definition) if !definition.has("jobs") => {
+            return Err(Mistake::new(file, None, UNKNOWN_FILE_TEXT));
+        }
         Ok(definition) => definition,
-        Err(mistake) if mistake.place.is_none() => return Err(Mistake::new(file, None, NEITHER)),
-        Err(mistake) => return Err(Mistake::new(file, mistake.place, mistake.reason)),
+        Err(mistake) if mistake.position.is_none() => {
+            return Err(Mistake::new(file, None, UNKNOWN_FILE_TEXT));
+        }
+        Err(mistake) => return Err(Mistake::new(file, mistake.position, mistake.reason)),
     };
     check_definition(&definition.json()).map_err(|found| {
         let path = found.path.unwrap_or_default();
         let mistake = definition.mistake(&path, &found.detail);
-        Mistake::new(file, mistake.place, mistake.reason).at(path)
+        Mistake::new(file, mistake.position, mistake.reason).at(path)
     })
 }

@@ -7,7 +7,7 @@ use tidegate_cli::{Cell, Exit, Screen, Table};
 use tidegate_workflow::WorkflowId;
 
 /// Limit of findings that are kept for the report; a person reads no more.
-const MOST: usize = 1_000;
+const MAX_SHOWN_FINDINGS: usize = 1_000;
 
 /// State of a finding at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum Resolution {
 struct Finding {
     workflow: Option<WorkflowId>,
     what: String,
-    fate: Resolution,
+    resolution: Resolution,
 }
 
 /// All findings in a store.
@@ -37,16 +37,21 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    pub(super) fn add(&mut self, workflow: Option<WorkflowId>, what: String, fate: Resolution) {
-        match fate {
+    pub(super) fn add(
+        &mut self,
+        workflow: Option<WorkflowId>,
+        what: String,
+        resolution: Resolution,
+    ) {
+        match resolution {
             Resolution::Left => self.left += 1,
             Resolution::Repaired => self.repaired += 1,
         }
-        if self.shown.len() < MOST {
+        if self.shown.len() < MAX_SHOWN_FINDINGS {
             self.shown.push(Finding {
                 workflow,
                 what,
-                fate,
+                resolution,
             });
         }
     }
@@ -56,8 +61,8 @@ impl Findings {
     }
 
     /// Whether the list of findings is full.
-    pub(super) fn are_many(&self) -> bool {
-        self.shown.len() == MOST
+    pub(super) fn is_full(&self) -> bool {
+        self.shown.len() == MAX_SHOWN_FINDINGS
     }
 
     /// Success if no finding is left, otherwise failure.
@@ -74,10 +79,10 @@ impl Findings {
             |Finding {
                  workflow,
                  what,
-                 fate,
+                 resolution,
              }| {
                 let workflow = workflow.map(|id| id.to_string());
-                json!({ "workflow": workflow, "what": what, "repaired": *fate == Resolution::Repaired })
+                json!({ "workflow": workflow, "what": what, "repaired": *resolution == Resolution::Repaired })
             },
         );
         let findings = findings.collect::<Vec<_>>();
@@ -94,7 +99,7 @@ impl Findings {
         let left = self
             .shown
             .iter()
-            .filter(|finding| finding.fate == Resolution::Left);
+            .filter(|finding| finding.resolution == Resolution::Left);
         let ids: BTreeSet<_> = left.filter_map(|finding| finding.workflow).collect();
         ids.into_iter()
             .map(|id| id.to_string())
@@ -123,18 +128,22 @@ impl Findings {
         for Finding {
             workflow,
             what,
-            fate,
+            resolution,
         } in shown
         {
             let workflow = workflow.map_or_else(|| "-".to_owned(), |id| id.to_string());
-            let fate = if *fate == Resolution::Repaired {
+            let resolution = if *resolution == Resolution::Repaired {
                 "yes"
             } else {
                 "no"
             };
-            table.row(vec![workflow.into(), Cell::from(what), Cell::from(fate)]);
+            table.add_row(vec![
+                workflow.into(),
+                Cell::from(what),
+                Cell::from(resolution),
+            ]);
         }
-        let more = if self.are_many() {
+        let more = if self.is_full() {
             ". Not all are shown"
         } else {
             ""

@@ -11,16 +11,16 @@ use crate::settings::{Endpoint, Settings};
 
 /// Timeout of the connection attempt, and of each read and write. A healthy server answers within
 /// milliseconds.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Size limit of the answer in bytes. Real answers have a few lines.
-const LONGEST: u64 = 16 * 1024;
+const MAX_ANSWER_BYTES: u64 = 16 * 1024;
 
 /// Requests `/healthcheck` at HOST and PORT.
 pub(super) fn health() -> Result<Exit, Failure> {
     let settings =
         Settings::from_environment().map_err(|problems| Failure::usage(problems.to_string()))?;
-    let address = reachable(&settings.http);
-    let answer = ask(address).map_err(|error| {
+    let address = local_address(&settings.http);
+    let answer = request_health(address).map_err(|error| {
         Failure::unavailable(format!(
             "no server answers at http://{address}/healthcheck: {error}"
         ))
@@ -38,19 +38,19 @@ pub(super) fn health() -> Result<Exit, Failure> {
 }
 
 /// The address at which this machine reaches a server that listens at `endpoint`.
-fn reachable(endpoint: &Endpoint) -> SocketAddr {
+fn local_address(endpoint: &Endpoint) -> SocketAddr {
     let host = match endpoint.host {
         IpAddr::V4(host) if host.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         // A port of all addresses accepts connections of both IP versions, and a container may have
         // no IPv6 address.
-        IpAddr::V6(host) if host.is_unspecified() => local(),
+        IpAddr::V6(host) if host.is_unspecified() => loopback(),
         host => host,
     };
     SocketAddr::new(host, endpoint.port)
 }
 
 /// The loopback address of an IP version that this machine supports.
-fn local() -> IpAddr {
+fn loopback() -> IpAddr {
     let has_version_4 = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_ok();
     if has_version_4 {
         Ipv4Addr::LOCALHOST.into()
@@ -59,15 +59,15 @@ fn local() -> IpAddr {
     }
 }
 
-fn ask(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn request_health(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
     write!(
         stream,
         "GET /healthcheck HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
     )?;
     let mut answer = Vec::new();
-    stream.take(LONGEST).read_to_end(&mut answer)?;
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

@@ -19,11 +19,11 @@ use tidegate_cli::{Screen, counted, printable};
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     #[command(subcommand)]
-    from: From,
+    from: ImportSource,
 }
 
 #[derive(Debug, Subcommand)]
-enum From {
+enum ImportSource {
     /// Imports from Ruby's Gush; its Redis is only read
     Gush(Gush),
 }
@@ -43,7 +43,7 @@ struct Gush {
 
 impl Import {
     pub(crate) async fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let From::Gush(gush) = self.from;
+        let ImportSource::Gush(gush) = self.from;
         gush.run(screen).await
     }
 }
@@ -55,16 +55,22 @@ impl Gush {
             |reason: String| Failure::unavailable(format!("redis at {}: {reason}", server.shown));
         let source =
             Client::new(server.config.clone()).map_err(|error| unavailable(error.to_string()))?;
-        let here = if self.dry_run {
-            OpenStore::nowhere().await?
+        let open_store = if self.dry_run {
+            OpenStore::in_memory().await?
         } else {
             OpenStore::open(IfMissing::Make).await?
         };
-        let imported = import_gush(&source, &here.engine, self.timeout, here.clock.now()).await;
-        here.close().await;
+        let imported = import_gush(
+            &source,
+            &open_store.engine,
+            self.timeout,
+            open_store.clock.now(),
+        )
+        .await;
+        open_store.close().await;
         let report = imported.map_err(|error| unavailable(error.to_string()))?;
         screen.object(&self.json(&report), &report.created.to_string(), || {
-            Ok(self.table(&report, &here, screen))
+            Ok(self.table(&report, &open_store, screen))
         })?;
         Ok(Exit::Done)
     }
@@ -94,7 +100,7 @@ impl Gush {
             existing,
             jobs,
             unfinished,
-            left,
+            skipped: left,
         } = report;
         let left: Vec<_> = left
             .iter()
@@ -107,13 +113,13 @@ impl Gush {
         .to_string()
     }
 
-    fn table(&self, report: &GushReport, here: &OpenStore, screen: &Screen) -> String {
+    fn table(&self, report: &GushReport, open_store: &OpenStore, screen: &Screen) -> String {
         let GushReport {
             created,
             existing,
             jobs,
             unfinished,
-            left,
+            skipped: left,
         } = report;
         let all = format!(
             "{} with {}",
@@ -123,7 +129,7 @@ impl Gush {
         let mut out = if self.dry_run {
             format!("would create {all}\n")
         } else {
-            format!("created {all} in {}\n", printable(&here.shown))
+            format!("created {all} in {}\n", printable(&open_store.location))
         };
         if *existing > 0 {
             let exist = if *existing == 1 { "exists" } else { "exist" };
@@ -138,7 +144,7 @@ impl Gush {
         if !left.is_empty() {
             let mut table = Table::new(&["NOT IMPORTED", "WHY"]);
             left.iter()
-                .for_each(|(key, reason)| table.row(vec![key.into(), reason.into()]));
+                .for_each(|(key, reason)| table.add_row(vec![key.into(), reason.into()]));
             out += &format!("\n{}", table.text(screen));
         }
         out

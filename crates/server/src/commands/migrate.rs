@@ -15,11 +15,11 @@ use tidegate_cli::{Exit, Failure, Screen, counted};
 
 /// Time in which all servers notice the migration: each checks every 10 s. Until then they write
 /// the earlier format.
-const NOTICED: Duration = Duration::from_secs(12);
+const NOTICE_TIME: Duration = Duration::from_secs(12);
 
 /// Options of a migration.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Migrate {
+pub(crate) struct MigrateArgs {
     /// Servers of earlier versions are stopped: they cannot read what this version writes
     #[arg(long)]
     yes: bool,
@@ -27,44 +27,44 @@ pub(crate) struct Migrate {
 
 /// Progress of the migration.
 #[derive(Debug, Default)]
-struct Done {
+struct MigrationProgress {
     rewritten: u64,
     unreadable: BTreeMap<WorkflowId, StoreError>,
 }
 
 pub(crate) async fn run(
-    here: &OpenStore,
-    asked: Migrate,
+    open_store: &OpenStore,
+    arguments: MigrateArgs,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    let store = here.engine.store();
+    let store = open_store.engine.store();
     let from = store.format().schema();
     let begins = !store.is_latest();
     // A server of an earlier version may have written after the end of a migration.
-    let needed = begins || earlier(here).await? > 0;
-    let mut done = Done::default();
+    let needed = begins || count_earlier(open_store).await? > 0;
+    let mut done = MigrationProgress::default();
     if needed {
-        agree(here, asked, from).await?;
+        check_allowed(open_store, arguments, from).await?;
     }
     if begins {
         store
             .begin_migration()
             .await
-            .map_err(|error| here.refused(&error))?;
+            .map_err(|error| open_store.store_failure(&error))?;
         if let Store::Redis(_) = store {
-            sleep(NOTICED).await;
+            sleep(NOTICE_TIME).await;
         }
     }
     if needed {
-        done.all(here).await?;
+        done.rewrite_all(open_store).await?;
     }
     if begins && done.unreadable.is_empty() {
         store
             .end_migration()
             .await
-            .map_err(|error| here.refused(&error))?;
+            .map_err(|error| open_store.store_failure(&error))?;
     }
-    done.report(here, needed, screen)
+    done.report(open_store, needed, screen)
 }
 
 /// Checks whether the migration may begin.
@@ -72,23 +72,27 @@ pub(crate) async fn run(
 /// # Errors
 /// Servers of other versions use the store; or the user did not confirm that there are none, since
 /// the earliest versions do not report.
-async fn agree(here: &OpenStore, asked: Migrate, schema: u32) -> Result<(), Failure> {
-    let store = here.engine.store();
-    let shown = &here.shown;
+async fn check_allowed(
+    open_store: &OpenStore,
+    arguments: MigrateArgs,
+    schema: u32,
+) -> Result<(), Failure> {
+    let store = open_store.engine.store();
+    let shown = &open_store.location;
     let refused = |text: String| Err(Failure::new(Exit::Refused, text));
-    let servers = here
+    let servers = open_store
         .engine
-        .read_servers(here.clock.now())
+        .read_members(open_store.clock.now())
         .await
-        .map_err(|error| here.refused(&error))?;
+        .map_err(|error| open_store.store_failure(&error))?;
     let others = servers
         .iter()
-        .filter(|server| server.about.version != VERSION);
+        .filter(|server| server.description.version != VERSION);
     let others: Vec<_> = others
         .map(|server| {
             format!(
                 "version {} at {}",
-                server.about.version, server.about.address
+                server.description.version, server.description.address
             )
         })
         .collect();
@@ -98,7 +102,7 @@ async fn agree(here: &OpenStore, asked: Migrate, schema: u32) -> Result<(), Fail
             "{shown} is used by servers of other versions than this one ({VERSION}): {others}. Stop them first"
         ));
     }
-    if asked.yes || store.is_migrating() || !matches!(store, Store::Redis(_)) {
+    if arguments.yes || store.is_migrating() || !matches!(store, Store::Redis(_)) {
         return Ok(());
     }
     refused(format!(
@@ -107,35 +111,35 @@ async fn agree(here: &OpenStore, asked: Migrate, schema: u32) -> Result<(), Fail
     ))
 }
 
-impl Done {
+impl MigrationProgress {
     /// Rewrites the store until no readable workflow of an earlier format is left.
-    async fn all(&mut self, here: &OpenStore) -> Result<(), Failure> {
-        while self.pass(here).await? > 0 {}
+    async fn rewrite_all(&mut self, open_store: &OpenStore) -> Result<(), Failure> {
+        while self.rewrite_pass(open_store).await? > 0 {}
         Ok(())
     }
 
     /// Rewrites workflows of an earlier format in one pass. Returns their number, without those
     /// that cannot be read.
-    async fn pass(&mut self, here: &OpenStore) -> Result<u64, Failure> {
-        let store = here.engine.store();
+    async fn rewrite_pass(&mut self, open_store: &OpenStore) -> Result<u64, Failure> {
+        let store = open_store.engine.store();
         let mut found = 0;
         for partition in (0..store.partitions()).map(Partition) {
             let mut after = None;
             loop {
                 let page = store
-                    .earlier(partition, after.as_ref())
+                    .outdated_workflows(partition, after.as_ref())
                     .await
-                    .map_err(|error| here.refused(&error))?;
+                    .map_err(|error| open_store.store_failure(&error))?;
                 let ids: Vec<_> = page
                     .ids
                     .into_iter()
                     .filter(|id| !self.unreadable.contains_key(id))
                     .collect();
                 let rewritten = store
-                    .rewrite(partition, &ids, here.clock.now())
+                    .rewrite(partition, &ids, open_store.clock.now())
                     .await
-                    .map_err(|error| here.refused(&error))?;
-                self.rewritten += rewritten.done;
+                    .map_err(|error| open_store.store_failure(&error))?;
+                self.rewritten += rewritten.written;
                 found += (ids.len() - rewritten.unreadable.len()) as u64;
                 self.unreadable.extend(rewritten.unreadable);
                 after = page.next;
@@ -148,19 +152,24 @@ impl Done {
     }
 
     /// Prints the rewritten and the remaining workflows, as text or JSON.
-    fn report(self, here: &OpenStore, needed: bool, screen: &Screen) -> Result<Exit, Failure> {
-        let schema = here.engine.store().format().schema();
+    fn report(
+        self,
+        open_store: &OpenStore,
+        needed: bool,
+        screen: &Screen,
+    ) -> Result<Exit, Failure> {
+        let schema = open_store.engine.store().format().schema();
         let left: Vec<_> = self
             .unreadable
             .iter()
             .map(|(id, error)| json!({ "workflow": id.to_string(), "reason": error.to_string() }))
             .collect();
         let json = json!({
-            "store": here.shown, "schema": schema, "migrated": needed && left.is_empty(),
+            "store": open_store.location, "schema": schema, "migrated": needed && left.is_empty(),
             "rewritten": self.rewritten, "left": left,
         });
-        screen.object(&json.to_string(), &here.shown, || {
-            let store = &here.shown;
+        screen.object(&json.to_string(), &open_store.location, || {
+            let store = &open_store.location;
             let mut text = if needed {
                 let rewritten = counted(self.rewritten, "workflow");
                 format!("{store} has schema version {schema} now; rewritten: {rewritten}\n")
@@ -184,14 +193,14 @@ impl Done {
 
 /// Number of workflows in an earlier format. In a store of the latest schema only Redis is
 /// searched: no other process writes to a SQLite file.
-pub(crate) async fn earlier(here: &OpenStore) -> Result<u64, Failure> {
-    let store = here.engine.store();
+pub(crate) async fn count_earlier(open_store: &OpenStore) -> Result<u64, Failure> {
+    let store = open_store.engine.store();
     match store {
         Store::Redis(_) if store.is_latest() => {}
         _ if store.is_migrating() => {}
         _ if store.is_latest() => return Ok(0),
         _ => {
-            let counts = here.counts().await?;
+            let counts = open_store.counts().await?;
             return Ok(counts.iter().map(|(_, number)| *number).sum());
         }
     }
@@ -200,9 +209,9 @@ pub(crate) async fn earlier(here: &OpenStore) -> Result<u64, Failure> {
         let mut after = None;
         loop {
             let page = store
-                .earlier(partition, after.as_ref())
+                .outdated_workflows(partition, after.as_ref())
                 .await
-                .map_err(|error| here.refused(&error))?;
+                .map_err(|error| open_store.store_failure(&error))?;
             earlier += page.ids.len() as u64;
             after = page.next;
             if after.is_none() {

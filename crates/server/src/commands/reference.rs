@@ -10,13 +10,13 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use flags::{Flag, Given, Stop};
+use flags::{Flag, FlagValues, ParseStop};
 use tidegate_cli::print;
 
 use crate::settings::Program;
 
 /// Runs the tool `program` with the arguments of the process. Returns `None` if it is the server.
-pub(super) fn tool(program: Program) -> Option<ExitCode> {
+pub(super) fn run_tool(program: Program) -> Option<ExitCode> {
     let arguments = std::env::args_os().skip(1);
     match program {
         Program::Client => Some(run(
@@ -39,16 +39,16 @@ fn run(
     name: &str,
     flags: &'static [Flag],
     arguments: impl Iterator<Item = OsString>,
-    work: fn(&Given) -> Result<(), Failed>,
+    work: fn(&FlagValues) -> Result<(), ToolFailure>,
 ) -> ExitCode {
-    let ended = flags::parse(flags, arguments).map(|given| work(&given));
+    let ended = flags::parse(flags, arguments).map(|flag_values| work(&flag_values));
     match ended {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(Failed(code))) => ExitCode::from(code),
+        Ok(Err(ToolFailure(code))) => ExitCode::from(code),
         Err(stop) => {
             let (first, code) = match stop {
-                Stop::Help => (String::new(), ExitCode::SUCCESS),
-                Stop::Mistake(mistake) => (mistake + "\n", ExitCode::from(MISTAKE)),
+                ParseStop::Help => (String::new(), ExitCode::SUCCESS),
+                ParseStop::Mistake(mistake) => (mistake + "\n", ExitCode::from(EXIT_USAGE)),
             };
             // A closed standard error must not change the exit code.
             let _ =
@@ -59,22 +59,22 @@ fn run(
 }
 
 /// Exit code after a mistake in the arguments.
-const MISTAKE: u8 = 2;
+const EXIT_USAGE: u8 = 2;
 /// Exit code after any other failure.
-const FAILED: u8 = 1;
+const EXIT_FAILURE: u8 = 1;
 
 /// Exit code of a tool that has already printed the reason.
-struct Failed(u8);
+struct ToolFailure(u8);
 
 /// Prints a line to standard output, where the tools of the reference print everything.
-fn say(line: &str) -> Result<(), Failed> {
-    print(&format!("{line}\n")).map_err(|_| Failed(FAILED))
+fn print_line(line: &str) -> Result<(), ToolFailure> {
+    print(&format!("{line}\n")).map_err(|_| ToolFailure(EXIT_FAILURE))
 }
 
 /// Prints the reason of a failure, and returns the failure.
-fn fail(line: &str) -> Result<(), Failed> {
-    say(line)?;
-    Err(Failed(FAILED))
+fn fail_with(line: &str) -> Result<(), ToolFailure> {
+    print_line(line)?;
+    Err(ToolFailure(EXIT_FAILURE))
 }
 
 /// An error of the system in the words of Go: `open a/b: no such file or directory`.

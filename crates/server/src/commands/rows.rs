@@ -1,10 +1,10 @@
 //! Rows of a store: those that a workflow calls for, and the owner and meaning of each.
 
-use tidegate_workflow::rows::{ReadyJob, Row, workflow_of};
+use tidegate_workflow::rows::{ReadyJob, Row, workflow_in_row};
 use tidegate_workflow::{RowSet, Snapshot, TimeIndex, WorkflowId, due_row, read_due_row};
 
 /// All rows that the state of a workflow calls for.
-pub(crate) fn explained(snapshot: &Snapshot) -> Vec<(RowSet, Row)> {
+pub(crate) fn expected_rows(snapshot: &Snapshot) -> Vec<(RowSet, Row)> {
     let (ready, index) = snapshot.rows();
     let id = snapshot.id();
     let meta = snapshot.meta();
@@ -24,13 +24,13 @@ pub(crate) fn explained(snapshot: &Snapshot) -> Vec<(RowSet, Row)> {
 /// The workflow that a row belongs to.
 pub(crate) fn owner(set: RowSet, row: &[u8]) -> Option<WorkflowId> {
     match set {
-        RowSet::Index => workflow_of(row),
+        RowSet::Index => workflow_in_row(row),
         RowSet::Ready => ReadyJob::read(row).map(|entry| entry.workflow),
         RowSet::Due(_) => read_due_row(row).map(|(_, id)| id),
     }
 }
 
-pub(crate) fn described(set: RowSet, row: &[u8]) -> String {
+pub(crate) fn row_text(set: RowSet, row: &[u8]) -> String {
     let named = |kind: &str| {
         let name = row.get(1..row.len().saturating_sub(18)).unwrap_or_default();
         format!(
@@ -57,7 +57,7 @@ pub(crate) fn described(set: RowSet, row: &[u8]) -> String {
 }
 
 /// The greatest row of equal length that sorts before `row`.
-pub(crate) fn before(row: &[u8]) -> Row {
+pub(crate) fn preceding_row(row: &[u8]) -> Row {
     let mut before = row.to_vec();
     for byte in before.iter_mut().rev() {
         let borrowed = *byte == 0;
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_row_before_differs_by_one() {
-        let check = |row: &[u8], expected: &[u8]| assert_eq!(before(row), expected);
+        let check = |row: &[u8], expected: &[u8]| assert_eq!(preceding_row(row), expected);
         check(&[1, 2, 3], &[1, 2, 2]);
         check(&[1, 2, 0], &[1, 1, 255]);
         check(&[1, 0, 0], &[0, 255, 255]);
@@ -89,7 +89,7 @@ mod tests {
         let row = |section: Section<'_>| [section.prefix().as_slice(), id.bytes()].concat();
         let status = tidegate_workflow::Status::Running;
         let check =
-            |section, expected| assert_eq!(described(RowSet::Index, &row(section)), expected);
+            |section, expected| assert_eq!(row_text(RowSet::Index, &row(section)), expected);
         check(Section::All, "index row of all workflows");
         check(Section::Status(status), "index row of a status");
         check(Section::Name("é", status), "index row of the name 'é'");
@@ -99,7 +99,7 @@ mod tests {
             Some(id)
         );
         assert_eq!(
-            described(RowSet::Index, b""),
+            row_text(RowSet::Index, b""),
             "index row of nothing that there is"
         );
     }

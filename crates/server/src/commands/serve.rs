@@ -10,35 +10,35 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-use crate::net::runtime::runtime;
+use crate::net::runtime::current_thread_runtime;
 use crate::settings::{LogFormat, Settings, SettingsError};
 use crate::telemetry::logging;
-use crate::{Started, Stop, run};
+use crate::{Started, StopSignal, run};
 
 pub(crate) fn serve() -> ExitCode {
-    start(Settings::from_environment(), |_, _| {})
+    serve_with(Settings::from_environment(), |_, _| {})
 }
 
 /// Runs a server in memory with sample limits, workflows, workers and calls.
 pub(crate) fn demo() -> ExitCode {
-    start(Settings::demo(), |started, asked| {
+    serve_with(Settings::demo(), |started, stop_token| {
         let Some(api) = started.addresses.api else {
             warn!(
                 "TIDEGATE_HTTP_ADDR is empty: without the API there is no page, and the demo has no workflows"
             );
             return;
         };
-        let begun = Demo::new(api, started.addresses.http)
+        let demo_thread = Demo::new(api, started.addresses.http)
             .map_err(|failure| failure.text)
             .and_then(|demo| {
-                let runtime = runtime().map_err(|error| error.to_string())?;
-                let run = move || runtime.block_on(asked.run_until_cancelled(demo.run()));
+                let runtime = current_thread_runtime().map_err(|error| error.to_string())?;
+                let run = move || runtime.block_on(stop_token.run_until_cancelled(demo.run()));
                 thread::Builder::new()
                     .name("demo".to_owned())
                     .spawn(run)
                     .map_err(|error| error.to_string())
             });
-        if let Err(reason) = begun {
+        if let Err(reason) = demo_thread {
             error!("the workers and callers of the demo cannot start: {reason}");
         }
     })
@@ -46,9 +46,9 @@ pub(crate) fn demo() -> ExitCode {
 
 /// Runs the server. `on_start` is called after the start. Its token is cancelled when the server
 /// begins to stop, since connections of the demo would keep it until the drain timeout.
-fn start(
+fn serve_with(
     settings: Result<Settings, SettingsError>,
-    beside: impl FnOnce(&Started, CancellationToken),
+    on_start: impl FnOnce(&Started, CancellationToken),
 ) -> ExitCode {
     let settings = match settings {
         Ok(settings) => settings,
@@ -83,16 +83,16 @@ fn start(
             LogFormat::Text | LogFormat::Colourless => drop(print(&started.to_string())),
             LogFormat::Json => started.log(),
         }
-        beside(started, stopping.clone());
+        on_start(started, stopping.clone());
     };
     let mut signals = None;
     // Signal handlers need the runtime of the server.
-    let asked = async || {
+    let next_stop = async || {
         let stop = signals.get_or_insert_with(Signals::listen).next().await;
         stopping.cancel();
         stop
     };
-    let ended = run(settings, asked, banner);
+    let ended = run(settings, next_stop, banner);
     if let Err(failure) = &ended {
         error!("{failure}");
     }
@@ -124,10 +124,10 @@ impl Signals {
     }
 
     /// Completes at the next signal.
-    async fn next(&mut self) -> Stop {
+    async fn next(&mut self) -> StopSignal {
         tokio::select! {
-            _ = self.terminate.recv() => Stop::Manager,
-            _ = self.interrupt.recv() => Stop::Terminal,
+            _ = self.terminate.recv() => StopSignal::Manager,
+            _ = self.interrupt.recv() => StopSignal::Terminal,
         }
     }
 }

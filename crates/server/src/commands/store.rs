@@ -7,33 +7,33 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, Partial, RetentionDefaults, SqliteOptions,
+    Engine, EngineError, EngineOptions, Filter, PartialResult, RetentionDefaults, SqliteOptions,
     SqliteStore, Status, Store as Opened, StoreError,
 };
 
 use super::audit::{self, OnFinding};
-use super::migrate::{self, Migrate};
-use crate::settings::{Settings, Workflows};
+use super::migrate::{self, MigrateArgs};
+use crate::settings::{Settings, WorkflowSettings};
 use crate::telemetry::logging::{self, Logging};
 use crate::workflows::clock::StoreClock;
 use crate::workflows::store::{self, StoreLocation};
-use info::Info;
+use info::StoreInfo;
 use tidegate_cli::{Exit, Failure, Screen};
 
 /// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of
 /// the server say where it is.
 #[derive(Debug, Args)]
-pub(crate) struct Store {
+pub(crate) struct StoreCommand {
     #[command(subcommand)]
-    verb: Verb,
+    verb: StoreVerb,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum StoreVerb {
     /// Shows where the store is and what is in it
     Info,
     /// Migrates the store to the layout of this version, while servers of this version use it
-    Migrate(Migrate),
+    Migrate(MigrateArgs),
     /// Reads all of the store and reports rows that contradict each other
     Check {
         /// Writes the rows that are missing again, and removes those that are left over
@@ -58,7 +58,7 @@ pub(crate) struct OpenStore {
     /// Number of replicas that must acknowledge a write.
     replicas: u16,
     /// Location of the store for people, without credentials.
-    pub(crate) shown: String,
+    pub(crate) location: String,
     /// Flushes the log when it is dropped.
     _logging: Option<Logging>,
 }
@@ -70,47 +70,52 @@ pub(crate) enum IfMissing {
     Make,
 }
 
-impl Store {
+impl StoreCommand {
     pub(crate) async fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         run(self.verb, screen).await
     }
 }
 
-pub(crate) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: StoreVerb, screen: &Screen) -> Result<Exit, Failure> {
     match &verb {
-        Verb::Backup { file } => return backup(file, screen).await,
-        Verb::Compact => return compact(screen).await,
+        StoreVerb::Backup { file } => return backup(file, screen).await,
+        StoreVerb::Compact => return compact(screen).await,
         _ => {}
     }
-    let here = OpenStore::open(IfMissing::Refuse).await?;
+    let open_store = OpenStore::open(IfMissing::Refuse).await?;
     let done = match verb {
-        Verb::Info => info(&here, screen).await,
-        Verb::Migrate(asked) => migrate::run(&here, asked, screen).await,
-        Verb::Check { repair: false } => audit::check(&here, OnFinding::Tell, screen).await,
-        Verb::Check { repair: true } => audit::check(&here, OnFinding::Repair, screen).await,
-        Verb::Backup { .. } | Verb::Compact => unreachable!("it opens no engine"),
+        StoreVerb::Info => info(&open_store, screen).await,
+        StoreVerb::Migrate(arguments) => migrate::run(&open_store, arguments, screen).await,
+        StoreVerb::Check { repair: false } => {
+            audit::check(&open_store, OnFinding::Report, screen).await
+        }
+        StoreVerb::Check { repair: true } => {
+            audit::check(&open_store, OnFinding::Repair, screen).await
+        }
+        StoreVerb::Backup { .. } | StoreVerb::Compact => unreachable!("it opens no engine"),
     };
-    here.close().await;
+    open_store.close().await;
     done
 }
 
 /// Reads the settings of the server.
 fn settings() -> Result<Settings, Failure> {
-    Settings::from_environment().map_err(|error| wrong(&error))
+    Settings::from_environment().map_err(|error| settings_failure(&error))
 }
 
-fn wrong(error: &dyn std::fmt::Display) -> Failure {
+fn settings_failure(error: &dyn std::fmt::Display) -> Failure {
     Failure::usage(format!("{error}\n`tidegate settings` lists all settings"))
 }
 
 /// The settings of the workflows, if the API is enabled.
-fn workflows(settings: &Settings) -> Result<&Workflows, Failure> {
-    let none = || wrong(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
+fn workflow_settings(settings: &Settings) -> Result<&WorkflowSettings, Failure> {
+    let none =
+        || settings_failure(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
     settings.workflows.as_ref().ok_or_else(none)
 }
 
 /// Refuses a store in memory, which only its own server can open.
-fn refuse_memory(settings: &Workflows) -> Result<(), Failure> {
+fn refuse_memory(settings: &WorkflowSettings) -> Result<(), Failure> {
     let reason = "TIDEGATE_STORE_URL=memory: workflows are in the memory of the server, and nothing else can open them; `tidegate workflow \
                   list` asks the server";
     if settings.in_process {
@@ -120,7 +125,7 @@ fn refuse_memory(settings: &Workflows) -> Result<(), Failure> {
     }
 }
 
-fn no_store(shown: &str, settings: &Workflows) -> Failure {
+fn no_store(shown: &str, settings: &WorkflowSettings) -> Failure {
     let named = match settings.redis {
         Some(_) => "TIDEGATE_STORE_URL (or REDIS_URL) and TIDEGATE_STORE_PREFIX say",
         None => "TIDEGATE_DATA_DIR says",
@@ -142,10 +147,10 @@ impl OpenStore {
             )
         };
         let logging = Some(logging::start(settings.log).map_err(no_thread)?);
-        let workflows = workflows(&settings)?;
-        let shown = store::shown(workflows);
+        let workflows = workflow_settings(&settings)?;
+        let shown = store::location_text(workflows);
         refuse_memory(workflows)?;
-        let failed = |error: &StoreError| not_opened(&shown, error, workflows);
+        let failed = |error: &StoreError| open_failure(&shown, error, workflows);
         let place = StoreLocation::new(workflows).map_err(|error| failed(&error))?;
         if missing == IfMissing::Refuse && !place.exists().await.map_err(|error| failed(&error))? {
             return Err(no_store(&shown, workflows));
@@ -155,39 +160,39 @@ impl OpenStore {
         clock.start(&store).await;
         let options = EngineOptions {
             retention: workflows.retention,
-            memory: workflows.memory,
-            attempts: None,
+            memory_bytes: workflows.memory,
+            attempt_observer: None,
         };
         let engine = Engine::start(store, options)
             .await
-            .map_err(|error| refused(&shown, &error))?;
+            .map_err(|error| store_failure(&shown, &error))?;
         Ok(Self {
             engine,
             clock,
             replicas: workflows.replicas,
-            shown,
+            location: shown,
             _logging: logging,
         })
     }
 
     /// Opens an empty store in memory, which ends with the process.
-    pub(crate) async fn nowhere() -> Result<Self, Failure> {
+    pub(crate) async fn in_memory() -> Result<Self, Failure> {
         let options = SqliteOptions::new(1).expect("a power of two");
         let store = SqliteStore::in_memory(&options)
             .map(Opened::Sqlite)
-            .map_err(|error| refused("memory", &error))?;
+            .map_err(|error| store_failure("memory", &error))?;
         let options = EngineOptions {
             retention: RetentionDefaults::default(),
             ..EngineOptions::default()
         };
         let engine = Engine::start(store, options)
             .await
-            .map_err(|error| refused("memory", &error))?;
+            .map_err(|error| store_failure("memory", &error))?;
         Ok(Self {
             engine,
             clock: StoreClock::default(),
             replicas: 0,
-            shown: "memory".to_owned(),
+            location: "memory".to_owned(),
             _logging: None,
         })
     }
@@ -199,14 +204,14 @@ impl OpenStore {
         }
     }
 
-    pub(crate) fn refused(&self, error: &StoreError) -> Failure {
-        refused(&self.shown, error)
+    pub(crate) fn store_failure(&self, error: &StoreError) -> Failure {
+        store_failure(&self.location, error)
     }
 
-    pub(crate) fn failed(&self, error: &EngineError) -> Failure {
+    pub(crate) fn engine_failure(&self, error: &EngineError) -> Failure {
         match error {
-            EngineError::Store(error) => self.refused(error),
-            error => Failure::unavailable(format!("{}: {error}", self.shown)),
+            EngineError::Store(error) => self.store_failure(error),
+            error => Failure::unavailable(format!("{}: {error}", self.location)),
         }
     }
 
@@ -214,18 +219,21 @@ impl OpenStore {
     ///
     /// # Errors
     /// The read failed, or a partition did not answer.
-    pub(crate) fn complete<T>(&self, read: Result<Partial<T>, EngineError>) -> Result<T, Failure> {
-        let Partial { found, missing } = read.map_err(|error| self.failed(&error))?;
+    pub(crate) fn require_complete<T>(
+        &self,
+        read: Result<PartialResult<T>, EngineError>,
+    ) -> Result<T, Failure> {
+        let PartialResult { found, missing } = read.map_err(|error| self.engine_failure(&error))?;
         missing
             .0
             .values()
             .next()
-            .map_or(Ok(found), |error| Err(self.refused(error)))
+            .map_or(Ok(found), |error| Err(self.store_failure(error)))
     }
 
     /// Number of workflows by status.
     pub(crate) async fn counts(&self) -> Result<Vec<(Status, u64)>, Failure> {
-        self.complete(self.engine.count(&Filter::default()).await)
+        self.require_complete(self.engine.count(&Filter::default()).await)
     }
 
     fn kind(&self) -> &'static str {
@@ -236,11 +244,11 @@ impl OpenStore {
     }
 }
 
-fn refused(shown: &str, error: &StoreError) -> Failure {
+fn store_failure(shown: &str, error: &StoreError) -> Failure {
     let exit = match error {
-        StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. } => {
-            Exit::Unavailable
-        }
+        StoreError::Unavailable { .. }
+        | StoreError::Unknown { .. }
+        | StoreError::PartialWrite { .. } => Exit::Unavailable,
         StoreError::Corrupt { .. } => Exit::Failed,
         StoreError::Schema { .. } => Exit::Refused,
     };
@@ -248,8 +256,8 @@ fn refused(shown: &str, error: &StoreError) -> Failure {
 }
 
 /// The failure to open a store, with advice.
-fn not_opened(shown: &str, error: &StoreError, settings: &Workflows) -> Failure {
-    let failure = refused(shown, error);
+fn open_failure(shown: &str, error: &StoreError, settings: &WorkflowSettings) -> Failure {
+    let failure = store_failure(shown, error);
     let advice = store::advice(settings, &failure.text);
     match settings.redis {
         Some(_) if !advice.is_empty() => Failure::new(
@@ -264,8 +272,8 @@ fn not_opened(shown: &str, error: &StoreError, settings: &Workflows) -> Failure 
 /// store in Redis.
 fn file_of_store(instead: &str) -> Result<(PathBuf, String), Failure> {
     let settings = settings()?;
-    let workflows = workflows(&settings)?;
-    let shown = store::shown(workflows);
+    let workflows = workflow_settings(&settings)?;
+    let shown = store::location_text(workflows);
     refuse_memory(workflows)?;
     if workflows.redis.is_some() {
         return Err(Failure::usage(format!("{shown}: {instead}")));
@@ -279,13 +287,13 @@ fn file_of_store(instead: &str) -> Result<(PathBuf, String), Failure> {
 }
 
 /// Runs blocking work on a blocking thread.
-async fn apart<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     shown: &str,
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Failure::unavailable(format!("{shown}: {error}")))?
-        .map_err(|error| refused(shown, &error))
+        .map_err(|error| store_failure(shown, &error))
 }
 
 /// Copies the SQLite file without the lock of a server, so one may have it open.
@@ -299,7 +307,7 @@ async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
             format!("{} exists: name a new file", to.display()),
         ));
     }
-    let bytes = apart(&shown, move || SqliteStore::backup(&from, &to)).await?;
+    let bytes = run_blocking(&shown, move || SqliteStore::backup(&from, &to)).await?;
     let json = json!({ "store": shown, "file": file, "bytes": bytes }).to_string();
     screen.object(&json, &shown, || {
         Ok(format!(
@@ -313,7 +321,7 @@ async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
 /// Rewrites the SQLite file so that it becomes as small as possible.
 async fn compact(screen: &Screen) -> Result<Exit, Failure> {
     let (file, shown) = file_of_store("redis gives memory back by itself")?;
-    let (before, after) = apart(&shown, move || SqliteStore::compact(&file)).await?;
+    let (before, after) = run_blocking(&shown, move || SqliteStore::compact(&file)).await?;
     let json = json!({ "store": shown, "bytes_before": before, "bytes": after }).to_string();
     screen.object(&json, &shown, || {
         Ok(format!("{shown} has {after} bytes, it had {before}\n"))
@@ -321,9 +329,11 @@ async fn compact(screen: &Screen) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-async fn info(here: &OpenStore, screen: &Screen) -> Result<Exit, Failure> {
-    let info = Info::read(here).await?;
-    let json = info.json(here).to_string();
-    screen.object(&json, &here.shown, || Ok(info.text(here, screen)))?;
+async fn info(open_store: &OpenStore, screen: &Screen) -> Result<Exit, Failure> {
+    let info = StoreInfo::read(open_store).await?;
+    let json = info.json(open_store).to_string();
+    screen.object(&json, &open_store.location, || {
+        Ok(info.text(open_store, screen))
+    })?;
     Ok(Exit::Done)
 }

@@ -20,33 +20,36 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::bounds::Resets;
+use super::bounds::ResetCounter;
 
 /// Bytes of the HTTP/2 connection preface, which precedes the first frame.
-const PREFACE: usize = 24;
+const PREFACE_BYTES: usize = 24;
 /// Bytes of a frame header.
-const FRAME: usize = 9;
+const FRAME_HEADER_BYTES: usize = 9;
 /// The type of a HEADERS frame. Clients send `:authority` in it, and not in a CONTINUATION frame,
 /// because it precedes all headers that may be long.
-const HEADERS: u8 = 1;
+const HEADERS_FRAME: u8 = 1;
 /// The largest frame that the library accepts by default, in bytes.
-const LONGEST: usize = 16 * 1024;
+const MAX_FRAME_BYTES: usize = 16 * 1024;
 
 /// A socket with HTTP/2 whose calls have an `:authority` that the library accepts.
 #[derive(Debug)]
 pub(super) struct AuthorityRewriter<I> {
     socket: I,
-    next: Next,
-    resets: Resets,
+    state: RewriteState,
+    resets: ResetCounter,
 }
 
 /// The parser state: which bytes come next from the socket, or which bytes are passed on first.
 #[derive(Debug)]
-enum Next {
+enum RewriteState {
     /// This number of bytes are passed on unchanged, because they are no HEADERS payload.
-    Other(usize),
+    PassThrough(usize),
     /// A frame header that is not complete yet.
-    Frame { begun: [u8; FRAME], filled: usize },
+    FrameHeader {
+        begun: [u8; FRAME_HEADER_BYTES],
+        filled: usize,
+    },
     /// The payload of a HEADERS frame that is not complete yet. It is held back until then.
     Headers {
         flags: u8,
@@ -54,54 +57,54 @@ enum Next {
         filled: usize,
     },
     /// A rewritten payload, which is passed on from the byte `passed`.
-    Kept { payload: Vec<u8>, given: usize },
+    Rewritten { payload: Vec<u8>, passed: usize },
 }
 
 /// The state before the first byte of a frame.
-const BETWEEN: Next = Next::Frame {
-    begun: [0; FRAME],
+const FRAME_START: RewriteState = RewriteState::FrameHeader {
+    begun: [0; FRAME_HEADER_BYTES],
     filled: 0,
 };
 
 impl<I> AuthorityRewriter<I> {
-    pub(super) fn new(socket: I, resets: Resets) -> Self {
+    pub(super) fn new(socket: I, resets: ResetCounter) -> Self {
         Self {
             socket,
-            next: Next::Other(PREFACE),
+            state: RewriteState::PassThrough(PREFACE_BYTES),
             resets,
         }
     }
 }
 
-impl Next {
+impl RewriteState {
     /// Rewrites the headers in bytes that were received. Returns how many bytes are passed on at
     /// once; the others are held back.
-    fn look_at(&mut self, bytes: &mut [u8], resets: &mut Resets) -> usize {
+    fn process(&mut self, bytes: &mut [u8], resets: &mut ResetCounter) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &mut bytes[at..];
             match self {
-                Self::Other(left) => {
+                Self::PassThrough(left) => {
                     let passed = rest.len().min(*left);
                     *left -= passed;
                     at += passed;
                     if *left == 0 {
-                        *self = BETWEEN;
+                        *self = FRAME_START;
                     }
                 }
-                Self::Frame { begun, filled } => {
+                Self::FrameHeader { begun, filled } => {
                     // Nearly always the whole frame header has been received.
-                    let frame = match rest.first_chunk::<FRAME>() {
+                    let frame = match rest.first_chunk::<FRAME_HEADER_BYTES>() {
                         Some(frame) if *filled == 0 => {
-                            at += FRAME;
+                            at += FRAME_HEADER_BYTES;
                             *frame
                         }
                         _ => {
-                            let taken = rest.len().min(FRAME - *filled);
+                            let taken = rest.len().min(FRAME_HEADER_BYTES - *filled);
                             begun[*filled..*filled + taken].copy_from_slice(&rest[..taken]);
                             *filled += taken;
                             at += taken;
-                            if *filled < FRAME {
+                            if *filled < FRAME_HEADER_BYTES {
                                 break;
                             }
                             *filled = 0;
@@ -111,14 +114,14 @@ impl Next {
                     let [high, middle, low, kind, flags, stream @ ..] = frame;
                     let length = u32::from_be_bytes([0, high, middle, low]) as usize;
                     resets.on_frame(kind, u32::from_be_bytes(stream));
-                    let is_head = kind == HEADERS && length <= LONGEST;
+                    let is_headers = kind == HEADERS_FRAME && length <= MAX_FRAME_BYTES;
                     let rest = &mut bytes[at..];
                     if let Some(payload) = rest.get_mut(..length) {
-                        if is_head {
+                        if is_headers {
                             block::rewrite(flags, payload);
                         }
                         at += length;
-                    } else if is_head {
+                    } else if is_headers {
                         let mut payload = vec![0; length];
                         payload[..rest.len()].copy_from_slice(rest);
                         *self = Self::Headers {
@@ -128,10 +131,10 @@ impl Next {
                         };
                         break;
                     } else {
-                        *self = Self::Other(length);
+                        *self = Self::PassThrough(length);
                     }
                 }
-                Self::Headers { .. } | Self::Kept { .. } => break,
+                Self::Headers { .. } | Self::Rewritten { .. } => break,
             }
         }
         at
@@ -146,53 +149,53 @@ impl<I: AsyncRead + Unpin> AsyncRead for AuthorityRewriter<I> {
     ) -> Poll<io::Result<()>> {
         let Self {
             socket,
-            next,
+            state: next,
             resets,
         } = self.get_mut();
         ready!(resets.poll_may_read(context));
         loop {
             match next {
-                Next::Other(_) | Next::Frame { .. } => {
+                RewriteState::PassThrough(_) | RewriteState::FrameHeader { .. } => {
                     let before = buffer.filled().len();
                     ready!(Pin::new(&mut *socket).poll_read(context, buffer))?;
-                    let come = &mut buffer.filled_mut()[before..];
-                    let at_the_end = come.is_empty();
-                    let given = next.look_at(come, resets);
-                    buffer.set_filled(before + given);
+                    let received = &mut buffer.filled_mut()[before..];
+                    let is_eof = received.is_empty();
+                    let passed = next.process(received, resets);
+                    buffer.set_filled(before + passed);
                     resets.count()?;
                     // A read of zero bytes would mean the end of the stream.
-                    if given > 0 || at_the_end {
+                    if passed > 0 || is_eof {
                         return Poll::Ready(Ok(()));
                     }
                 }
-                Next::Headers {
+                RewriteState::Headers {
                     flags,
                     payload,
                     filled,
                 } => {
                     let mut rest = ReadBuf::new(&mut payload[*filled..]);
                     ready!(Pin::new(&mut *socket).poll_read(context, &mut rest))?;
-                    let come = rest.filled().len();
-                    *filled += come;
+                    let received = rest.filled().len();
+                    *filled += received;
                     if *filled == payload.len() {
                         block::rewrite(*flags, payload);
-                    } else if come == 0 {
+                    } else if received == 0 {
                         payload.truncate(*filled);
                     } else {
                         continue;
                     }
-                    *next = Next::Kept {
+                    *next = RewriteState::Rewritten {
                         payload: std::mem::take(payload),
-                        given: 0,
+                        passed: 0,
                     };
                 }
-                Next::Kept { payload, given } => {
-                    let rest = &payload[*given..];
+                RewriteState::Rewritten { payload, passed } => {
+                    let rest = &payload[*passed..];
                     let length = rest.len().min(buffer.remaining());
                     buffer.put_slice(&rest[..length]);
-                    *given += length;
-                    if *given == payload.len() {
-                        *next = BETWEEN;
+                    *passed += length;
+                    if *passed == payload.len() {
+                        *next = FRAME_START;
                     }
                     return Poll::Ready(Ok(()));
                 }
@@ -261,7 +264,7 @@ mod tests {
         let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         sent.extend(frame(4, 0, b""));
         for name in names {
-            sent.extend(frame(HEADERS, 4, &headers(name)));
+            sent.extend(frame(HEADERS_FRAME, 4, &headers(name)));
             sent.extend(frame(0, 1, b"\x01\x03/|/"));
         }
         sent
@@ -276,7 +279,7 @@ mod tests {
         };
         let mut mended = AuthorityRewriter::new(
             socket,
-            Resets::new(Arc::new(ConnState::new(Arc::default()))),
+            ResetCounter::new(Arc::new(ConnState::new(Arc::default()))),
         );
         let mut got = Vec::new();
         let mut bytes = vec![0; room];
@@ -315,7 +318,7 @@ mod tests {
     #[tokio::test]
     async fn frames_that_are_too_long_are_not_kept() {
         let mut sent = connection(&[]);
-        sent.extend(frame(HEADERS, 4, &[b'|'; LONGEST + 1]));
+        sent.extend(frame(HEADERS_FRAME, 4, &[b'|'; MAX_FRAME_BYTES + 1]));
         assert_eq!(read(&sent, 1000, 100).await, sent);
     }
 }

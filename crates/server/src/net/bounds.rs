@@ -6,44 +6,44 @@ mod budget;
 mod conn_state;
 mod connections;
 mod counts;
-mod descriptors;
+mod open_files;
 mod rate_watch;
 mod resets;
 pub(crate) mod socket;
 
 use std::sync::Arc;
 
-pub(crate) use budget::{Budget, ConnectionMemory};
+pub(crate) use budget::{ConnectionMemory, MemoryBudget};
 pub(crate) use conn_state::{ConnActivity, ConnState};
 pub(crate) use connections::{ClientNetwork, ConnectionSlot, ConnectionTable};
-pub(crate) use counts::{Closed, PortSample};
-pub(crate) use descriptors::{Files, Most, Shares, raise};
+pub(crate) use counts::{CloseReason, PortSample};
+pub(crate) use open_files::{ConnectionLimit, OpenFiles, PortLimits, raise_open_file_limit};
 pub(crate) use rate_watch::RateRule;
-pub(crate) use resets::Resets;
+pub(crate) use resets::ResetCounter;
 
 /// The bounds of one port. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Bounds {
-    pub(crate) places: Arc<ConnectionTable>,
-    pub(crate) budget: Arc<Budget>,
+pub(crate) struct PortBounds {
+    pub(crate) table: Arc<ConnectionTable>,
+    pub(crate) budget: Arc<MemoryBudget>,
 }
 
-impl Bounds {
+impl PortBounds {
     /// Creates the bounds of the port with this name: at most `connections` connections, and
     /// `budget` for the bytes of unfinished requests and answers.
     pub(crate) fn new(
         port: &'static str,
-        connections: Most,
-        budget: impl Into<Arc<Budget>>,
+        connections: ConnectionLimit,
+        budget: impl Into<Arc<MemoryBudget>>,
     ) -> Self {
         Self {
-            places: Arc::new(ConnectionTable::new(port, connections)),
+            table: Arc::new(ConnectionTable::new(port, connections)),
             budget: budget.into(),
         }
     }
 
     /// Counts since the start.
     pub(crate) fn sample(&self) -> PortSample {
-        self.places.sample(self.budget.refused())
+        self.table.sample(self.budget.refused())
     }
 }

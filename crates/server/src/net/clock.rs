@@ -8,16 +8,18 @@ use tidegate_ratelimit::Timestamp;
 
 /// Maximum of microseconds that the clock can be moved ahead in all: a thousand years, which the
 /// time format of the store can hold.
-const FARTHEST: u64 = 1_000 * 365 * 86_400 * 1_000_000;
+const MAX_ADVANCE_MICROS: u64 = 1_000 * 365 * 86_400 * 1_000_000;
 
 /// Microseconds that the clock was moved ahead.
-static AHEAD: AtomicU64 = AtomicU64::new(0);
+static ADVANCE_MICROS: AtomicU64 = AtomicU64::new(0);
 
 /// Moves the clock of this process ahead for good. Returns false if that would exceed the maximum.
 pub(crate) fn advance(by: Duration) -> bool {
     let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-    let moved = |ahead: u64| Some(ahead.saturating_add(by)).filter(|&ahead| ahead <= FARTHEST);
-    AHEAD.fetch_update(Relaxed, Relaxed, moved).is_ok()
+    let moved = |advance: u64| {
+        Some(advance.saturating_add(by)).filter(|&advance| advance <= MAX_ADVANCE_MICROS)
+    };
+    ADVANCE_MICROS.fetch_update(Relaxed, Relaxed, moved).is_ok()
 }
 
 /// The current time. A clock before 1970 gives the epoch.
@@ -26,7 +28,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// The current time as a timestamp of workflows.
-pub(crate) fn moment() -> tidegate_workflow::Timestamp {
+pub(crate) fn workflow_now() -> tidegate_workflow::Timestamp {
     tidegate_workflow::Timestamp::from_micros(micros())
 }
 
@@ -39,7 +41,7 @@ fn micros() -> u64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     shifted(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
-        .saturating_add(AHEAD.load(Relaxed))
+        .saturating_add(ADVANCE_MICROS.load(Relaxed))
 }
 
 /// The time without a shift, in release builds.

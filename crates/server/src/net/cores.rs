@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::net::accept;
-use crate::net::bounds::{Bounds, Budget, ClientNetwork, ConnectionSlot};
+use crate::net::bounds::{ClientNetwork, ConnectionSlot, MemoryBudget, PortBounds};
 use crate::net::connection::{self, ConnectionGuards};
-use crate::net::movable_socket::{DetachedSocket, Secured};
+use crate::net::movable_socket::{DetachedSocket, TlsSocket};
 use crate::net::runtime::ThreadRuntime;
 use crate::net::socket_file::SocketFile;
 use crate::net::tls::PortTlsAcceptor;
@@ -28,15 +28,15 @@ use crate::settings::ConnectionAge;
 use crate::supervise::{Supervisor, failpoint};
 
 /// Maximum of connections that wait for one core.
-const BACKLOG: usize = 1024;
+const MAX_QUEUED_CONNECTIONS: usize = 1024;
 /// Time that a connection waits for a core whose queue is full, before a core is chosen again.
 const CHOICE_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// An accepted connection on its way to a core, not yet registered with a runtime.
 #[derive(Debug)]
-enum Accepted {
+enum AcceptedConnection {
     Plain(DetachedSocket),
-    Secured(Secured),
+    Secured(TlsSocket),
 }
 
 /// The services and settings of one core.
@@ -45,27 +45,27 @@ pub(crate) struct CoreServices {
     pub(crate) calls: Calls,
     pub(crate) services: Services,
     pub(crate) age: ConnectionAge,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) supervisor: Supervisor,
 }
 
 /// A running core as other threads see it.
 #[derive(Debug)]
 struct Core {
-    door: Door,
+    inbox: CoreInbox,
     runtime: Handle,
     calls: Calls,
 }
 
 /// The sender of connections to a core.
 #[derive(Debug)]
-struct Door {
-    sender: mpsc::Sender<(Accepted, ConnectionSlot)>,
+struct CoreInbox {
+    sender: mpsc::Sender<(AcceptedConnection, ConnectionSlot)>,
     /// Number of connections that the core has now.
     load: Arc<AtomicUsize>,
 }
 
-impl Door {
+impl CoreInbox {
     /// Number of connections in the queue of the core. A core that is stuck takes none out.
     fn waiting(&self) -> usize {
         self.sender.max_capacity() - self.sender.capacity()
@@ -75,9 +75,9 @@ impl Door {
 /// All cores. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Cores {
-    each: Arc<[Core]>,
+    cores: Arc<[Core]>,
     /// Number of calls of `/json` so far, which are distributed round robin.
-    next: Arc<AtomicUsize>,
+    next_core: Arc<AtomicUsize>,
 }
 
 /// Counts one connection until this is dropped.
@@ -105,80 +105,79 @@ pub(crate) async fn start<W>(count: usize, supervisor: &Supervisor, work: W) -> 
 where
     W: Fn(usize) -> CoreServices + Clone + Send + 'static,
 {
-    let mut each = Vec::with_capacity(count);
+    let mut cores = Vec::with_capacity(count);
     for core in 0..count {
-        let (arrivals, door) = door();
+        let (queue, inbox) = inbox();
         let runtime = ThreadRuntime::new()?;
         let work = work.clone();
         let handle = runtime.handle();
-        let (tell, ready) = oneshot::channel();
+        let (ready_sender, ready) = oneshot::channel();
         let part: Arc<str> = format!("core-{core}").into();
         let serve = async move {
             let work = work(core);
             // The receiver is gone if the start has failed.
-            let _ = tell.send(work.calls.clone());
-            take_up(arrivals, work).await;
+            let _ = ready_sender.send(work.calls.clone());
+            serve_queue(queue, work).await;
         };
         let name = part.clone();
         supervisor.thread(part, move || runtime.block_on(failpoint::with(name, serve)))?;
         let calls = ready
             .await
             .map_err(|_| io::Error::other("a core ended during the start"))?;
-        each.push(Core {
-            door,
+        cores.push(Core {
+            inbox,
             runtime: handle,
             calls,
         });
     }
     Ok(Cores {
-        each: each.into(),
-        next: Arc::default(),
+        cores: cores.into(),
+        next_core: Arc::default(),
     })
 }
 
 /// The queue of connections for one core.
 struct AcceptedQueue {
-    receiver: mpsc::Receiver<(Accepted, ConnectionSlot)>,
+    receiver: mpsc::Receiver<(AcceptedConnection, ConnectionSlot)>,
     load: Arc<AtomicUsize>,
 }
 
-fn door() -> (AcceptedQueue, Door) {
-    let (sender, receiver) = mpsc::channel(BACKLOG);
+fn inbox() -> (AcceptedQueue, CoreInbox) {
+    let (sender, receiver) = mpsc::channel(MAX_QUEUED_CONNECTIONS);
     let load = Arc::new(AtomicUsize::new(0));
     (
         AcceptedQueue {
             receiver,
             load: load.clone(),
         },
-        Door { sender, load },
+        CoreInbox { sender, load },
     )
 }
 
 /// Serves connections as they arrive, until the server stops.
-async fn take_up(arrivals: AcceptedQueue, work: CoreServices) {
-    let AcceptedQueue { mut receiver, load } = arrivals;
+async fn serve_queue(queue: AcceptedQueue, work: CoreServices) {
+    let AcceptedQueue { mut receiver, load } = queue;
     loop {
         let accepted = tokio::select! {
             accepted = receiver.recv() => accepted,
             () = work.supervisor.stop.cancelled() => return,
         };
-        let Some((accepted, place)) = accepted else {
+        let Some((accepted, slot)) = accepted else {
             // The acceptor has ended. Connections may still have calls on this runtime.
             return work.supervisor.stop.cancelled().await;
         };
-        let loaded = ConnectionCount(load.clone());
+        let connection_count = ConnectionCount(load.clone());
         let registered = match accepted {
-            Accepted::Plain(DetachedSocket::Tcp(stream)) => {
-                TcpStream::from_std(stream).map(|stream| work.serve(stream, place, loaded))
+            AcceptedConnection::Plain(DetachedSocket::Tcp(stream)) => {
+                TcpStream::from_std(stream).map(|stream| work.serve(stream, slot, connection_count))
             }
-            Accepted::Plain(DetachedSocket::Unix(stream)) => {
-                UnixStream::from_std(stream).map(|stream| work.serve(stream, place, loaded))
-            }
-            Accepted::Secured(mut stream) => stream
+            AcceptedConnection::Plain(DetachedSocket::Unix(stream)) => UnixStream::from_std(stream)
+                .map(|stream| work.serve(stream, slot, connection_count)),
+            AcceptedConnection::Secured(mut stream) => stream
                 .get_mut()
                 .0
                 .attach()
-                .map(|()| work.serve(stream, place, loaded)),
+                .map(|()| work.serve(stream, slot, connection_count)),
         };
         if let Err(error) = registered {
             warn!(%error, "cannot register a connection with its core");
@@ -193,8 +192,8 @@ impl CoreServices {
     fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: I,
-        place: ConnectionSlot,
-        loaded: ConnectionCount,
+        slot: ConnectionSlot,
+        connection_count: ConnectionCount,
     ) {
         let Self {
             services,
@@ -208,18 +207,18 @@ impl CoreServices {
                 stream,
                 services,
                 age,
-                ConnectionGuards { place, budget },
+                ConnectionGuards { slot, budget },
                 supervisor,
             )
             .await;
-            drop(loaded);
+            drop(connection_count);
         });
     }
 }
 
 /// The source of gRPC connections.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub(crate) enum GrpcListener {
     Tcp(TcpListener),
     /// A Unix socket with its file, which is removed after the last accept.
     Unix {
@@ -228,19 +227,19 @@ pub(crate) enum Listener {
     },
 }
 
-impl Listener {
+impl GrpcListener {
     async fn accept(&self) -> io::Result<(DetachedSocket, ClientNetwork)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                accept::prepare(&stream);
+                accept::set_socket_options(&stream);
                 Ok((DetachedSocket::Tcp(stream.into_std()?), peer.into()))
             }
             Self::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
                 Ok((
                     DetachedSocket::Unix(stream.into_std()?),
-                    ClientNetwork::HERE,
+                    ClientNetwork::UNIX_SOCKETS,
                 ))
             }
         }
@@ -252,35 +251,37 @@ impl Cores {
     /// drains. With an acceptor, the TLS handshake comes first.
     pub(crate) async fn accept(
         self,
-        listener: Listener,
-        gate: Option<PortTlsAcceptor>,
-        bounds: Bounds,
+        listener: GrpcListener,
+        acceptor: Option<PortTlsAcceptor>,
+        bounds: PortBounds,
         supervisor: Supervisor,
     ) {
         loop {
             let accepted = tokio::select! {
-                accepted = accept::next(listener.accept(), &bounds.places) => accepted,
+                accepted = accept::accept_next(listener.accept(), &bounds.table) => accepted,
                 () = supervisor.drain.cancelled() => return,
             };
-            let Some((socket, _, place)) = accepted else {
+            let Some((socket, _, slot)) = accepted else {
                 continue;
             };
-            match &gate {
-                None => self.hand_over(Accepted::Plain(socket), place).await,
-                Some(gate) => {
+            match &acceptor {
+                None => self.assign(AcceptedConnection::Plain(socket), slot).await,
+                Some(acceptor) => {
                     let cores = self.clone();
-                    gate.enter(socket, place, async move |secured, place| {
-                        cores.hand_over(Accepted::Secured(secured), place).await;
+                    acceptor.accept(socket, slot, async move |secured, slot| {
+                        cores
+                            .assign(AcceptedConnection::Secured(secured), slot)
+                            .await;
                     });
                 }
             }
         }
     }
 
-    async fn hand_over(&self, accepted: Accepted, place: ConnectionSlot) {
+    async fn assign(&self, accepted: AcceptedConnection, slot: ConnectionSlot) {
         send_to_idlest(
-            || self.each.iter().map(|core| &core.door),
-            (accepted, place),
+            || self.cores.iter().map(|core| &core.inbox),
+            (accepted, slot),
         )
         .await;
     }
@@ -295,37 +296,41 @@ impl Cores {
         T: Send + 'static,
         W: Future<Output = T> + Send + 'static,
     {
-        let behind = |core: &Core| core.runtime.metrics().global_queue_depth();
-        let core = in_turn(&self.each, self.next.fetch_add(1, Relaxed), behind);
+        let queue_length = |core: &Core| core.runtime.metrics().global_queue_depth();
+        let core = round_robin(
+            &self.cores,
+            self.next_core.fetch_add(1, Relaxed),
+            queue_length,
+        );
         core.runtime.spawn(work(core.calls.clone())).await.ok()
     }
 }
 
 /// Returns the item at `turn`, or the next one that is the least `behind`.
-fn in_turn<T>(all: &[T], turn: usize, behind: impl Fn(&T) -> usize) -> &T {
+fn round_robin<T>(all: &[T], turn: usize, queue_length: impl Fn(&T) -> usize) -> &T {
     let (before, from) = all.split_at(turn % all.len());
     from.iter()
         .chain(before)
-        .min_by_key(|one| behind(one))
+        .min_by_key(|item| queue_length(item))
         .expect("there is at least one core")
 }
 
 /// Sends a connection to the core with the fewest waiting connections, and of several to the one
 /// with the fewest connections. While other cores take connections, a core that is stuck gets at
 /// most one.
-async fn send_to_idlest<'d, D: Iterator<Item = &'d Door>>(
-    doors: impl Fn() -> D,
-    arrival: (Accepted, ConnectionSlot),
+async fn send_to_idlest<'d, D: Iterator<Item = &'d CoreInbox>>(
+    inboxes: impl Fn() -> D,
+    accepted: (AcceptedConnection, ConnectionSlot),
 ) {
     loop {
-        let fewest = |door: &&Door| (door.waiting(), door.load.load(Relaxed));
-        let door = doors()
+        let fewest = |inbox: &&CoreInbox| (inbox.waiting(), inbox.load.load(Relaxed));
+        let inbox = inboxes()
             .min_by_key(fewest)
             .expect("there is at least one core");
-        match timeout(CHOICE_TIMEOUT, door.sender.reserve()).await {
+        match timeout(CHOICE_TIMEOUT, inbox.sender.reserve()).await {
             Ok(Ok(permit)) => {
-                door.load.fetch_add(1, Relaxed);
-                return permit.send(arrival);
+                inbox.load.fetch_add(1, Relaxed);
+                return permit.send(accepted);
             }
             // A core that has ended takes the server with it; until then its connections are
             // closed.
@@ -341,10 +346,10 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream as Socket;
 
-    fn arrival() -> (Accepted, ConnectionSlot) {
+    fn accepted() -> (AcceptedConnection, ConnectionSlot) {
         let (socket, _) = Socket::pair().unwrap();
         (
-            Accepted::Plain(DetachedSocket::Unix(socket)),
+            AcceptedConnection::Plain(DetachedSocket::Unix(socket)),
             ConnectionSlot::for_test(),
         )
     }
@@ -352,8 +357,8 @@ mod tests {
     /// A call of /json waited for a core that was stuck, while others were idle.
     #[test]
     fn cores_take_turns_and_one_that_is_behind_is_passed_over() {
-        let cores = |behind: [usize; 3]| {
-            [0, 1, 2].map(|turn| *in_turn(&[0, 1, 2], turn, |core: &usize| behind[*core]))
+        let cores = |queue_length: [usize; 3]| {
+            [0, 1, 2].map(|turn| *round_robin(&[0, 1, 2], turn, |core: &usize| queue_length[*core]))
         };
         assert_eq!(cores([0, 0, 0]), [0, 1, 2]);
         assert_eq!(cores([0, 5, 0]), [0, 2, 2]);
@@ -363,32 +368,32 @@ mod tests {
     /// The acceptor waited for the core with the fewest connections, which was stuck, while others were idle.
     #[tokio::test(start_paused = true)]
     async fn connections_go_past_a_core_that_is_stuck() {
-        let (stuck, first) = door();
-        let (mut idle, second) = door();
+        let (stuck, first) = inbox();
+        let (mut idle, second) = inbox();
         second.load.store(100, Relaxed);
-        let doors = || [&first, &second].into_iter();
+        let inboxes = || [&first, &second].into_iter();
         for _ in 0..3 {
-            send_to_idlest(doors, arrival()).await;
+            send_to_idlest(inboxes, accepted()).await;
         }
         assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
         idle.receiver.try_recv().unwrap();
-        send_to_idlest(doors, arrival()).await;
+        send_to_idlest(inboxes, accepted()).await;
         assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
-        for _ in 0..2 * BACKLOG - 3 {
-            send_to_idlest(doors, arrival()).await;
+        for _ in 0..2 * MAX_QUEUED_CONNECTIONS - 3 {
+            send_to_idlest(inboxes, accepted()).await;
         }
         assert_eq!(
             (stuck.receiver.len(), idle.receiver.len()),
-            (BACKLOG, BACKLOG)
+            (MAX_QUEUED_CONNECTIONS, MAX_QUEUED_CONNECTIONS)
         );
         let taking = async {
             tokio::time::sleep(10 * CHOICE_TIMEOUT).await;
             idle.receiver.recv().await.unwrap();
         };
-        tokio::join!(send_to_idlest(doors, arrival()), taking);
+        tokio::join!(send_to_idlest(inboxes, accepted()), taking);
         assert_eq!(
             (stuck.receiver.len(), idle.receiver.len()),
-            (BACKLOG, BACKLOG)
+            (MAX_QUEUED_CONNECTIONS, MAX_QUEUED_CONNECTIONS)
         );
     }
 }

@@ -30,7 +30,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 
-use crate::quote::{REASON, quoted};
+use crate::quote::{MAX_REASON_CHARS, quoted};
 use crate::tls::{CertificateFileError, PeerTls};
 use error_socket::{Cause, ErrorSocket};
 pub(crate) use overhead::OverheadBytes;
@@ -38,21 +38,21 @@ use overhead::OverheadLimit;
 
 /// Maximum of time for each step of a connect: DNS look-up, TCP connect, TLS handshake, HTTP/2
 /// handshake.
-const STEP: Duration = Duration::from_secs(5);
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle time, interval and number of TCP keepalive probes. The kernel notices a vanished host after
 /// about a minute.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 /// Maximum of time for the answer to a ping.
-const PONG: Duration = Duration::from_secs(20);
+const PONG_TIMEOUT: Duration = Duration::from_secs(20);
 /// Flow-control window of a stream, and of a connection: bytes that may be sent before they are
 /// read.
-const WINDOW: u32 = 1 << 20;
+const WINDOW_BYTES: u32 = 1 << 20;
 /// Maximum of bytes of the headers of an answer.
-const HEADERS: u32 = 16 * 1024;
+const MAX_HEADER_BYTES: u32 = 16 * 1024;
 
 /// Another server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct GrpcPeer {
     /// The name or address.
     pub host: String,
     /// The port.
@@ -80,36 +80,36 @@ pub(crate) enum ConnectError {
 #[derive(Debug)]
 pub(crate) struct GrpcChannel {
     requests: SendRequest<Body>,
-    end: Option<End>,
+    end: Option<ConnectionEnd>,
     _task: AbortOnDropHandle<()>,
 }
 
 /// The end of a connection. A call on it fails without the cause.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct ConnectionEnd {
     /// Closed when the connection task has ended.
-    over: oneshot::Receiver<Infallible>,
+    closed: oneshot::Receiver<Infallible>,
     cause: Cause,
 }
 
-impl End {
+impl ConnectionEnd {
     /// Returns the reason if the socket failed.
     ///
     /// Takes a bounded time.
-    pub(crate) async fn reason(self) -> Option<String> {
-        let _ = timeout(STEP, self.over).await;
+    pub(crate) async fn failure_reason(self) -> Option<String> {
+        let _ = timeout(STEP_TIMEOUT, self.closed).await;
         self.cause.get().cloned()
     }
 }
 
 impl GrpcChannel {
     /// Returns the end of this connection, once.
-    pub(crate) fn end(&mut self) -> Option<End> {
+    pub(crate) fn take_end(&mut self) -> Option<ConnectionEnd> {
         self.end.take()
     }
 }
 
-impl Peer {
+impl GrpcPeer {
     /// The scheme and authority of calls to this server.
     pub(crate) fn origin(&self) -> Uri {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -132,41 +132,45 @@ impl Peer {
     pub(crate) async fn connect(
         &self,
         ping: Option<Duration>,
-        noise: OverheadBytes,
+        overhead: OverheadBytes,
     ) -> Result<GrpcChannel, ConnectError> {
         let host = self.host.clone();
         let socket = self.socket().await?;
         let Some(tls) = &self.tls else {
-            return self.converse(OverheadLimit::new(socket, noise), ping).await;
+            return self
+                .handshake(OverheadLimit::new(socket, overhead), ping)
+                .await;
         };
         let config = tls
             .load()
             .map_err(|flaws| ConnectError::Certificates { flaws })?;
-        let failed = |reason: String| ConnectError::Tls {
+        let connect_error = |reason: String| ConnectError::Tls {
             host: host.clone(),
             reason,
         };
         let name = match &tls.name {
             Some(name) => name.clone(),
-            None => {
-                ServerName::try_from(host.clone()).map_err(|error| failed(error.to_string()))?
-            }
+            None => ServerName::try_from(host.clone())
+                .map_err(|error| connect_error(error.to_string()))?,
         };
         let handshake = TlsConnector::from(config).connect(name, socket);
-        let socket = within(STEP, handshake).await.map_err(failed)?;
-        self.converse(OverheadLimit::new(socket, noise), ping).await
+        let socket = with_timeout(STEP_TIMEOUT, handshake)
+            .await
+            .map_err(connect_error)?;
+        self.handshake(OverheadLimit::new(socket, overhead), ping)
+            .await
     }
 
     async fn socket(&self) -> Result<TcpStream, ConnectError> {
-        let failed = |reason: String| ConnectError::Name {
+        let connect_error = |reason: String| ConnectError::Name {
             host: self.host.clone(),
             reason,
         };
-        let found = within(STEP, lookup_host((&*self.host, self.port)))
+        let found = with_timeout(STEP_TIMEOUT, lookup_host((&*self.host, self.port)))
             .await
-            .map_err(failed)?;
+            .map_err(connect_error)?;
         let addresses: Vec<SocketAddr> = found.collect();
-        let unreached = |reason| match &addresses[..] {
+        let address_error = |reason| match &addresses[..] {
             [address] => ConnectError::Address {
                 host: address.to_string(),
                 reason,
@@ -176,14 +180,14 @@ impl Peer {
                 reason,
             },
         };
-        let socket = within(STEP, dial_any(&addresses))
+        let socket = with_timeout(STEP_TIMEOUT, dial_any(&addresses))
             .await
-            .map_err(unreached)?;
+            .map_err(address_error)?;
         keep_alive(&socket);
         Ok(socket)
     }
 
-    async fn converse<I>(
+    async fn handshake<I>(
         &self,
         socket: I,
         ping: Option<Duration>,
@@ -195,29 +199,29 @@ impl Peer {
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
-            .max_header_list_size(HEADERS);
+            .max_header_list_size(MAX_HEADER_BYTES);
         builder
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW);
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES);
         if let Some(ping) = ping {
             builder
                 .keep_alive_interval(ping)
-                .keep_alive_timeout(PONG.min(ping));
+                .keep_alive_timeout(PONG_TIMEOUT.min(ping));
         }
-        let agreed = within(STEP, builder.handshake(TokioIo::new(socket))).await;
+        let agreed = with_timeout(STEP_TIMEOUT, builder.handshake(TokioIo::new(socket))).await;
         let (requests, connection) = agreed.map_err(|reason| ConnectError::Protocol {
             host: self.host.clone(),
             reason,
         })?;
         // The channel closes when the connection ends, and with it all calls.
-        let (held, over) = oneshot::channel();
+        let (task_end, closed) = oneshot::channel();
         let task = tokio::spawn(async move {
-            let _held = held;
+            let _held = task_end;
             drop(connection.await);
         });
         Ok(GrpcChannel {
             requests,
-            end: Some(End { over, cause }),
+            end: Some(ConnectionEnd { closed, cause }),
             _task: AbortOnDropHandle::new(task),
         })
     }
@@ -241,12 +245,12 @@ pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
 }
 
 /// Runs `work` for at most `bound`. A failure is returned as text.
-async fn within<T, E: Error + 'static>(
+async fn with_timeout<T, E: Error + 'static>(
     bound: Duration,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, String> {
     match timeout(bound, work).await {
-        Ok(done) => done.map_err(|error| quoted(&reason(&error), REASON)),
+        Ok(done) => done.map_err(|error| quoted(&innermost_cause(&error), MAX_REASON_CHARS)),
         Err(_) => Err(format!("no answer within {} s", bound.as_secs())),
     }
 }
@@ -265,22 +269,22 @@ fn keep_alive(socket: &TcpStream) {
 
 /// Describes the failure of a call: the beginning of the server's message, or the failure of the
 /// connection.
-pub(crate) fn failure(status: &Status) -> String {
-    let cause = reason(status);
-    let said = cause == status.to_string();
+pub(crate) fn call_failure(status: &Status) -> String {
+    let cause = innermost_cause(status);
+    let is_server_message = cause == status.to_string();
     quoted(
-        &if said {
+        &if is_server_message {
             format!("{:?}: {}", status.code(), status.message())
         } else {
             cause
         },
-        REASON,
+        MAX_REASON_CHARS,
     )
 }
 
 /// Returns the innermost cause of an error. Errors of libraries only name the part that failed, and
 /// wrap system errors.
-fn reason(error: &(dyn Error + 'static)) -> String {
+fn innermost_cause(error: &(dyn Error + 'static)) -> String {
     let mut last = error;
     loop {
         // An I/O error does not return the error that it wraps as its source.

@@ -20,44 +20,44 @@ use tonic::codegen::Service as _;
 use tracing::{debug, warn};
 
 use super::accept;
-use super::bounds::body::{Framing, Http1Body, Kind, Refusal, RequestBody};
-use super::bounds::socket::{GuardedSocket, InTurns};
+use super::bounds::body::{BodyKind, BodyRefusal, Framing, Http1Body, RequestBody};
+use super::bounds::socket::{CountPolls, GuardedSocket};
 use super::bounds::{
-    Bounds, Closed, ConnActivity, ConnState, ConnectionMemory, ConnectionSlot, RateRule,
+    CloseReason, ConnActivity, ConnState, ConnectionMemory, ConnectionSlot, PortBounds, RateRule,
 };
 use super::cores::ConnectionCount;
-use super::movable_socket::{DetachedSocket, Secured};
+use super::movable_socket::{DetachedSocket, TlsSocket};
 use super::tls::PortTlsAcceptor;
 use crate::supervise::Supervisor;
 
 /// Time that a connection may stay without a next request. Load balancers keep idle connections for
 /// a minute, and a request on a closing connection fails.
-const REQUEST_HEAD: Duration = Duration::from_secs(120);
+const NEXT_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time that a connection has for its first request. A client connects because it has one.
-const FIRST_REQUEST: Duration = Duration::from_secs(10);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum of bytes of a request's head. Tokens and queries take less than a tenth of it.
-const HEAD: usize = 64 * 1024;
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// A body must arrive at 1.6 KiB a second, as on a slow mobile line, and within a minute.
-const BODY: Kind = Kind {
+const BODY_KIND: BodyKind = BodyKind {
     rule: RateRule {
         window: Duration::from_secs(10),
-        least: 16 * 1024,
-        windows: 6,
+        min_bytes: 16 * 1024,
+        max_windows: 6,
     },
     framing: Framing::Plain,
-    refuse,
+    refusal_error,
 };
 
 /// A thread that serves connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Thread {
+pub(crate) struct HttpThread {
     runtime: Handle,
     router: Router,
     /// Number of connections that the thread has now.
     load: Arc<AtomicUsize>,
 }
 
-impl Thread {
+impl HttpThread {
     /// Creates a thread on this runtime whose requests `router` answers.
     pub(crate) fn new(runtime: Handle, router: Router) -> Self {
         Self {
@@ -68,24 +68,31 @@ impl Thread {
     }
 
     /// Serves one connection in its own task.
-    fn take(&self, arrived: AcceptedSocket, asker: PeerConnection, supervisor: &Supervisor) {
+    fn spawn_connection(
+        &self,
+        socket: AcceptedSocket,
+        peer_connection: PeerConnection,
+        supervisor: &Supervisor,
+    ) {
         let router = self.router.clone();
-        let loaded = ConnectionCount::count(&self.load);
+        let connection_count = ConnectionCount::count(&self.load);
         let tasks = supervisor.tasks.clone();
         let supervisor = supervisor.clone();
         let serve = async move {
-            let lost = |error| warn!(%error, "cannot register a connection with its thread");
-            match arrived {
+            let log_error = |error| warn!(%error, "cannot register a connection with its thread");
+            match socket {
                 AcceptedSocket::Plain(stream) => match TcpStream::from_std(stream) {
-                    Ok(stream) => connection(stream, router, asker, supervisor).await,
-                    Err(error) => lost(error),
+                    Ok(stream) => {
+                        serve_connection(stream, router, peer_connection, supervisor).await
+                    }
+                    Err(error) => log_error(error),
                 },
                 AcceptedSocket::Secured(mut stream) => match stream.get_mut().0.attach() {
-                    Ok(()) => connection(stream, router, asker, supervisor).await,
-                    Err(error) => lost(error),
+                    Ok(()) => serve_connection(stream, router, peer_connection, supervisor).await,
+                    Err(error) => log_error(error),
                 },
             }
-            drop(loaded);
+            drop(connection_count);
         };
         tasks.spawn_on(serve, &self.runtime);
     }
@@ -94,7 +101,7 @@ impl Thread {
 /// A connection on its way to its thread.
 enum AcceptedSocket {
     Plain(std::net::TcpStream),
-    Secured(Secured),
+    Secured(TlsSocket),
 }
 
 /// Serves `router` within `bounds` on the current thread until the server drains. Each connection
@@ -102,11 +109,11 @@ enum AcceptedSocket {
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    bounds: Bounds,
+    bounds: PortBounds,
     supervisor: Supervisor,
 ) {
     serve_on(
-        vec![Thread::new(Handle::current(), router)],
+        vec![HttpThread::new(Handle::current(), router)],
         listener,
         None,
         bounds,
@@ -118,22 +125,22 @@ pub(crate) async fn serve(
 /// Sends every connection that `bounds` admit to the thread with the fewest, until the server
 /// drains. With an acceptor, the TLS handshake comes first.
 pub(crate) async fn serve_on(
-    threads: Vec<Thread>,
+    threads: Vec<HttpThread>,
     listener: TcpListener,
-    gate: Option<PortTlsAcceptor>,
-    bounds: Bounds,
+    acceptor: Option<PortTlsAcceptor>,
+    bounds: PortBounds,
     supervisor: Supervisor,
 ) {
-    let threads: Arc<[Thread]> = threads.into();
+    let threads: Arc<[HttpThread]> = threads.into();
     loop {
         let accepted = tokio::select! {
-            accepted = accept::next(listener.accept(), &bounds.places) => accepted,
+            accepted = accept::accept_next(listener.accept(), &bounds.table) => accepted,
             () = supervisor.drain.cancelled() => return,
         };
-        if let Some((stream, peer, place)) = accepted {
-            accept::prepare(&stream);
+        if let Some((stream, peer, slot)) = accepted {
+            accept::set_socket_options(&stream);
             let peer = Peer(peer.ip());
-            let tab = ConnectionMemory::unbounded(bounds.budget.clone());
+            let memory = ConnectionMemory::unbounded(bounds.budget.clone());
             let stream = match stream.into_std() {
                 Ok(stream) => stream,
                 Err(error) => {
@@ -141,22 +148,22 @@ pub(crate) async fn serve_on(
                     continue;
                 }
             };
-            match &gate {
-                None => fewest(&threads).take(
+            match &acceptor {
+                None => least_loaded(&threads).spawn_connection(
                     AcceptedSocket::Plain(stream),
-                    PeerConnection { peer, tab, place },
+                    PeerConnection { peer, memory, slot },
                     &supervisor,
                 ),
-                Some(gate) => {
+                Some(acceptor) => {
                     let threads = threads.clone();
                     let supervisor = supervisor.clone();
-                    gate.enter(
+                    acceptor.accept(
                         DetachedSocket::Tcp(stream),
-                        place,
-                        async move |secured, place| {
-                            fewest(&threads).take(
+                        slot,
+                        async move |secured, slot| {
+                            least_loaded(&threads).spawn_connection(
                                 AcceptedSocket::Secured(secured),
-                                PeerConnection { peer, tab, place },
+                                PeerConnection { peer, memory, slot },
                                 &supervisor,
                             );
                         },
@@ -168,7 +175,7 @@ pub(crate) async fn serve_on(
 }
 
 /// Returns the thread with the fewest connections.
-fn fewest(threads: &[Thread]) -> &Thread {
+fn least_loaded(threads: &[HttpThread]) -> &HttpThread {
     threads
         .iter()
         .min_by_key(|thread| thread.load.load(Relaxed))
@@ -178,51 +185,56 @@ fn fewest(threads: &[Thread]) -> &Thread {
 /// The address of a client, and the memory and slot of its connection.
 struct PeerConnection {
     peer: Peer,
-    tab: Arc<ConnectionMemory>,
-    place: ConnectionSlot,
+    memory: Arc<ConnectionMemory>,
+    slot: ConnectionSlot,
 }
 
-async fn connection<I>(stream: I, router: Router, asker: PeerConnection, supervisor: Supervisor)
-where
+async fn serve_connection<I>(
+    stream: I,
+    router: Router,
+    peer_connection: PeerConnection,
+    supervisor: Supervisor,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let PeerConnection { peer, tab, place } = asker;
-    let seat = &place.seat;
+    let PeerConnection { peer, memory, slot } = peer_connection;
+    let conn_state = &slot.conn_state;
     let service = service_fn(|request: Request<Incoming>| {
-        seat.set(ConnActivity::Busy);
-        let mut request = request.map(|body| RequestBody::new(body, BODY, &tab, seat));
+        conn_state.set_activity(ConnActivity::Busy);
+        let mut request =
+            request.map(|body| RequestBody::new(body, BODY_KIND, &memory, conn_state));
         request.extensions_mut().insert(peer);
         let answer = router.clone().call(request);
         async {
             answer
                 .await
-                .map(|answer| answer.map(|body| Http1Body::new(body, seat)))
+                .map(|answer| answer.map(|body| Http1Body::new(body, conn_state)))
         }
     });
     let connection = builder().serve_connection(
-        TokioIo::new(GuardedSocket::new(stream, seat.clone())),
+        TokioIo::new(GuardedSocket::new(stream, conn_state.clone())),
         service,
     );
     tokio::pin!(connection);
     let ended = tokio::select! {
-        ended = InTurns { seat, connection: connection.as_mut() } => ended,
-        () = never_asked(seat) => return,
-        () = seat.evicted() => return,
+        ended = CountPolls { conn_state, connection: connection.as_mut() } => ended,
+        () = until_first_request_timeout(conn_state) => return,
+        () = conn_state.evicted() => return,
         () = supervisor.drain.cancelled() => {
             // Without a request there is nothing to finish, but hyper would wait for one.
-            if seat.standing() == ConnActivity::NoRequest {
+            if conn_state.activity() == ConnActivity::NoRequest {
                 return;
             }
             connection.as_mut().graceful_shutdown();
             tokio::select! {
-                ended = InTurns { seat, connection: connection.as_mut() } => ended,
+                ended = CountPolls { conn_state, connection: connection.as_mut() } => ended,
                 () = supervisor.stop.cancelled() => return,
             }
         }
     };
     if let Err(error) = ended {
         if error.is_timeout() {
-            seat.count(Closed::Silent);
+            conn_state.count_close(CloseReason::NoRequest);
         }
         debug!(%error, "an HTTP connection ended");
     }
@@ -232,29 +244,29 @@ fn builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_HEAD)
-        .max_header_size(HEAD)
-        .max_buf_size(HEAD);
+        .header_read_timeout(NEXT_REQUEST_TIMEOUT)
+        .max_header_size(MAX_HEAD_BYTES)
+        .max_buf_size(MAX_HEAD_BYTES);
     builder
 }
 
 /// Returns if the first request has not come in time.
-async fn never_asked(seat: &ConnState) {
-    sleep(FIRST_REQUEST).await;
-    if seat.standing() != ConnActivity::NoRequest {
+async fn until_first_request_timeout(conn_state: &ConnState) {
+    sleep(FIRST_REQUEST_TIMEOUT).await;
+    if conn_state.activity() != ConnActivity::NoRequest {
         std::future::pending::<()>().await;
     }
-    seat.count(Closed::Silent);
+    conn_state.count_close(CloseReason::NoRequest);
 }
 
 /// Returns an I/O error whose kind tells readers of bodies the reason.
-fn refuse(refusal: Refusal) -> BoxError {
+fn refusal_error(refusal: BodyRefusal) -> BoxError {
     let (kind, text) = match refusal {
-        Refusal::TooSlow => (
+        BodyRefusal::TooSlow => (
             io::ErrorKind::TimedOut,
             "the body arrived too slowly: less than 16 KiB in 10 s, or longer than a minute",
         ),
-        Refusal::NoRoom => (
+        BodyRefusal::NoMemory => (
             io::ErrorKind::QuotaExceeded,
             "too many bytes of unfinished bodies",
         ),

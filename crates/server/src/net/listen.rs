@@ -10,12 +10,12 @@ use tokio::net::{TcpListener, UnixListener};
 use tracing::warn;
 
 use crate::error::ServeError;
-use crate::net::cores::Listener;
+use crate::net::cores::GrpcListener;
 use crate::net::socket_file::SocketFile;
-use crate::settings::{Endpoint, GrpcEndpoint, Settings, Workflows};
+use crate::settings::{Endpoint, GrpcEndpoint, Settings, WorkflowSettings};
 
 /// Connections that the kernel holds until they are accepted.
-const BACKLOG: i32 = 1024;
+const LISTEN_BACKLOG: i32 = 1024;
 
 /// The addresses on which the server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,35 +45,35 @@ pub enum GrpcAddress {
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) addresses: Addresses,
-    grpc: (Bound, Option<SocketFile>),
-    http: Bound,
-    debug: Option<Bound>,
-    prometheus: Option<Bound>,
-    api: Option<Bound>,
+    grpc: (BoundSocket, Option<SocketFile>),
+    http: BoundSocket,
+    debug: Option<BoundSocket>,
+    prometheus: Option<BoundSocket>,
+    api: Option<BoundSocket>,
     /// Whether the settings have an address for the API.
     api_given: bool,
 }
 
 /// A bound socket and its purpose.
 #[derive(Debug)]
-struct Bound {
-    purpose: Purpose,
+struct BoundSocket {
+    purpose: PortPurpose,
     address: String,
     socket: Socket,
 }
 
 /// The purpose of a port.
 #[derive(Debug, Clone, Copy)]
-struct Purpose {
+struct PortPurpose {
     what: &'static str,
     /// The variable of the port's address.
     variable: &'static str,
-    sharing: Sharing,
+    sharing: PortSharing,
 }
 
 /// The condition under which another process may listen on the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sharing {
+enum PortSharing {
     /// A new process can take over while an old one drains.
     WhileDraining,
     Never,
@@ -82,7 +82,7 @@ enum Sharing {
 /// Open sockets, to which clients can connect.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    pub(crate) grpc: Listener,
+    pub(crate) grpc: GrpcListener,
     pub(crate) http: TcpListener,
     pub(crate) debug: Option<TcpListener>,
     pub(crate) prometheus: Option<TcpListener>,
@@ -94,15 +94,15 @@ impl Sockets {
     /// Binds every port of `settings`. A debug port that cannot be bound is only logged. So is a
     /// port of the API that is in use, unless the settings name it.
     pub(crate) fn bind(settings: &Settings) -> Result<Self, ServeError> {
-        let purpose = |what, variable| Purpose {
+        let purpose = |what, variable| PortPurpose {
             what,
             variable,
-            sharing: sharing(settings),
+            sharing: default_sharing(settings),
         };
         let (grpc, grpc_address) = bind_grpc(&settings.grpc, purpose("gRPC", "GRPC_PORT"))?;
         let (http, http_address) = bind(purpose("HTTP", "PORT"), &settings.http)?;
         let debug = bind(purpose("debug", "DEBUG_PORT"), &settings.debug)
-            .map_err(|failure| without_debug(&failure));
+            .map_err(|failure| warn_without_debug(&failure));
         let prometheus = settings
             .metrics
             .prometheus
@@ -144,12 +144,12 @@ impl Sockets {
 
     /// Opens the sockets. Must be called within the runtime that accepts.
     pub(crate) fn listen(self) -> Result<Listeners, ServeError> {
-        let tcp = |bound: Bound| -> Result<TcpListener, ServeError> {
+        let tcp = |bound: BoundSocket| -> Result<TcpListener, ServeError> {
             Ok(TcpListener::from_std(bound.listen()?.into())?)
         };
         let grpc = match self.grpc {
-            (bound, None) => Listener::Tcp(tcp(bound)?),
-            (bound, Some(file)) => Listener::Unix {
+            (bound, None) => GrpcListener::Tcp(tcp(bound)?),
+            (bound, Some(file)) => GrpcListener::Unix {
                 listener: UnixListener::from_std(bound.listen()?.into())?,
                 _file: file,
             },
@@ -167,12 +167,12 @@ impl Sockets {
     }
 }
 
-impl Bound {
+impl BoundSocket {
     fn listen(self) -> Result<Socket, ServeError> {
         // Another process may have bound the same address before either of the two listened.
-        match self.socket.listen(BACKLOG) {
+        match self.socket.listen(LISTEN_BACKLOG) {
             Ok(()) => Ok(self.socket),
-            Err(source) => Err(failure(self.purpose, self.address, source)),
+            Err(source) => Err(bind_error(self.purpose, self.address, source)),
         }
     }
 }
@@ -181,7 +181,7 @@ impl Bound {
 ///
 /// # Errors
 /// The system refuses the port for another reason.
-pub(crate) fn api(settings: &Settings) -> Result<Option<std::net::TcpListener>, ServeError> {
+pub(crate) fn listen_api(settings: &Settings) -> Result<Option<std::net::TcpListener>, ServeError> {
     let Some(api) = &settings.workflows else {
         return Ok(None);
     };
@@ -196,16 +196,16 @@ pub(crate) fn api(settings: &Settings) -> Result<Option<std::net::TcpListener>, 
 
 /// Counters in memory belong to one process: a second process on its ports would double every
 /// limit.
-fn sharing(settings: &Settings) -> Sharing {
+fn default_sharing(settings: &Settings) -> PortSharing {
     if settings.redis.is_some() || settings.memcache.is_some() {
-        Sharing::WhileDraining
+        PortSharing::WhileDraining
     } else {
-        Sharing::Never
+        PortSharing::Never
     }
 }
 
-fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {
-    let Purpose {
+fn bind_error(purpose: PortPurpose, address: String, source: io::Error) -> ServeError {
+    let PortPurpose {
         what,
         variable,
         sharing,
@@ -213,7 +213,7 @@ fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {
     let mut advice = String::new();
     if source.kind() == io::ErrorKind::AddrInUse {
         advice = format!("; stop the other process, or set {variable} to another port");
-        if sharing == Sharing::Never {
+        if sharing == PortSharing::Never {
             advice += ". Counters in memory and workflows in a file are those of one process, so two share a port only with REDIS_URL";
         }
     }
@@ -225,22 +225,22 @@ fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {
     }
 }
 
-fn without_debug(failure: &ServeError) {
+fn warn_without_debug(failure: &ServeError) {
     warn!("{failure}. The server goes on without /metrics, /rlconfig and /stats");
 }
 
-fn bind_api(api: &Workflows) -> Result<(Bound, SocketAddr), ServeError> {
+fn bind_api(api: &WorkflowSettings) -> Result<(BoundSocket, SocketAddr), ServeError> {
     // The default port is shared with no other server: two servers that happen to have it may use
     // different stores.
     let shared = api.address_given && api.redis.is_some();
     let sharing = if shared {
-        Sharing::WhileDraining
+        PortSharing::WhileDraining
     } else {
-        Sharing::Never
+        PortSharing::Never
     };
     let variable = "TIDEGATE_HTTP_ADDR";
     bind(
-        Purpose {
+        PortPurpose {
             what: "API (TIDEGATE_HTTP_ADDR)",
             variable,
             sharing,
@@ -270,8 +270,8 @@ fn unless_taken<T>(port: Result<T, ServeError>, given: bool) -> Result<Option<T>
 
 fn bind_grpc(
     endpoint: &GrpcEndpoint,
-    purpose: Purpose,
-) -> Result<((Bound, Option<SocketFile>), GrpcAddress), ServeError> {
+    purpose: PortPurpose,
+) -> Result<((BoundSocket, Option<SocketFile>), GrpcAddress), ServeError> {
     match endpoint {
         GrpcEndpoint::Tcp(endpoint) => {
             let (bound, address) = bind(purpose, endpoint)?;
@@ -281,7 +281,7 @@ fn bind_grpc(
             let address = path.display().to_string();
             match SocketFile::bind(path) {
                 Ok((socket, file)) => {
-                    let bound = Bound {
+                    let bound = BoundSocket {
                         purpose,
                         address,
                         socket,
@@ -310,7 +310,10 @@ fn bind_grpc(
     }
 }
 
-fn bind(purpose: Purpose, endpoint: &Endpoint) -> Result<(Bound, SocketAddr), ServeError> {
+fn bind(
+    purpose: PortPurpose,
+    endpoint: &Endpoint,
+) -> Result<(BoundSocket, SocketAddr), ServeError> {
     let wanted = SocketAddr::new(endpoint.host, endpoint.port);
     let sharing = purpose.sharing;
     let bound = match bind_tcp(wanted, sharing) {
@@ -325,25 +328,25 @@ fn bind(purpose: Purpose, endpoint: &Endpoint) -> Result<(Bound, SocketAddr), Se
     };
     match bound {
         Ok((socket, address)) => Ok((
-            Bound {
+            BoundSocket {
                 purpose,
                 address: address.to_string(),
                 socket,
             },
             address,
         )),
-        Err(source) => Err(failure(purpose, wanted.to_string(), source)),
+        Err(source) => Err(bind_error(purpose, wanted.to_string(), source)),
     }
 }
 
-fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<(Socket, SocketAddr)> {
+fn bind_tcp(address: SocketAddr, sharing: PortSharing) -> io::Result<(Socket, SocketAddr)> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    if address.port() != 0 && sharing == Sharing::WhileDraining {
+    if address.port() != 0 && sharing == PortSharing::WhileDraining {
         socket.set_reuse_port(true)?;
     }
     socket.bind(&address.into())?;

@@ -23,11 +23,11 @@ pub(crate) enum MovableSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// A socket between two runtimes. `None` if it was lost there.
-    DetachedSocket(Option<DetachedSocket>),
+    Detached(Option<DetachedSocket>),
 }
 
 /// A connection whose handshake is complete.
-pub(crate) type Secured = Box<TlsStream<MovableSocket>>;
+pub(crate) type TlsSocket = Box<TlsStream<MovableSocket>>;
 
 impl MovableSocket {
     /// Registers a socket with the current runtime.
@@ -40,19 +40,19 @@ impl MovableSocket {
 
     /// Removes the socket from the current runtime.
     pub(crate) fn detach(&mut self) -> io::Result<()> {
-        let loose = match mem::replace(self, Self::DetachedSocket(None)) {
+        let detached = match mem::replace(self, Self::Detached(None)) {
             Self::Tcp(stream) => Some(DetachedSocket::Tcp(stream.into_std()?)),
             Self::Unix(stream) => Some(DetachedSocket::Unix(stream.into_std()?)),
-            Self::DetachedSocket(loose) => loose,
+            Self::Detached(detached) => detached,
         };
-        *self = Self::DetachedSocket(loose);
+        *self = Self::Detached(detached);
         Ok(())
     }
 
     /// Registers the socket with the current runtime.
     pub(crate) fn attach(&mut self) -> io::Result<()> {
-        if let Self::DetachedSocket(loose) = self {
-            *self = Self::register(loose.take().ok_or(io::ErrorKind::NotConnected)?)?;
+        if let Self::Detached(detached) = self {
+            *self = Self::register(detached.take().ok_or(io::ErrorKind::NotConnected)?)?;
         }
         Ok(())
     }
@@ -71,7 +71,7 @@ impl AsyncRead for MovableSocket {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::DetachedSocket(_) => detached_error(),
+            Self::Detached(_) => detached_error(),
         }
     }
 }
@@ -85,7 +85,7 @@ impl AsyncWrite for MovableSocket {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::DetachedSocket(_) => detached_error(),
+            Self::Detached(_) => detached_error(),
         }
     }
 
@@ -97,7 +97,7 @@ impl AsyncWrite for MovableSocket {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Self::DetachedSocket(_) => detached_error(),
+            Self::Detached(_) => detached_error(),
         }
     }
 
@@ -114,7 +114,7 @@ impl AsyncWrite for MovableSocket {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::DetachedSocket(_) => detached_error(),
+            Self::Detached(_) => detached_error(),
         }
     }
 }

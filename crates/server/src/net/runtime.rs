@@ -6,7 +6,7 @@ use std::io;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Creates a single-threaded runtime. Its drop waits for blocking work.
-pub(crate) fn runtime() -> io::Result<Runtime> {
+pub(crate) fn current_thread_runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
@@ -21,7 +21,7 @@ impl ThreadRuntime {
     /// # Errors
     /// The system refuses a resource that the runtime needs.
     pub(crate) fn new() -> io::Result<Self> {
-        runtime().map(|runtime| Self(Some(runtime)))
+        current_thread_runtime().map(|runtime| Self(Some(runtime)))
     }
 
     /// Runs `work`, and all tasks until `work` has ended.

@@ -35,7 +35,7 @@ impl SocketFile {
                     "there is a file that is not a socket; move it away",
                 ));
             }
-            if !is_dead(&address) {
+            if !is_abandoned(&address) {
                 return Err(io::ErrorKind::AddrInUse.into());
             }
             fs::remove_file(path)?;
@@ -90,7 +90,7 @@ fn lock(path: &Path) -> io::Result<File> {
 }
 
 /// Whether no process accepts connections. A process that is too busy to accept them lives.
-fn is_dead(address: &SockAddr) -> bool {
+fn is_abandoned(address: &SockAddr) -> bool {
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     let connect = |socket: Socket| {
         socket

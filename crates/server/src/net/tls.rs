@@ -19,34 +19,34 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::bounds::{ClientNetwork, Closed, ConnectionSlot};
-use super::movable_socket::{DetachedSocket, MovableSocket, Secured};
+use super::bounds::{ClientNetwork, CloseReason, ConnectionSlot};
+use super::movable_socket::{DetachedSocket, MovableSocket, TlsSocket};
 use super::runtime::ThreadRuntime;
 use crate::supervise::{Supervisor, failpoint};
-use crate::tls::Identity;
+use crate::tls::PortIdentity;
 use handshakes::HandshakeTable;
 pub(crate) use port_acceptors::PortTlsAcceptors;
-use refusal::{Refusal, refusal};
+use refusal::{HandshakeFailure, handshake_failure};
 
 /// The name of the thread.
-const PART: &str = "handshakes";
+const THREAD_NAME: &str = "handshakes";
 /// Time that a handshake may take. It has two or three messages, which a slow line brings in a
 /// second.
-const LONGEST: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum of handshakes in progress, of all ports. Each holds up to 64 KiB that its peer sent, so
 /// all of them hold 64 MiB at most. If there are more, the oldest of the network that has the most
 /// ends. So one network does not end handshakes of others.
-const MOST: usize = 1024;
+const MAX_HANDSHAKES: usize = 1024;
 /// Time that a handshake has for its end when the server drains.
-const FAREWELL: Duration = Duration::from_secs(1);
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
 /// Interval at which refused clients of a port are logged.
-const SILENCE: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The thread of handshakes. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Handshakes {
     runtime: Handle,
-    under_way: Arc<Mutex<HandshakeTable>>,
+    table: Arc<Mutex<HandshakeTable>>,
     supervisor: Supervisor,
 }
 
@@ -54,29 +54,29 @@ pub(crate) struct Handshakes {
 #[derive(Debug, Clone)]
 pub(crate) struct PortTlsAcceptor {
     port: &'static str,
-    identity: Identity,
+    identity: PortIdentity,
     handshakes: Handshakes,
-    refused: Arc<Mutex<Refused>>,
+    refused: Arc<Mutex<RefusedClients>>,
 }
 
 /// Number of clients that were refused since the last log line.
 #[derive(Debug, Default)]
-struct Refused {
-    logged: Option<Instant>,
-    silent: u64,
+struct RefusedClients {
+    last_logged: Option<Instant>,
+    suppressed: u64,
 }
 
 /// A handshake in progress, until this is dropped.
 struct HandshakeSlot {
-    under_way: Arc<Mutex<HandshakeTable>>,
-    origin: ClientNetwork,
+    table: Arc<Mutex<HandshakeTable>>,
+    network: ClientNetwork,
     number: u64,
     end: Arc<Notify>,
 }
 
 impl Drop for HandshakeSlot {
     fn drop(&mut self) {
-        lock(&self.under_way).end(self.origin, self.number);
+        lock(&self.table).end(self.network, self.number);
     }
 }
 
@@ -89,19 +89,19 @@ impl Handshakes {
         let runtime = ThreadRuntime::new()?;
         let handle = runtime.handle();
         let stop = supervisor.stop.clone();
-        supervisor.thread(PART, move || {
-            runtime.block_on(failpoint::with(PART.into(), stop.cancelled_owned()))
+        supervisor.thread(THREAD_NAME, move || {
+            runtime.block_on(failpoint::with(THREAD_NAME.into(), stop.cancelled_owned()))
         })?;
-        let under_way = Arc::new(Mutex::new(HandshakeTable::new(MOST)));
+        let table = Arc::new(Mutex::new(HandshakeTable::new(MAX_HANDSHAKES)));
         Ok(Self {
             runtime: handle,
-            under_way,
+            table,
             supervisor: supervisor.clone(),
         })
     }
 
     /// Creates the acceptor of a port with the certificate and key of `identity`.
-    pub(crate) fn gate(&self, port: &'static str, identity: Identity) -> PortTlsAcceptor {
+    pub(crate) fn acceptor(&self, port: &'static str, identity: PortIdentity) -> PortTlsAcceptor {
         PortTlsAcceptor {
             port,
             identity,
@@ -111,11 +111,11 @@ impl Handshakes {
     }
 
     /// Begins a handshake, and ends another one if there are too many.
-    fn begin(&self, origin: ClientNetwork) -> HandshakeSlot {
-        let (number, end) = lock(&self.under_way).begin(origin);
+    fn begin(&self, network: ClientNetwork) -> HandshakeSlot {
+        let (number, end) = lock(&self.table).begin(network);
         HandshakeSlot {
-            under_way: self.under_way.clone(),
-            origin,
+            table: self.table.clone(),
+            network,
             number,
             end,
         }
@@ -125,92 +125,96 @@ impl Handshakes {
 impl PortTlsAcceptor {
     /// Makes the handshake of a connection on the thread of handshakes. Then passes the connection
     /// to `admitted`, which runs on that thread.
-    pub(crate) fn enter<F>(
+    pub(crate) fn accept<F>(
         &self,
         socket: DetachedSocket,
-        place: ConnectionSlot,
-        admitted: impl FnOnce(Secured, ConnectionSlot) -> F + Send + 'static,
+        slot: ConnectionSlot,
+        admitted: impl FnOnce(TlsSocket, ConnectionSlot) -> F + Send + 'static,
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let gate = self.clone();
-        let turn = self.handshakes.begin(place.origin);
-        let enter = async move {
-            let secured = gate.handshake(socket, &place, &turn).await;
-            drop(turn);
+        let acceptor = self.clone();
+        let handshake_slot = self.handshakes.begin(slot.network);
+        let accept = async move {
+            let secured = acceptor.handshake(socket, &slot, &handshake_slot).await;
+            drop(handshake_slot);
             if let Some(secured) = secured {
-                admitted(secured, place).await;
+                admitted(secured, slot).await;
             }
         };
         self.handshakes
             .supervisor
             .tasks
-            .spawn_on(enter, &self.handshakes.runtime);
+            .spawn_on(accept, &self.handshakes.runtime);
     }
 
     /// Makes the handshake. Returns `None` if it did not complete.
     async fn handshake(
         &self,
         socket: DetachedSocket,
-        place: &ConnectionSlot,
-        turn: &HandshakeSlot,
-    ) -> Option<Secured> {
-        let seat = &place.seat;
-        let carrier = MovableSocket::register(socket)
+        slot: &ConnectionSlot,
+        handshake_slot: &HandshakeSlot,
+    ) -> Option<TlsSocket> {
+        let conn_state = &slot.conn_state;
+        let movable_socket = MovableSocket::register(socket)
             .inspect_err(|error| warn!(port = self.port, %error, "cannot register a connection for its handshake"));
-        let handshake = self.identity.acceptor().accept(carrier.ok()?);
+        let handshake = self.identity.acceptor().accept(movable_socket.ok()?);
         let drain = &self.handshakes.supervisor.drain;
         let ended = tokio::select! {
             ended = handshake => ended,
-            () = sleep(LONGEST) => {
-                seat.count(Closed::Silent);
+            () = sleep(HANDSHAKE_TIMEOUT) => {
+                conn_state.count_close(CloseReason::NoRequest);
                 return None;
             },
-            () = seat.evicted() => return None,
-            () = turn.end.notified() => {
-                seat.count(Closed::Room);
+            () = conn_state.evicted() => return None,
+            () = handshake_slot.end.notified() => {
+                conn_state.count_close(CloseReason::Evicted);
                 return None;
             },
-            () = async { drain.cancelled().await; sleep(FAREWELL).await } => return None,
+            () = async { drain.cancelled().await; sleep(DRAIN_GRACE).await } => return None,
         };
-        let left =
+        let detached =
             ended.and_then(|mut stream| stream.get_mut().0.detach().map(|()| Box::new(stream)));
-        left.map_err(|error| {
-            seat.count(Closed::Handshake);
-            self.refuse(&error);
-        })
-        .ok()
+        detached
+            .map_err(|error| {
+                conn_state.count_close(CloseReason::Handshake);
+                self.refuse(&error);
+            })
+            .ok()
     }
 
     /// Logs the reason why a client was refused, at most once in [`LOG_INTERVAL`]: any client can
     /// reach the port, and must not fill the log.
     fn refuse(&self, error: &io::Error) {
-        let reason = match refusal(error) {
-            Refusal::Left => {
+        let reason = match handshake_failure(error) {
+            HandshakeFailure::ClientClosed => {
                 return debug!(port = self.port, %error, "a client left during its TLS handshake");
             }
-            Refusal::Because(reason) => reason,
+            HandshakeFailure::Reason(reason) => reason,
         };
         let mut refused = lock(&self.refused);
-        if refused.logged.is_some_and(|at| at.elapsed() < SILENCE) {
-            refused.silent += 1;
+        if refused
+            .last_logged
+            .is_some_and(|last_logged| last_logged.elapsed() < LOG_INTERVAL)
+        {
+            refused.suppressed += 1;
             drop(refused);
             return debug!(
                 port = self.port,
                 reason, "a client is refused in its TLS handshake"
             );
         }
-        let Refused { silent, .. } = std::mem::replace(
+        let RefusedClients { suppressed, .. } = std::mem::replace(
             &mut *refused,
-            Refused {
-                logged: Some(Instant::now()),
-                silent: 0,
+            RefusedClients {
+                last_logged: Some(Instant::now()),
+                suppressed: 0,
             },
         );
         drop(refused);
         warn!(
             port = self.port,
-            suppressed = silent,
+            suppressed = suppressed,
             "a client is refused in its TLS handshake: {reason}"
         );
     }

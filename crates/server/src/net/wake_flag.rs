@@ -27,14 +27,14 @@ impl Wake for WakeFlag {
 /// A future with its own wake flag. It must stay with the task that polls it first.
 pub(super) struct SelectivePoll<F> {
     future: Pin<Box<F>>,
-    bell: Option<(Arc<WakeFlag>, Waker)>,
+    wake_flag: Option<(Arc<WakeFlag>, Waker)>,
 }
 
 impl<F: Future> SelectivePoll<F> {
     pub(super) fn new(future: F) -> Self {
         Self {
             future: Box::pin(future),
-            bell: None,
+            wake_flag: None,
         }
     }
 }
@@ -44,17 +44,17 @@ impl<F: Future> Future for SelectivePoll<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        let (bell, waker) = this.bell.get_or_insert_with(|| {
-            let bell = Arc::new(WakeFlag {
+        let (wake_flag, waker) = this.wake_flag.get_or_insert_with(|| {
+            let wake_flag = Arc::new(WakeFlag {
                 is_set: AtomicBool::new(true),
                 task: Mutex::new(context.waker().clone()),
             });
-            (bell.clone(), Waker::from(bell))
+            (wake_flag.clone(), Waker::from(wake_flag))
         });
-        if !bell.is_set.load(Acquire) {
+        if !wake_flag.is_set.load(Acquire) {
             return Poll::Pending;
         }
-        bell.is_set.store(false, Release);
+        wake_flag.is_set.store(false, Release);
         this.future.as_mut().poll(&mut Context::from_waker(waker))
     }
 }

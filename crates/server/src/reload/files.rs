@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use tidegate_ratelimit::Source;
 
 use crate::regular_file;
-use crate::settings::{Files, Scope};
+use crate::settings::{FileScope, Files};
 use walk::FolderWalk;
-pub(crate) use walk::{Entry, entries};
+pub(crate) use walk::{FolderEntry, entries};
 
 /// Maximum of bytes of a file: more than hundreds of thousands of limits take.
-const MOST: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The files at one moment.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) struct FileSet {
     /// Sorted by name.
     pub(super) sources: Vec<Source>,
     /// Files and folders that could not be read.
-    pub(super) failures: Vec<Failure>,
+    pub(super) failures: Vec<ReadFailure>,
     /// Differs whenever names, contents or failures differ.
     pub(super) fingerprint: u64,
     /// The folders to watch for changes.
@@ -34,16 +34,16 @@ pub(super) struct FileSet {
 
 /// A file or folder that could not be read.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ReadFailure {
     pub(super) path: PathBuf,
     /// The name of the file, or the prefix of the names of all files in the folder.
     name: String,
     pub(super) error: io::Error,
 }
 
-impl Failure {
+impl ReadFailure {
     /// Whether a file of this name could not be read.
-    fn hides(&self, name: &str) -> bool {
+    fn concerns(&self, name: &str) -> bool {
         if self.name.is_empty() || self.name.ends_with('.') {
             name.starts_with(&self.name)
         } else {
@@ -53,15 +53,15 @@ impl Failure {
 }
 
 /// Folders by path with their identity: a folder that is deleted and created again is another one.
-pub(super) type Folders = BTreeMap<PathBuf, Identity>;
+pub(super) type Folders = BTreeMap<PathBuf, FolderId>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct FolderId {
     device: u64,
     inode: u64,
 }
 
-impl From<&Metadata> for Identity {
+impl From<&Metadata> for FolderId {
     fn from(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
@@ -72,11 +72,11 @@ impl From<&Metadata> for Identity {
 
 /// Reads all files. A folder that does not exist has none.
 pub(super) fn read(files: &Files) -> FileSet {
-    let mut reading = FileSet::default();
+    let mut file_set = FileSet::default();
     let subdirectory = files.subfolder();
     let start = match files.scope {
-        Scope::Subdirectory => subdirectory.clone(),
-        Scope::AppDirectory => files.app_folder(),
+        FileScope::Subdirectory => subdirectory.clone(),
+        FileScope::AppDirectory => files.app_folder(),
     };
     for folder in [
         parent(&files.root),
@@ -84,13 +84,13 @@ pub(super) fn read(files: &Files) -> FileSet {
         subdirectory,
         start.clone(),
     ] {
-        reading.watch(&folder);
+        file_set.add_folder(&folder);
     }
-    FolderWalk::new(files, &start).folder(&start, &mut reading);
+    FolderWalk::new(files, &start).add_folder(&start, &mut file_set);
 
-    reading.sources.sort_by(|a, b| a.name.cmp(&b.name));
-    reading.fingerprint = reading.fingerprint();
-    reading
+    file_set.sources.sort_by(|a, b| a.name.cmp(&b.name));
+    file_set.fingerprint = file_set.fingerprint();
+    file_set
 }
 
 /// Returns the folder of a path.
@@ -101,22 +101,22 @@ pub(super) fn parent(path: &Path) -> PathBuf {
 
 /// Reads a file of at most [`MAX_FILE_BYTES`] bytes.
 pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
-    regular_file::read(path, MOST)
+    regular_file::read(path, MAX_FILE_BYTES)
 }
 
 impl FileSet {
     /// Keeps the texts of `last` whose files cannot be read now. Returns their number.
-    pub(super) fn keep(&mut self, last: &[Source]) -> usize {
+    pub(super) fn keep_unreadable(&mut self, last: &[Source]) -> usize {
         let before = self.sources.len();
         let hidden = |source: &&Source| {
-            let known = self.sources[..before]
+            let is_read = self.sources[..before]
                 .binary_search_by(|other| other.name.cmp(&source.name))
                 .is_ok();
-            !known
+            !is_read
                 && self
                     .failures
                     .iter()
-                    .any(|failure| failure.hides(&source.name))
+                    .any(|failure| failure.concerns(&source.name))
         };
         let kept: Vec<_> = last.iter().filter(hidden).cloned().collect();
         self.sources.extend(kept);
@@ -135,7 +135,7 @@ impl FileSet {
         hasher.finish()
     }
 
-    fn watch(&mut self, folder: &Path) {
+    fn add_folder(&mut self, folder: &Path) {
         // The real path: if a link in it changes, another folder must be watched.
         let found = folder
             .canonicalize()
@@ -143,7 +143,7 @@ impl FileSet {
         if let Ok((metadata, real)) = found
             && metadata.is_dir()
         {
-            self.folders.insert(real, Identity::from(&metadata));
+            self.folders.insert(real, FolderId::from(&metadata));
         }
     }
 }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::settings::{DotFiles, FirstLoad, MissingRoot};
 
-    fn files(root: &Path, scope: Scope, dot_files: DotFiles) -> Files {
+    fn files(root: &Path, scope: FileScope, dot_files: DotFiles) -> Files {
         Files {
             root: root.to_owned(),
             root_given: true,
@@ -171,14 +171,14 @@ mod tests {
     }
 
     fn check(files: &Files, expected: &[&str], failures: usize) {
-        let reading = read(files);
-        let names: Vec<_> = reading
+        let file_set = read(files);
+        let names: Vec<_> = file_set
             .sources
             .iter()
             .map(|source| source.name.as_str())
             .collect();
         assert_eq!(names, expected);
-        assert_eq!(reading.failures.len(), failures, "{:?}", reading.failures);
+        assert_eq!(file_set.failures.len(), failures, "{:?}", file_set.failures);
     }
 
     /// Files that the server reads, and some that it does not read.
@@ -208,7 +208,7 @@ mod tests {
     fn files_are_found_and_named_as_the_reference_does() {
         let root = tree();
         check(
-            &files(root.path(), Scope::Subdirectory, DotFiles::Read),
+            &files(root.path(), FileScope::Subdirectory, DotFiles::Read),
             &[
                 "config..hidden",
                 "config.a.yaml",
@@ -219,7 +219,7 @@ mod tests {
             1,
         );
         check(
-            &files(root.path(), Scope::AppDirectory, DotFiles::Skip),
+            &files(root.path(), FileScope::AppDirectory, DotFiles::Skip),
             &["a.yaml", "deep.b.yaml", "linked.yaml"],
             1,
         );
@@ -230,7 +230,7 @@ mod tests {
         ] {
             let subdirectory = subdirectory.into();
             let app_directory = app_directory.into();
-            let files = files(root.path(), Scope::AppDirectory, DotFiles::Skip);
+            let files = files(root.path(), FileScope::AppDirectory, DotFiles::Skip);
             let files = Files {
                 subdirectory,
                 app_directory,
@@ -238,7 +238,7 @@ mod tests {
             };
             check(&files, &["a.yaml", "deep.b.yaml", "linked.yaml"], 1);
             let files = Files {
-                scope: Scope::Subdirectory,
+                scope: FileScope::Subdirectory,
                 ..files
             };
             check(
@@ -257,10 +257,10 @@ mod tests {
     #[test]
     fn a_missing_folder_has_no_files_and_its_parent_is_watched() {
         let root = tempfile::tempdir().unwrap();
-        let reading = read(&files(root.path(), Scope::AppDirectory, DotFiles::Read));
-        assert!(reading.sources.is_empty() && reading.failures.is_empty());
+        let file_set = read(&files(root.path(), FileScope::AppDirectory, DotFiles::Read));
+        assert!(file_set.sources.is_empty() && file_set.failures.is_empty());
         assert!(
-            reading
+            file_set
                 .folders
                 .contains_key(&root.path().canonicalize().unwrap())
         );
@@ -270,17 +270,17 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_keeps_its_last_text() {
         let root = tempfile::tempdir().unwrap();
-        let files = files(root.path(), Scope::AppDirectory, DotFiles::Read);
+        let files = files(root.path(), FileScope::AppDirectory, DotFiles::Read);
         let folder = root.path().join("limits/config");
         fs::create_dir_all(folder.join("deep")).unwrap();
         for (name, text) in [("a", "1"), ("b", "2"), ("deep/c", "3"), ("e", "4")] {
             fs::write(folder.join(name), text).unwrap();
         }
-        let names = |reading: &FileSet| -> Vec<String> {
+        let names = |file_set: &FileSet| -> Vec<String> {
             let name = |source: &Source| {
                 format!("{}={}", source.name, String::from_utf8_lossy(&source.text))
             };
-            reading.sources.iter().map(name).collect()
+            file_set.sources.iter().map(name).collect()
         };
         let first = read(&files);
         assert_eq!(names(&first), ["a=1", "b=2", "deep.c=3", "e=4"]);
@@ -290,7 +290,7 @@ mod tests {
         symlink("nowhere", folder.join("a")).unwrap();
         fs::write(folder.join("b"), "5").unwrap();
         let mut second = read(&files);
-        assert_eq!(second.keep(&first.sources), 1);
+        assert_eq!(second.keep_unreadable(&first.sources), 1);
         assert_eq!(names(&second), ["a=1", "b=5", "deep.c=3", "e=4"]);
 
         // A folder that cannot be read hides what is in it, and what is gone is gone.
@@ -298,17 +298,17 @@ mod tests {
         let mut third = read(&files);
         third.sources.retain(|source| source.name != "deep.c");
         let error = io::Error::from(io::ErrorKind::PermissionDenied);
-        third.failures.push(Failure {
+        third.failures.push(ReadFailure {
             path: folder.join("deep"),
             name: "deep.".to_owned(),
             error,
         });
-        third.keep(&second.sources);
+        third.keep_unreadable(&second.sources);
         assert_eq!(names(&third), ["a=1", "b=5", "deep.c=3"]);
 
         fs::remove_file(folder.join("a")).unwrap();
         let mut last = read(&files);
-        assert_eq!(last.keep(&third.sources), 0);
+        assert_eq!(last.keep_unreadable(&third.sources), 0);
         assert_eq!(names(&last), ["b=5", "deep.c=3"]);
     }
 
@@ -322,24 +322,33 @@ mod tests {
         symlink("v1", place.path().join("current")).unwrap();
         let files = files(
             &place.path().join("current"),
-            Scope::AppDirectory,
+            FileScope::AppDirectory,
             DotFiles::Read,
         );
         let first = read(&files);
         fs::rename(place.path().join("v1"), place.path().join("v2")).unwrap();
         let mut second = read(&files);
-        assert_eq!((second.failures.len(), second.keep(&first.sources)), (1, 1));
+        assert_eq!(
+            (
+                second.failures.len(),
+                second.keep_unreadable(&first.sources)
+            ),
+            (1, 1)
+        );
 
         fs::rename(place.path().join("v2"), place.path().join("v1")).unwrap();
         fs::rename(&folder, place.path().join("v1/limits/other")).unwrap();
         symlink("nowhere", &folder).unwrap();
         let mut third = read(&files);
-        assert_eq!((third.failures.len(), third.keep(&first.sources)), (1, 1));
+        assert_eq!(
+            (third.failures.len(), third.keep_unreadable(&first.sources)),
+            (1, 1)
+        );
 
         fs::remove_file(&folder).unwrap();
         let mut last = read(&files);
         assert_eq!(
-            (last.failures.len(), last.keep(&first.sources)),
+            (last.failures.len(), last.keep_unreadable(&first.sources)),
             (0, 0),
             "below a root that is there, it is gone"
         );
@@ -353,10 +362,10 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         File::create(folder.join("a"))
             .unwrap()
-            .set_len(MOST + 1)
+            .set_len(MAX_FILE_BYTES + 1)
             .unwrap();
         check(
-            &files(root.path(), Scope::AppDirectory, DotFiles::Read),
+            &files(root.path(), FileScope::AppDirectory, DotFiles::Read),
             &[],
             1,
         );
@@ -373,7 +382,7 @@ mod tests {
             .unwrap();
         assert!(made.success());
         check(
-            &files(root.path(), Scope::AppDirectory, DotFiles::Read),
+            &files(root.path(), FileScope::AppDirectory, DotFiles::Read),
             &[],
             1,
         );
@@ -382,7 +391,7 @@ mod tests {
     #[test]
     fn the_fingerprint_follows_names_and_contents() {
         let root = tempfile::tempdir().unwrap();
-        let files = files(root.path(), Scope::AppDirectory, DotFiles::Read);
+        let files = files(root.path(), FileScope::AppDirectory, DotFiles::Read);
         let folder = root.path().join("limits/config");
         fs::create_dir_all(&folder).unwrap();
         let mut seen = std::collections::HashSet::new();

@@ -3,29 +3,29 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_api::{ConfigurationSource, InForce, Loads, Mistake, Refused};
+use tidegate_api::{ActiveLoad, ConfigurationSource, Loads, Mistake, RefusedLoad};
 use tidegate_ratelimit::ConfigError;
 
-use super::Origin;
-use super::files::Failure;
+use super::ConfigOrigin;
+use super::files::ReadFailure;
 use crate::net::clock;
 use crate::quote::quoted;
 
 /// Bounds on the mistakes that are kept: a page shows no more.
-const MISTAKES: Bound = Bound {
+const MISTAKE_LIMIT: MistakeLimit = MistakeLimit {
     count: 50,
     bytes: 32 * 1024,
 };
 /// Bounds on the unreadable files that are kept.
-const UNREADABLE: Bound = Bound {
+const UNREADABLE_LIMIT: MistakeLimit = MistakeLimit {
     count: 20,
     bytes: 8 * 1024,
 };
 /// Maximum of characters of each text. Names and values of a file may be as long as the file.
-const TEXT: usize = 300;
+const MAX_TEXT_CHARS: usize = 300;
 
 /// Bounds on the number of mistakes, and on their bytes in all.
-struct Bound {
+struct MistakeLimit {
     count: usize,
     bytes: usize,
 }
@@ -36,21 +36,23 @@ pub(crate) struct LoadStatus(Arc<Mutex<Arc<Loads>>>);
 
 impl LoadStatus {
     /// Creates the status of an origin from which nothing is loaded yet.
-    pub(crate) fn new(origin: &Origin) -> Self {
+    pub(crate) fn new(origin: &ConfigOrigin) -> Self {
         let (source, place) = match origin {
-            Origin::BuiltIn(built_in) => (ConfigurationSource::BuiltIn, built_in.shown.to_owned()),
-            Origin::Files(files) => (
+            ConfigOrigin::BuiltIn(built_in) => {
+                (ConfigurationSource::BuiltIn, built_in.shown.to_owned())
+            }
+            ConfigOrigin::Files(files) => (
                 ConfigurationSource::Files,
                 files.folder().display().to_string(),
             ),
-            Origin::Server(xds) => (ConfigurationSource::ManagementServer, xds.shown.clone()),
+            ConfigOrigin::Server(xds) => (ConfigurationSource::ManagementServer, xds.shown.clone()),
         };
         let counting_since = clock::now();
         let loads = Loads {
             source,
             place,
             counting_since,
-            in_force: None,
+            active: None,
             refused: None,
             unreadable: Vec::new(),
         };
@@ -65,8 +67,8 @@ impl LoadStatus {
     /// A configuration of this number of files or resources is in force.
     pub(super) fn applied(&self, sources: usize) {
         self.change(|loads| {
-            let version = loads.in_force.map_or(0, |in_force| in_force.version) + 1;
-            loads.in_force = Some(InForce {
+            let version = loads.active.map_or(0, |in_force| in_force.version) + 1;
+            loads.active = Some(ActiveLoad {
                 version,
                 at: clock::now(),
                 sources,
@@ -77,16 +79,16 @@ impl LoadStatus {
 
     /// A configuration was refused. The previous one stays in force.
     pub(super) fn refused(&self, mistakes: &[ConfigError]) {
-        let kept = within(MISTAKES, mistakes.iter().map(mistake));
-        let more = mistakes.len() - kept.len();
-        self.refuse(kept, more);
+        let kept = take_within(MISTAKE_LIMIT, mistakes.iter().map(mistake));
+        let omitted = mistakes.len() - kept.len();
+        self.refuse(kept, omitted);
     }
 
     /// A configuration was refused as a whole, before it was read.
     pub(super) fn refused_unread(&self, reason: &str) {
         self.refuse(
             vec![Mistake {
-                text: quoted(reason, TEXT),
+                text: quoted(reason, MAX_TEXT_CHARS),
                 ..Mistake::default()
             }],
             0,
@@ -94,28 +96,28 @@ impl LoadStatus {
     }
 
     /// Replaces the list of files and folders that could not be read.
-    pub(super) fn unreadable(&self, failures: &[Failure]) {
-        let unreadable = |failure: &Failure| Mistake {
-            file: quoted(&failure.path.to_string_lossy(), TEXT),
+    pub(super) fn unreadable(&self, failures: &[ReadFailure]) {
+        let unreadable = |failure: &ReadFailure| Mistake {
+            file: quoted(&failure.path.to_string_lossy(), MAX_TEXT_CHARS),
             text: failure.error.to_string(),
             ..Mistake::default()
         };
-        let unreadable = within(UNREADABLE, failures.iter().map(unreadable));
+        let unreadable = take_within(UNREADABLE_LIMIT, failures.iter().map(unreadable));
         self.change(|loads| loads.unreadable = unreadable);
     }
 
-    fn refuse(&self, mistakes: Vec<Mistake>, more: usize) {
-        let refused = Refused {
+    fn refuse(&self, mistakes: Vec<Mistake>, omitted: usize) {
+        let refused = RefusedLoad {
             at: clock::now(),
             mistakes,
-            more,
+            more: omitted,
         };
         self.change(|loads| loads.refused = Some(refused));
     }
 
     fn change(&self, change: impl FnOnce(&mut Loads)) {
-        let mut known = self.lock();
-        change(Arc::make_mut(&mut known));
+        let mut status = self.lock();
+        change(Arc::make_mut(&mut status));
     }
 
     /// Each change is complete or absent.
@@ -125,7 +127,7 @@ impl LoadStatus {
 }
 
 /// Returns the first mistakes within a bound.
-fn within(bound: Bound, mistakes: impl Iterator<Item = Mistake>) -> Vec<Mistake> {
+fn take_within(bound: MistakeLimit, mistakes: impl Iterator<Item = Mistake>) -> Vec<Mistake> {
     let mut bytes = bound.bytes;
     let fits = |mistake: &Mistake| {
         let Mistake {
@@ -146,11 +148,11 @@ fn within(bound: Bound, mistakes: impl Iterator<Item = Mistake>) -> Vec<Mistake>
 
 fn mistake(error: &ConfigError) -> Mistake {
     Mistake {
-        file: quoted(&error.file, TEXT),
+        file: quoted(&error.file, MAX_TEXT_CHARS),
         line: error.line,
         column: error.column,
-        path: quoted(&error.path, TEXT),
-        text: quoted(&error.message, TEXT),
-        hint: quoted(error.hint().unwrap_or_default(), TEXT),
+        path: quoted(&error.path, MAX_TEXT_CHARS),
+        text: quoted(&error.message, MAX_TEXT_CHARS),
+        hint: quoted(error.hint().unwrap_or_default(), MAX_TEXT_CHARS),
     }
 }

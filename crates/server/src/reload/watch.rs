@@ -13,7 +13,7 @@ use crate::settings::Files;
 
 /// The folders that are watched.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct FolderWatch {
     /// `None` if the system refuses a watch: then files are only polled.
     watcher: Option<RecommendedWatcher>,
     folders: Folders,
@@ -21,12 +21,12 @@ pub(super) struct Watch {
 
 /// Whether the set of watched folders changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    Same,
-    Moved,
+pub(super) enum FolderChange {
+    Unchanged,
+    Changed,
 }
 
-impl Watch {
+impl FolderWatch {
     /// Creates a watch without folders. `wake` receives a message for each change in the folders of
     /// [`Watch::follow`].
     pub(super) fn new(files: &Files, wake: SyncSender<Wake>) -> Self {
@@ -55,9 +55,9 @@ impl Watch {
     }
 
     /// Watches exactly `folders` from now on.
-    pub(super) fn follow(&mut self, folders: Folders) -> Change {
+    pub(super) fn follow(&mut self, folders: Folders) -> FolderChange {
         if self.folders == folders {
-            return Change::Same;
+            return FolderChange::Unchanged;
         }
         if let Some(watcher) = &mut self.watcher {
             for (folder, _) in self
@@ -78,7 +78,7 @@ impl Watch {
             }
         }
         self.folders = folders;
-        Change::Moved
+        FolderChange::Changed
     }
 }
 

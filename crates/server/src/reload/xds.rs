@@ -5,7 +5,7 @@
 
 mod codec;
 mod cpu_budget;
-mod lines;
+mod log_limiter;
 pub mod proto;
 mod read;
 mod reconnect_backoff;
@@ -27,15 +27,15 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Code, Request, Streaming};
 use tracing::{debug, error, info, warn};
 
-use super::{Applied, Target};
-use crate::net::dial::{ConnectError, GrpcChannel, OverheadBytes, failure};
+use super::{AppliedConfig, ConfigTarget};
+use crate::net::dial::{ConnectError, GrpcChannel, OverheadBytes, call_failure};
 use crate::net::runtime::ThreadRuntime;
-use crate::quote::{REASON, quoted};
+use crate::quote::{MAX_REASON_CHARS, quoted};
 use crate::settings::Xds;
 use crate::supervise::{Supervisor, failpoint};
-use codec::{BoundedCodec, Received};
+use codec::{Received, ResponseCodec};
 use cpu_budget::CpuBudget;
-use lines::Lines;
+use log_limiter::LogLimiter;
 use proto::envoy::config::core::v3::Node;
 use proto::envoy::service::discovery::v3::DiscoveryRequest;
 use proto::google::rpc::Status as Refusal;
@@ -43,41 +43,41 @@ use read::{TYPE, resources, shortened};
 use reconnect_backoff::ReconnectBackoff;
 
 /// The name of the thread.
-const PART: &str = "xds";
+const THREAD_NAME: &str = "xds";
 const METHOD: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// The user agent that the management server sees.
 const USER_AGENT: &str = "tidegate";
 /// Maximum of mistakes of a refused response that are logged, and sent to the server.
-const TOLD: usize = 10;
+const MAX_REPORTED_MISTAKES: usize = 10;
 /// Maximum of log lines per minute for refused responses, and for loaded ones.
-const LOGGED: [u32; 2] = [10, 60];
+const MAX_LOG_LINES_PER_MINUTE: [u32; 2] = [10, 60];
 
 /// The subscription to a management server.
 pub(crate) struct Subscription {
     settings: Xds,
-    target: Target,
+    target: ConfigTarget,
     /// Receives a message after the first response.
     loaded: Option<oneshot::Sender<()>>,
     /// The version in force. A refused version is never acknowledged.
     accepted: String,
     /// The version that is being loaded. It is still set when the thread restarts after a panic.
-    begun: Option<String>,
-    pauses: ReconnectBackoff,
-    work: CpuBudget,
-    refusals: Lines,
-    loads: Lines,
+    loading_version: Option<String>,
+    backoff: ReconnectBackoff,
+    cpu_budget: CpuBudget,
+    refusal_log: LogLimiter,
+    load_log: LogLimiter,
     /// 1 while there is a stream.
     connected: Arc<AtomicU64>,
     /// The last stream failure that was logged as a warning.
-    told: String,
+    last_logged_error: String,
 }
 
 const ENDED: &str = "the stream of the management server has ended";
 
 /// The reason why a stream was lost.
 enum StreamLoss {
-    Unreached(ConnectError),
+    ConnectFailed(ConnectError),
     /// The server ended the stream, which had this lifetime.
     Ended(String, Duration),
     /// The stream brought a message that is too large, or too much overhead.
@@ -97,31 +97,31 @@ impl From<String> for StreamEnd {
 }
 
 impl StreamEnd {
-    fn after(self, lived: Duration, noise: &OverheadBytes) -> StreamLoss {
+    fn into_loss(self, lifetime: Duration, overhead: &OverheadBytes) -> StreamLoss {
         match self {
-            Self::Ended(reason) if !noise.is_too_much() => StreamLoss::Ended(reason, lived),
+            Self::Ended(reason) if !overhead.is_exceeded() => StreamLoss::Ended(reason, lifetime),
             Self::Ended(reason) | Self::Refused(reason) => StreamLoss::Refused(reason),
         }
     }
 }
 
 impl Subscription {
-    pub(crate) fn new(settings: Xds, target: Target, loaded: oneshot::Sender<()>) -> Self {
+    pub(crate) fn new(settings: Xds, target: ConfigTarget, loaded: oneshot::Sender<()>) -> Self {
         let connected = Arc::<AtomicU64>::default();
         target.metrics.watch_management(connected.clone());
-        let [refusals, loads] = LOGGED.map(Lines::new);
+        let [refusal_log, load_log] = MAX_LOG_LINES_PER_MINUTE.map(LogLimiter::new);
         Self {
-            pauses: ReconnectBackoff::new(settings.retries),
+            backoff: ReconnectBackoff::new(settings.retries),
             settings,
             target,
             loaded: Some(loaded),
             accepted: String::new(),
-            begun: None,
-            work: CpuBudget::new(Instant::now()),
-            refusals,
-            loads,
+            loading_version: None,
+            cpu_budget: CpuBudget::new(Instant::now()),
+            refusal_log,
+            load_log,
             connected,
-            told: String::new(),
+            last_logged_error: String::new(),
         }
     }
 
@@ -131,8 +131,8 @@ impl Subscription {
     /// The system refuses it.
     pub(crate) fn start(mut self, supervisor: &Supervisor) -> io::Result<()> {
         let drain = supervisor.drain.clone();
-        supervisor.restarting_thread(PART, move || match ThreadRuntime::new() {
-            Ok(runtime) => drop(runtime.block_on(drain.run_until_cancelled(self.keep()))),
+        supervisor.restarting_thread(THREAD_NAME, move || match ThreadRuntime::new() {
+            Ok(runtime) => drop(runtime.block_on(drain.run_until_cancelled(self.run()))),
             Err(error) => {
                 warn!(%error, "the system refuses what the stream of the management server needs")
             }
@@ -140,36 +140,38 @@ impl Subscription {
     }
 
     /// Opens a stream, and opens another one whenever it is lost.
-    async fn keep(&mut self) -> Infallible {
+    async fn run(&mut self) -> Infallible {
         loop {
-            let Err(lost) = self.follow().await;
+            let Err(lost) = self.run_stream().await;
             self.connected.store(0, Relaxed);
             let (pause, what, error) = match lost {
-                StreamLoss::Unreached(error) => (
-                    self.pauses.unreached(),
+                StreamLoss::ConnectFailed(error) => (
+                    self.backoff.after_connect_failure(),
                     "cannot connect to the management server",
                     error.to_string(),
                 ),
-                StreamLoss::Ended(error, lived) if reconnect_backoff::is_healthy(lived) => {
+                StreamLoss::Ended(error, lifetime) if reconnect_backoff::is_healthy(lifetime) => {
                     debug!(
                         server = self.settings.shown,
                         error, "{ENDED}, as servers do to spread their clients"
                     );
-                    sleep(self.pauses.ended(lived)).await;
+                    sleep(self.backoff.after_end(lifetime)).await;
                     continue;
                 }
-                StreamLoss::Ended(error, lived) => (self.pauses.ended(lived), ENDED, error),
-                StreamLoss::Refused(error) => (self.pauses.lost(), ENDED, error),
+                StreamLoss::Ended(error, lifetime) => {
+                    (self.backoff.after_end(lifetime), ENDED, error)
+                }
+                StreamLoss::Refused(error) => (self.backoff.after_loss(), ENDED, error),
             };
-            self.tell(what, &error, pause);
+            self.log_loss(what, &error, pause);
             sleep(pause).await;
         }
     }
 
     /// Logs a failure as a warning once, and its repetitions as debug lines.
-    fn tell(&mut self, what: &str, error: &str, pause: Duration) {
+    fn log_loss(&mut self, what: &str, error: &str, pause: Duration) {
         let server = &self.settings.shown;
-        if self.told == error {
+        if self.last_logged_error == error {
             return debug!(server, error, ?pause, "{what}");
         }
         let force = match self.target.limiter.configuration() {
@@ -182,39 +184,39 @@ impl Subscription {
             ?pause,
             "{what}; {force}, and the server is asked again after the pause"
         );
-        error.clone_into(&mut self.told);
+        error.clone_into(&mut self.last_logged_error);
     }
 
     /// Connects, opens a stream, and handles the responses.
-    async fn follow(&mut self) -> Result<Infallible, StreamLoss> {
-        let noise = OverheadBytes::beside(self.settings.max_message);
-        let caller = self
+    async fn run_stream(&mut self) -> Result<Infallible, StreamLoss> {
+        let overhead = OverheadBytes::for_max_message(self.settings.max_message);
+        let channel = self
             .settings
             .peer
-            .connect(self.settings.ping, noise.clone())
+            .connect(self.settings.ping, overhead.clone())
             .await
-            .map_err(StreamLoss::Unreached)?;
+            .map_err(StreamLoss::ConnectFailed)?;
         let begun = Instant::now();
-        let codec = BoundedCodec {
-            noise: noise.clone(),
+        let codec = ResponseCodec {
+            overhead: overhead.clone(),
         };
-        self.take_all(caller, codec)
+        self.handle_responses(channel, codec)
             .await
-            .map_err(|over| over.after(begun.elapsed(), &noise))
+            .map_err(|end| end.into_loss(begun.elapsed(), &overhead))
     }
 
-    async fn take_all(
+    async fn handle_responses(
         &mut self,
-        caller: GrpcChannel,
-        codec: BoundedCodec,
+        channel: GrpcChannel,
+        codec: ResponseCodec,
     ) -> Result<Infallible, StreamEnd> {
         let (requests, outgoing) = mpsc::channel(1);
-        let gone = |_| "the server takes no more requests".to_owned();
+        let requests_closed = |_| "the server takes no more requests".to_owned();
         requests
             .send(self.request(String::new(), None))
             .await
-            .map_err(gone)?;
-        let mut responses = self.open(caller, codec, outgoing).await?;
+            .map_err(requests_closed)?;
+        let mut responses = self.open_stream(channel, codec, outgoing).await?;
         self.connected.store(1, Relaxed);
         info!(
             server = self.settings.shown,
@@ -224,25 +226,25 @@ impl Subscription {
             let received = responses
                 .message()
                 .await
-                .map_err(|status| self.advised(&status))?;
+                .map_err(|status| self.stream_end(&status))?;
             let received = received.ok_or_else(|| "the server ended it".to_owned())?;
-            let begun = received.begun;
-            let answer = self.take(received);
+            let begun = received.received_at;
+            let answer = self.handle_response(received);
             let took = begun.elapsed();
-            requests.send(answer).await.map_err(gone)?;
+            requests.send(answer).await.map_err(requests_closed)?;
             // During the pause, responses wait at the server, held by the flow-control window of
             // HTTP/2.
-            sleep(self.work.rest(took, Instant::now())).await;
+            sleep(self.cpu_budget.pause_after(took, Instant::now())).await;
         }
     }
 
-    async fn open(
+    async fn open_stream(
         &self,
-        caller: GrpcChannel,
-        codec: BoundedCodec,
+        channel: GrpcChannel,
+        codec: ResponseCodec,
         outgoing: mpsc::Receiver<DiscoveryRequest>,
     ) -> Result<Streaming<Received>, StreamEnd> {
-        let mut client = Grpc::with_origin(caller, self.settings.peer.origin())
+        let mut client = Grpc::with_origin(channel, self.settings.peer.origin())
             .max_decoding_message_size(self.settings.max_message);
         client.ready().await.map_err(|error| error.to_string())?;
         let mut request = Request::new(ReceiverStream::new(outgoing));
@@ -252,7 +254,7 @@ impl Subscription {
             .await;
         answer
             .map(tonic::Response::into_inner)
-            .map_err(|status| self.advised(&status))
+            .map_err(|status| self.stream_end(&status))
     }
 
     fn headers(&self) -> MetadataMap {
@@ -264,21 +266,21 @@ impl Subscription {
         headers
     }
 
-    fn advised(&self, status: &tonic::Status) -> StreamEnd {
+    fn stream_end(&self, status: &tonic::Status) -> StreamEnd {
         // The text of the library for a message over the bound, which it refuses before the message
         // is received.
         match status.code() {
             Code::OutOfRange => StreamEnd::Refused(format!(
                 "{}; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES (now {})",
-                quoted(status.message(), REASON),
+                quoted(status.message(), MAX_REASON_CHARS),
                 self.settings.max_message
             )),
-            _ => StreamEnd::Ended(failure(status)),
+            _ => StreamEnd::Ended(call_failure(status)),
         }
     }
 
     /// Loads a response. Returns the request that acknowledges or refuses it.
-    fn take(&mut self, received: Received) -> DiscoveryRequest {
+    fn handle_response(&mut self, received: Received) -> DiscoveryRequest {
         let (nonce, version, loaded) = match received.response {
             Err(excess) => (excess.nonce.clone(), String::new(), Err(excess.to_string())),
             Ok(response) => {
@@ -297,10 +299,10 @@ impl Subscription {
         }
         match loaded {
             Ok(applied) => {
-                self.pauses.reset();
-                self.told.clear();
-                self.refusals.forget();
-                if let Some(suppressed) = self.loads.admit(&version, Instant::now()) {
+                self.backoff.reset();
+                self.last_logged_error.clear();
+                self.refusal_log.forget_last();
+                if let Some(suppressed) = self.load_log.admit(&version, Instant::now()) {
                     applied.log(suppressed);
                 }
                 self.accepted = version;
@@ -317,7 +319,7 @@ impl Subscription {
     /// number in any case.
     fn refuse(&mut self, version: &str, reason: &str) {
         self.target.metrics.loads.error.fetch_add(1, Relaxed);
-        let Some(suppressed) = self.refusals.admit(reason, Instant::now()) else {
+        let Some(suppressed) = self.refusal_log.admit(reason, Instant::now()) else {
             return;
         };
         for line in reason.lines() {
@@ -332,24 +334,24 @@ impl Subscription {
     }
 
     /// Refuses a response for a reason that concerns it as a whole.
-    fn refuse_unread(&self, reason: String) -> Result<Applied, String> {
-        self.target.latest.refused_unread(&reason);
+    fn refuse_unread(&self, reason: String) -> Result<AppliedConfig, String> {
+        self.target.status.refused_unread(&reason);
         Err(reason)
     }
 
     /// Applies resources. A version at which this thread panicked is not loaded again, because each
     /// stream brings it.
-    fn load(&mut self, resources: Vec<Resource>, version: &str) -> Result<Applied, String> {
-        if self.begun.as_deref() == Some(version) {
+    fn load(&mut self, resources: Vec<Resource>, version: &str) -> Result<AppliedConfig, String> {
+        if self.loading_version.as_deref() == Some(version) {
             let version = shortened(version);
             return self.refuse_unread(format!(
                 "version {version} made a thread panic, and is not loaded again"
             ));
         }
-        self.begun = Some(version.to_owned());
-        failpoint::check(PART);
-        let loaded = self.target.take(resources, TOLD);
-        self.begun = None;
+        self.loading_version = Some(version.to_owned());
+        failpoint::check(THREAD_NAME);
+        let loaded = self.target.load_resources(resources, MAX_REPORTED_MISTAKES);
+        self.loading_version = None;
         loaded
     }
 

@@ -15,13 +15,13 @@ const ENTRIES_FIELD: u32 = 1;
 
 /// The maximum of descriptors in a request, which also bounds its entries.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct RequestBounds {
     descriptors: usize,
 }
 
 /// The request exceeds the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub(crate) enum Excess {
+pub(crate) enum RequestExcess {
     #[error(
         "the request has more than {most} descriptors: send fewer at a time, or raise TIDEGATE_MAX_DESCRIPTORS"
     )]
@@ -35,24 +35,24 @@ pub(crate) enum Excess {
 
 /// Counts so far.
 #[derive(Debug, Default)]
-struct Size {
+struct RequestSize {
     descriptors: usize,
     entries: usize,
 }
 
-impl Bounds {
+impl RequestBounds {
     pub(crate) fn new(descriptors: usize) -> Self {
         Self { descriptors }
     }
 
     /// Checks a request in protobuf. Invalid protobuf is left to the decoder, which stops at the
     /// same byte.
-    pub(crate) fn check_protobuf(self, message: &[u8]) -> Result<(), Excess> {
+    pub(crate) fn check_protobuf(self, message: &[u8]) -> Result<(), RequestExcess> {
         // A descriptor and an entry take two bytes at least, so nearly all messages need no count.
         if message.len() / 2 <= self.descriptors {
             return Ok(());
         }
-        let mut size = Size::default();
+        let mut size = RequestSize::default();
         for descriptor in fields(message, DESCRIPTORS_FIELD) {
             size.descriptors += 1;
             self.check(&size)?;
@@ -65,13 +65,13 @@ impl Bounds {
     }
 
     /// Checks a request in JSON.
-    pub(crate) fn check_json(self, text: &[u8]) -> Result<(), Excess> {
+    pub(crate) fn check_json(self, text: &[u8]) -> Result<(), RequestExcess> {
         // `{},` is the shortest descriptor.
         if text.len() / 3 <= self.descriptors {
             return Ok(());
         }
-        let mut size = Size::default();
-        let counter = json::Counter {
+        let mut size = RequestSize::default();
+        let counter = json::RequestCounter {
             bounds: self,
             size: &mut size,
             level: json::Level::Request,
@@ -81,15 +81,15 @@ impl Bounds {
         self.check(&size)
     }
 
-    fn check(self, size: &Size) -> Result<(), Excess> {
+    fn check(self, size: &RequestSize) -> Result<(), RequestExcess> {
         let entries = self.descriptors.saturating_mul(ENTRIES);
         if size.descriptors > self.descriptors {
-            return Err(Excess::Descriptors {
+            return Err(RequestExcess::Descriptors {
                 most: self.descriptors,
             });
         }
         if size.entries > entries {
-            return Err(Excess::Entries { most: entries });
+            return Err(RequestExcess::Entries { most: entries });
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ mod tests {
     use crate::rls::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
     use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
-    const BOUNDS: Bounds = Bounds { descriptors: 10 };
+    const BOUNDS: RequestBounds = RequestBounds { descriptors: 10 };
 
     /// Descriptors with these numbers of entries.
     fn message(entries: &[usize]) -> RateLimitRequest {
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    fn check(entries: &[usize], expected: Result<(), Excess>) {
+    fn check(entries: &[usize], expected: Result<(), RequestExcess>) {
         let message = message(entries);
         assert_eq!(
             BOUNDS.check_protobuf(&message.encode_to_vec()),
@@ -160,10 +160,10 @@ mod tests {
     #[test]
     fn descriptors_and_entries_are_counted() {
         check(&[1; 10], Ok(()));
-        check(&[0; 11], Err(Excess::Descriptors { most: 10 }));
+        check(&[0; 11], Err(RequestExcess::Descriptors { most: 10 }));
         check(&[16; 10], Ok(()));
         check(&[160], Ok(()));
-        check(&[100, 61], Err(Excess::Entries { most: 160 }));
+        check(&[100, 61], Err(RequestExcess::Entries { most: 160 }));
         check(&[], Ok(()));
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let many = format!("{{\"d\\u0065scriptors\":[{}", "{},".repeat(11));
         assert_eq!(
             BOUNDS.check_json(many.as_bytes()),
-            Err(Excess::Descriptors { most: 10 })
+            Err(RequestExcess::Descriptors { most: 10 })
         );
 
         let mut message = message(&[0; 10]).encode_to_vec();
@@ -196,7 +196,7 @@ mod tests {
         ]);
         assert_eq!(
             BOUNDS.check_protobuf(&message),
-            Err(Excess::Descriptors { most: 10 })
+            Err(RequestExcess::Descriptors { most: 10 })
         );
     }
 

@@ -12,7 +12,7 @@ use tidegate_ratelimit::{
 use tracing::warn;
 
 use crate::net::clock;
-use crate::rls::bounds::{Bounds, Excess};
+use crate::rls::bounds::{RequestBounds, RequestExcess};
 use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -23,21 +23,21 @@ use crate::rls::redis;
 use crate::rls::traced::{self, CountedBy};
 use crate::settings::{Settings, SettingsOrigin};
 use crate::telemetry::decisions;
-use crate::telemetry::metrics::{Failure, Part, Shard};
+use crate::telemetry::metrics::{CallFailure, ExcessKind, Shard};
 use crate::telemetry::traces::{Trace, Traces};
 
 /// Answers calls on one core. Clones share everything.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
-    inner: Arc<Parts>,
+    inner: Arc<CallContext>,
 }
 
 #[derive(Debug)]
-struct Parts {
+struct CallContext {
     limiter: Limiter,
     metrics: Arc<Shard>,
     timeout: Duration,
-    bounds: Bounds,
+    request_bounds: RequestBounds,
     header_names: [String; 3],
     /// `None` if no call is traced.
     traces: Option<Traces>,
@@ -46,9 +46,9 @@ struct Parts {
     origin: Option<SettingsOrigin>,
     /// Requests that were refused before they were decoded, and the minute of the last log line.
     refused: AtomicU64,
-    minute_refused: AtomicU64,
+    last_refusal_minute: AtomicU64,
     /// The second of the last log line about a store failure.
-    last_logged: AtomicU64,
+    last_failure_second: AtomicU64,
 }
 
 impl Calls {
@@ -59,22 +59,22 @@ impl Calls {
         traces: Option<Traces>,
         settings: &Settings,
     ) -> Self {
-        let timeout = patience(settings);
-        let parts = Parts {
+        let timeout = store_timeout(settings);
+        let parts = CallContext {
             limiter,
             metrics,
             timeout,
-            bounds: Bounds::new(settings.max_descriptors),
+            request_bounds: RequestBounds::new(settings.max_descriptors),
             header_names: settings.header_names.clone(),
             traces,
-            counted_by: CountedBy::of(settings),
+            counted_by: CountedBy::from_settings(settings),
             origin: settings
                 .redis
                 .as_ref()
                 .map(|redis| redis.main.origin.clone()),
             refused: AtomicU64::new(0),
-            minute_refused: AtomicU64::new(0),
-            last_logged: AtomicU64::new(0),
+            last_refusal_minute: AtomicU64::new(0),
+            last_failure_second: AtomicU64::new(0),
         };
         Self {
             inner: Arc::new(parts),
@@ -82,21 +82,21 @@ impl Calls {
     }
 
     /// The bounds of a request, which are checked before it is decoded.
-    pub(crate) fn bounds(&self) -> Bounds {
-        self.inner.bounds
+    pub(crate) fn bounds(&self) -> RequestBounds {
+        self.inner.request_bounds
     }
 
     /// Counts a request that was not decoded. Returns the text for the caller.
-    pub(crate) fn refuse(&self, excess: Excess) -> String {
-        self.inner.metrics.failure(Failure::Service);
+    pub(crate) fn refuse(&self, excess: RequestExcess) -> String {
+        self.inner.metrics.failure(CallFailure::Service);
         self.inner.metrics.excess(match excess {
-            Excess::Descriptors { .. } => Part::Descriptors,
-            Excess::Entries { .. } => Part::Entries,
+            RequestExcess::Descriptors { .. } => ExcessKind::Descriptors,
+            RequestExcess::Entries { .. } => ExcessKind::Entries,
         });
         let now = clock::now().0 / 60_000_000;
         let refused = self.inner.refused.fetch_add(1, Relaxed) + 1;
         // At most once a minute, because the caller decides how often this happens.
-        if self.inner.minute_refused.swap(now, Relaxed) != now {
+        if self.inner.last_refusal_minute.swap(now, Relaxed) != now {
             warn!(
                 refused,
                 "requests are refused unread: {excess}. Envoy lets such a request pass unless failure_mode_deny is set"
@@ -129,7 +129,7 @@ impl Calls {
     ) -> Result<RateLimitResponse, Error> {
         let mut counting = Counting::new(&self.inner.metrics, request(message));
         let answer = self.check(&mut counting, started, timeout).await;
-        answer.map(|response| message_of(response, &self.inner.header_names))
+        answer.map(|response| response_message(response, &self.inner.header_names))
     }
 
     /// Decides like [`Self::decide`], and adds spans to `trace`.
@@ -140,12 +140,12 @@ impl Calls {
         timeout: Option<Duration>,
         trace: &mut Trace,
     ) -> Result<RateLimitResponse, Error> {
-        let execution = traced::Execution::begin(&message, self.inner.counted_by);
+        let execution = traced::DecisionSpan::begin(&message, self.inner.counted_by);
         let mut counting = Counting::new(&self.inner.metrics, request(message));
-        let asked = Instant::now();
+        let store_call_started = Instant::now();
         let answer = self.check(&mut counting, started, timeout).await;
-        execution.end(trace, asked, &counting.facts, &answer);
-        answer.map(|response| message_of(response, &self.inner.header_names))
+        execution.end(trace, store_call_started, &counting.facts, &answer);
+        answer.map(|response| response_message(response, &self.inner.header_names))
     }
 
     /// Calls the limiter, and updates the counters and the log.
@@ -156,7 +156,7 @@ impl Calls {
         started: Instant,
         timeout: Option<Duration>,
     ) -> Result<Response, Error> {
-        let Parts {
+        let CallContext {
             limiter, metrics, ..
         } = &*self.inner;
         let timeout = timeout.map_or(self.inner.timeout, |timeout| {
@@ -185,12 +185,12 @@ impl Calls {
         // flood the log.
         let second = second();
         self.inner.metrics.store_failed(second);
-        if self.inner.last_logged.swap(second, Relaxed) != second {
+        if self.inner.last_failure_second.swap(second, Relaxed) != second {
             let advice = self
                 .inner
                 .origin
                 .as_ref()
-                .and_then(|origin| redis::refused(&cause.to_string(), origin));
+                .and_then(|origin| redis::login_advice(&cause.to_string(), origin));
             match advice {
                 Some(advice) => {
                     warn!(error = %cause, "redis does not count for this server, so calls get an error: {advice}")
@@ -204,7 +204,7 @@ impl Calls {
 }
 
 /// Maximum of time for a call of the store of counters.
-pub(crate) fn patience(settings: &Settings) -> Duration {
+pub(crate) fn store_timeout(settings: &Settings) -> Duration {
     let servers = settings
         .redis
         .iter()
@@ -220,7 +220,7 @@ struct Counting<'c> {
     metrics: &'c Shard,
     request: Request,
     facts: Facts,
-    failure: Option<Failure>,
+    failure: Option<CallFailure>,
 }
 
 impl<'c> Counting<'c> {
@@ -230,7 +230,7 @@ impl<'c> Counting<'c> {
             metrics,
             request,
             facts: Facts::default(),
-            failure: Some(Failure::Store),
+            failure: Some(CallFailure::Store),
         }
     }
 }
@@ -249,10 +249,10 @@ fn second() -> u64 {
     clock::now().0 / 1_000_000
 }
 
-fn failure(error: &Error) -> Failure {
+fn failure(error: &Error) -> CallFailure {
     match error {
-        Error::Store(_) => Failure::Store,
-        _ => Failure::Service,
+        Error::Store(_) => CallFailure::Store,
+        _ => CallFailure::Service,
     }
 }
 
@@ -280,7 +280,7 @@ fn descriptor(message: RateLimitDescriptor) -> Descriptor {
     }
 }
 
-fn message_of(response: Response, header_names: &[String; 3]) -> RateLimitResponse {
+fn response_message(response: Response, header_names: &[String; 3]) -> RateLimitResponse {
     let statuses = response
         .statuses
         .into_iter()
@@ -306,7 +306,7 @@ fn message_of(response: Response, header_names: &[String; 3]) -> RateLimitRespon
         response_headers_to_add: response
             .headers
             .map_or_else(Vec::new, |headers| header_values(headers, header_names)),
-        dynamic_metadata: response.dynamic_metadata.map(structure),
+        dynamic_metadata: response.dynamic_metadata.map(proto_struct),
         ..RateLimitResponse::default()
     }
 }
@@ -328,16 +328,16 @@ fn header_values(headers: LimitHeaders, names: &[String; 3]) -> Vec<HeaderValue>
     names.iter().zip(values).map(header).collect()
 }
 
-fn structure(map: serde_json::Map<String, serde_json::Value>) -> prost_types::Struct {
+fn proto_struct(map: serde_json::Map<String, serde_json::Value>) -> prost_types::Struct {
     prost_types::Struct {
         fields: map
             .into_iter()
-            .map(|(name, value)| (name, value_of(value)))
+            .map(|(name, value)| (name, proto_value(value)))
             .collect(),
     }
 }
 
-fn value_of(value: serde_json::Value) -> prost_types::Value {
+fn proto_value(value: serde_json::Value) -> prost_types::Value {
     use serde_json::Value;
     let kind = match value {
         Value::Null => Kind::NullValue(0),
@@ -345,9 +345,9 @@ fn value_of(value: serde_json::Value) -> prost_types::Value {
         Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap_or(f64::NAN)),
         Value::String(value) => Kind::StringValue(value),
         Value::Array(values) => Kind::ListValue(prost_types::ListValue {
-            values: values.into_iter().map(value_of).collect(),
+            values: values.into_iter().map(proto_value).collect(),
         }),
-        Value::Object(map) => Kind::StructValue(structure(map)),
+        Value::Object(map) => Kind::StructValue(proto_struct(map)),
     };
     prost_types::Value { kind: Some(kind) }
 }

@@ -6,7 +6,7 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
-use super::bounds::{Bounds, Excess};
+use super::bounds::{RequestBounds, RequestExcess};
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 /// The initial size of a message buffer, and the bytes of an answer that are sent at once. Nearly
@@ -17,12 +17,12 @@ fn buffers() -> BufferSettings {
 
 /// Decodes requests within bounds, and encodes responses.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BoundedCodec(pub(crate) Bounds);
+pub(crate) struct CallCodec(pub(crate) RequestBounds);
 
 /// A request, unless it was not decoded because of its size.
-pub(crate) type Decoded = Result<RateLimitRequest, Excess>;
+pub(crate) type Decoded = Result<RateLimitRequest, RequestExcess>;
 
-impl Codec for BoundedCodec {
+impl Codec for CallCodec {
     type Encode = RateLimitResponse;
     type Decode = Decoded;
     type Encoder = ProstEncoder<RateLimitResponse>;
@@ -37,7 +37,7 @@ impl Codec for BoundedCodec {
     }
 }
 
-impl Decoder for BoundedCodec {
+impl Decoder for CallCodec {
     type Item = Decoded;
     type Error = Status;
 

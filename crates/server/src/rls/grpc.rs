@@ -16,10 +16,10 @@ use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
-use crate::net::bounds::body::{Framing, Kind, PendingResponse, Refusal, RequestBody};
+use crate::net::bounds::body::{BodyKind, BodyRefusal, Framing, PendingResponse, RequestBody};
 use crate::net::bounds::{ConnState, ConnectionMemory, RateRule};
 use crate::rls::call::Calls;
-use crate::rls::codec::{BoundedCodec, Decoded};
+use crate::rls::codec::{CallCodec, Decoded};
 use crate::rls::proto::COMPLETE_DESCRIPTORS;
 use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::telemetry::health::HealthService;
@@ -30,36 +30,36 @@ use crate::telemetry::traces::Trace;
 const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The name of ShouldRateLimit in traces.
-const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const TRACED_METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The path of a health watch, which is a stream without an end.
 const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
 
 /// Maximum of bytes of a message to health or reflection, which is a name.
-const NAME: usize = 4 * 1024;
+const MAX_NAME_BYTES: usize = 4 * 1024;
 /// Maximum of bytes of a compression name that a refusal repeats. The longest known one has 15.
-const ENCODING: usize = 16;
+const MAX_ENCODING_BYTES: usize = 16;
 
 static GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// A message must arrive within 10 s once it is awaited. Every caller sends it in one piece.
-const MESSAGE: Kind = Kind {
+const MESSAGE_BODY: BodyKind = BodyKind {
     rule: RateRule {
         window: Duration::from_secs(10),
-        least: 0,
-        windows: 1,
+        min_bytes: 0,
+        max_windows: 1,
     },
     framing: Framing::Grpc,
-    refuse,
+    refusal_error,
 };
 /// Messages of tools that keep a stream open while a person thinks may take 300 s.
-const QUESTIONS: Kind = Kind {
+const REFLECTION_BODY: BodyKind = BodyKind {
     rule: RateRule {
         window: Duration::from_secs(300),
-        ..MESSAGE.rule
+        ..MESSAGE_BODY.rule
     },
-    ..MESSAGE
+    ..MESSAGE_BODY
 };
 
 /// The start of the paths of every version of reflection.
@@ -77,11 +77,11 @@ static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
     let v1 = builder()
         .build_v1()
         .expect(valid)
-        .max_decoding_message_size(NAME);
+        .max_decoding_message_size(MAX_NAME_BYTES);
     let v1alpha = builder()
         .build_v1alpha()
         .expect(valid)
-        .max_decoding_message_size(NAME);
+        .max_decoding_message_size(MAX_NAME_BYTES);
     Routes::new(v1).add_service(v1alpha).prepare()
 });
 
@@ -89,16 +89,16 @@ static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
 #[derive(Debug, Clone)]
 pub(crate) struct Services {
     calls: Calls,
-    rest: Routes,
+    other_services: Routes,
 }
 
 impl Services {
     /// Rate limits and health. Reflection is shared by all cores.
     pub(crate) fn new(calls: Calls, health: HealthService) -> Self {
-        let health = HealthServer::new(health).max_decoding_message_size(NAME);
+        let health = HealthServer::new(health).max_decoding_message_size(MAX_NAME_BYTES);
         Self {
             calls,
-            rest: Routes::new(health).prepare(),
+            other_services: Routes::new(health).prepare(),
         }
     }
 }
@@ -109,60 +109,62 @@ impl Services {
     pub(crate) fn answer(
         &self,
         request: http::Request<Incoming>,
-        tab: &Arc<ConnectionMemory>,
-        seat: &Arc<ConnState>,
-    ) -> Call {
+        memory: &Arc<ConnectionMemory>,
+        conn_state: &Arc<ConnState>,
+    ) -> CallFuture {
         let path = request.uri().path();
         if path == HOT_PATH {
             let timeout = request
                 .headers()
                 .get(&GRPC_TIMEOUT)
-                .and_then(|text| timeout(text.as_bytes()));
+                .and_then(|text| parse_timeout(text.as_bytes()));
             let trace = self
                 .calls
                 .traces()
-                .and_then(|traces| traces.begin(METHOD, request.headers()));
+                .and_then(|traces| traces.begin(TRACED_METHOD, request.headers()));
             let method = ShouldRateLimit {
                 calls: self.calls.clone(),
                 timeout,
                 trace,
             };
-            let request = without_head(request, |body| RequestBody::new(body, MESSAGE, tab, seat));
+            let request = without_head(request, |body| {
+                RequestBody::new(body, MESSAGE_BODY, memory, conn_state)
+            });
             // Compression is off, because a small message could become 4 MiB.
             let answer = Box::pin(async move {
-                let mut grpc = Grpc::new(BoundedCodec(method.calls.bounds()));
+                let mut grpc = Grpc::new(CallCodec(method.calls.bounds()));
                 Ok(grpc.unary(method, request).await)
             });
-            return PendingResponse::new(answer, tab, None);
+            return PendingResponse::new(answer, memory, None);
         }
         let reflection = path.starts_with(REFLECTION_PATH);
         let open = if reflection || path == WATCH_PATH {
-            let Some(open) = tab.open() else {
+            let Some(open) = memory.open_stream() else {
                 let refusal =
                     Status::resource_exhausted("too many open streams of this connection")
                         .into_http();
-                return PendingResponse::new(Box::pin(ready(Ok(refusal))), tab, None);
+                return PendingResponse::new(Box::pin(ready(Ok(refusal))), memory, None);
             };
             Some(open)
         } else {
             None
         };
         let (mut routes, kind) = if reflection {
-            (REFLECTION.clone(), QUESTIONS)
+            (REFLECTION.clone(), REFLECTION_BODY)
         } else {
-            (self.rest.clone(), MESSAGE)
+            (self.other_services.clone(), MESSAGE_BODY)
         };
         let path = path.parse().unwrap_or_default();
         let mut request = without_head(request, |body| {
-            tonic::body::Body::new(RequestBody::new(body, kind, tab, seat))
+            tonic::body::Body::new(RequestBody::new(body, kind, memory, conn_state))
         });
         *request.uri_mut() = path;
-        PendingResponse::new(Box::pin(routes.call(request)), tab, open)
+        PendingResponse::new(Box::pin(routes.call(request)), memory, open)
     }
 }
 
 /// A call in progress.
-type Call = PendingResponse<BoxFuture<http::Response<tonic::body::Body>, Infallible>>;
+type CallFuture = PendingResponse<BoxFuture<http::Response<tonic::body::Body>, Infallible>>;
 
 /// Drops the head of a request, which would take memory while its message is awaited. It has up to
 /// 16 KiB as HPACK counts it, and three times as much here.
@@ -176,7 +178,7 @@ fn without_head<B, C>(request: http::Request<B>, body: impl FnOnce(B) -> C) -> h
         .get(&GRPC_ENCODING)
         .filter(|encoding| *encoding != "identity")
     {
-        let name = if encoding.len() <= ENCODING {
+        let name = if encoding.len() <= MAX_ENCODING_BYTES {
             encoding.clone()
         } else {
             HeaderValue::from_static("unknown")
@@ -186,10 +188,12 @@ fn without_head<B, C>(request: http::Request<B>, body: impl FnOnce(B) -> C) -> h
     request
 }
 
-fn refuse(refusal: Refusal) -> BoxError {
+fn refusal_error(refusal: BodyRefusal) -> BoxError {
     let status = match refusal {
-        Refusal::TooSlow => Status::deadline_exceeded("the message did not arrive within 10 s"),
-        Refusal::NoRoom => Status::resource_exhausted("too many bytes of unfinished messages"),
+        BodyRefusal::TooSlow => Status::deadline_exceeded("the message did not arrive within 10 s"),
+        BodyRefusal::NoMemory => {
+            Status::resource_exhausted("too many bytes of unfinished messages")
+        }
     };
     status.into()
 }
@@ -218,7 +222,9 @@ impl UnaryService<Decoded> for ShouldRateLimit {
                 .into_inner()
                 .map_err(|excess| Status::invalid_argument(calls.refuse(excess)))?;
             let answer = calls.decide(message, counted.started, timeout).await;
-            answer.map(Response::new).map_err(|error| status(&error))
+            answer
+                .map(Response::new)
+                .map_err(|error| error_status(&error))
         })
     }
 }
@@ -236,20 +242,22 @@ async fn traced(
             let answer = calls
                 .decide_traced(message, counted.started, timeout, &mut trace)
                 .await;
-            answer.map(Response::new).map_err(|error| status(&error))
+            answer
+                .map(Response::new)
+                .map_err(|error| error_status(&error))
         }
         Err(excess) => Err(Status::invalid_argument(calls.refuse(excess))),
     };
     match &answer {
-        Ok(_) => trace.answered(Code::Ok, None),
-        Err(status) => trace.answered(status.code(), Some(status.message())),
+        Ok(_) => trace.grpc_ended(Code::Ok, None),
+        Err(status) => trace.grpc_ended(status.code(), Some(status.message())),
     }
     answer
 }
 
 /// UNKNOWN for every error, as in the reference. INVALID_ARGUMENT only for requests that make the
 /// reference crash or hang.
-fn status(error: &Error) -> Status {
+fn error_status(error: &Error) -> Status {
     match error {
         Error::InvalidOverride { .. } | Error::LongValues { .. } => {
             Status::invalid_argument(error.to_string())
@@ -259,7 +267,7 @@ fn status(error: &Error) -> Status {
 }
 
 /// Parses a `grpc-timeout` header: up to eight digits and a unit.
-fn timeout(text: &[u8]) -> Option<Duration> {
+fn parse_timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -295,7 +303,7 @@ mod tests {
             ("-1m", None),
             ("1s", None),
         ] {
-            assert_eq!(timeout(text.as_bytes()), expected, "{text}");
+            assert_eq!(parse_timeout(text.as_bytes()), expected, "{text}");
         }
     }
 }

@@ -27,7 +27,7 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::text;
 use crate::net::cores::Cores;
 use crate::telemetry::health::Health;
-use crate::telemetry::traces::{Part, Trace, Value};
+use crate::telemetry::traces::{AttributeValue, SpanPart, Trace};
 
 /// The largest body of a request, as for gRPC.
 const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -66,7 +66,7 @@ async fn answer(State(cores): State<Cores>, headers: HeaderMap, body: Body) -> R
             "send the body without Content-Encoding: it is not decoded\n",
         );
     }
-    let body = match whole(body).await {
+    let body = match read_body(body).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
@@ -80,10 +80,13 @@ async fn answer(State(cores): State<Cores>, headers: HeaderMap, body: Body) -> R
 /// # Errors
 /// The answer with the reason why the body did not arrive. envoyproxy/ratelimit has no such bounds,
 /// so there is no answer to match.
-async fn whole(mut body: Body) -> Result<Vec<u8>, Response> {
+async fn read_body(mut body: Body) -> Result<Vec<u8>, Response> {
     let mut kept = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let Ok(bytes) = frame.map_err(|error| unread(&error))?.into_data() else {
+        let Ok(bytes) = frame
+            .map_err(|error| body_error_answer(&error))?
+            .into_data()
+        else {
             continue;
         };
         if bytes.len() > MAX_BODY - kept.len() {
@@ -97,7 +100,7 @@ async fn whole(mut body: Body) -> Result<Vec<u8>, Response> {
     Ok(kept)
 }
 
-fn unread(error: &axum::Error) -> Response {
+fn body_error_answer(error: &axum::Error) -> Response {
     let causes = std::iter::successors(Some(error as &dyn Error), |error| (*error).source());
     let refusal = causes
         .into_iter()
@@ -119,7 +122,7 @@ async fn traced(calls: Calls, headers: HeaderMap, body: Vec<u8>) -> Response {
         return decide(calls, body, None).await;
     };
     let answer = decide(calls, body, Some(&mut trace)).await;
-    trace.responded(answer.status().as_u16());
+    trace.http_ended(answer.status().as_u16());
     answer
 }
 
@@ -143,11 +146,11 @@ async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> R
     let begun = Instant::now();
     let answer = answer_of(&response);
     if let Some(trace) = trace {
-        let attributes = vec![("response", Value::Text(text::response(&response)))];
-        trace.add(Part {
+        let attributes = vec![("response", AttributeValue::Text(text::response(&response)))];
+        trace.add(SpanPart {
             name: "NewJsonHandler Remaining Execution",
             id: Trace::new_id(),
-            parent: trace.call(),
+            parent: trace.call_span(),
             begun,
             attributes,
         });

@@ -18,9 +18,9 @@ use resolver::Resolver;
 
 /// Time that pending charges have when the server ends. A client gives up its servers in half of
 /// that.
-const SETTLE: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which failures are logged.
-const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The memcached servers of the counters, and their clients. Clones share them.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Memcached {
         let (list, srv) = match &settings.source {
             MemcacheSource::List(list) => (list.clone(), None),
             MemcacheSource::Srv(srv) => {
-                let found = Resolver::of(srv).servers(&srv.name).await;
+                let found = Resolver::from_settings(srv).servers(&srv.name).await;
                 let list = found.map_err(|reason| ServeError::Srv {
                     name: srv.name.clone(),
                     reason,
@@ -80,20 +80,20 @@ impl Memcached {
     }
 
     /// Waits until all charges are in memcached, for [`FLUSH_TIMEOUT`] at most.
-    pub(crate) async fn settle(&self) {
-        let settled = async {
+    pub(crate) async fn flush(&self) {
+        let flushed = async {
             for client in self.clients() {
                 client.flush().await;
             }
         };
-        if timeout(SETTLE, settled).await.is_err() {
+        if timeout(FLUSH_TIMEOUT, flushed).await.is_err() {
             warn!("memcached does not take the last charges; they are lost");
         }
     }
 
     /// Starts the tasks that memcached needs while the server runs.
-    pub(crate) fn look_after(&self, supervisor: &Supervisor) {
-        supervisor.task("memcache", self.clone().tell(supervisor.clone()));
+    pub(crate) fn start_tasks(&self, supervisor: &Supervisor) {
+        supervisor.task("memcache", self.clone().log_failures(supervisor.clone()));
         if let Some((srv, refresh)) = self
             .srv
             .clone()
@@ -102,7 +102,7 @@ impl Memcached {
             let servers = self.servers.clone();
             supervisor.task(
                 "memcache-servers",
-                follow(srv, refresh, servers, supervisor.clone()),
+                refresh_servers(srv, refresh, servers, supervisor.clone()),
             );
         }
     }
@@ -115,16 +115,16 @@ impl Memcached {
     }
 
     /// Logs failures once in [`WARNING_INTERVAL`], until the server drains.
-    async fn tell(self, supervisor: Supervisor) {
-        let mut ticks = interval(BETWEEN_WARNINGS);
-        let mut told = Stats::default();
+    async fn log_failures(self, supervisor: Supervisor) {
+        let mut ticks = interval(WARNING_INTERVAL);
+        let mut logged = Stats::default();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = supervisor.drain.cancelled() => return,
             }
             let now: Stats = self.clients().iter().map(Client::stats).sum();
-            let since = |value: fn(&Stats) -> u64| value(&now) - value(&told);
+            let since = |value: fn(&Stats) -> u64| value(&now) - value(&logged);
             let reads = since(|stats| stats.failed_reads);
             let charges = since(|stats| stats.failed_changes);
             let dropped = since(|stats| stats.dropped_changes);
@@ -143,20 +143,20 @@ impl Memcached {
                     "counters in memcached hold something else than a number, which counts as zero"
                 );
             }
-            told = now;
+            logged = now;
         }
     }
 }
 
 /// Repeats the look-up of the servers until the server drains. A failed look-up changes nothing.
-async fn follow(srv: Srv, refresh: Duration, servers: Servers, supervisor: Supervisor) {
+async fn refresh_servers(srv: Srv, refresh: Duration, servers: Servers, supervisor: Supervisor) {
     loop {
         tokio::select! {
             () = sleep(refresh) => {}
             () = supervisor.drain.cancelled() => return,
         }
         // /etc/resolv.conf is read again, because the system may change its DNS servers.
-        let resolver = Resolver::of(&srv);
+        let resolver = Resolver::from_settings(&srv);
         let found = tokio::select! {
             found = resolver.servers(&srv.name) => found,
             () = supervisor.drain.cancelled() => return,

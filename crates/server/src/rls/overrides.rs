@@ -11,14 +11,14 @@ use crate::net::clock;
 use crate::supervise::Supervisor;
 
 /// Interval of reads.
-const PAUSE: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum of time for a read.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum of time that the start waits for the first read.
 const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay between two attempts at the first read.
-const FIRST_READ_PAUSE: Duration = Duration::from_millis(100);
+const FIRST_READ_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The overrides of a limiter, and their store. Clones share them.
 #[derive(Debug, Clone)]
@@ -34,12 +34,12 @@ impl LimitOverrides {
     /// # Errors
     /// The store failed. The limiters keep their overrides.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
-        let known = self.limiter.overrides();
+        let previous = self.limiter.overrides();
         let kept = self
             .limiter
-            .refresh_overrides(&self.store, clock::now(), Instant::now() + TIMEOUT)
+            .refresh_overrides(&self.store, clock::now(), Instant::now() + READ_TIMEOUT)
             .await?;
-        if kept.unreadable() > known.unreadable() {
+        if kept.unreadable() > previous.unreadable() {
             warn!(
                 unreadable = kept.unreadable(),
                 "overrides of limits that a later version wrote have no effect at this server"
@@ -54,26 +54,26 @@ impl LimitOverrides {
     /// [`Self::follow`] logs the reason, and retries.
     pub(crate) async fn read_first(&self) {
         let started = Instant::now();
-        let mut state = State::Read;
+        let mut state = ReadState::Read;
         while let Err(error) = self.refresh().await {
             let is_final = matches!(error, StoreError::Redis(CommandError::Server(_)));
             if is_final || started.elapsed() >= FIRST_READ_TIMEOUT {
                 return;
             }
-            if state == State::Read {
+            if state == ReadState::Read {
                 let seconds = FIRST_READ_TIMEOUT.as_secs();
                 warn!(%error, "overrides of limits cannot be read; the ports open when they are, or after {seconds} s");
-                state = State::Failing;
+                state = ReadState::Failing;
             }
-            sleep(FIRST_READ_PAUSE).await;
+            sleep(FIRST_READ_RETRY_DELAY).await;
         }
     }
 
     /// Reads the overrides repeatedly until the server drains.
     pub(crate) async fn follow(self, supervisor: Supervisor) {
-        let mut ticks = interval(PAUSE);
+        let mut ticks = interval(READ_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut state = State::Read;
+        let mut state = ReadState::Read;
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
@@ -81,18 +81,18 @@ impl LimitOverrides {
             }
             let reading = self.refresh().await;
             match (&reading, state) {
-                (Err(error), State::Read) => warn!(
+                (Err(error), ReadState::Read) => warn!(
                     %error,
                     "overrides of limits cannot be read from redis, so those of the last reading stay in force. Its user must be \
                      allowed HGET, HGETALL, HSET, HDEL, HLEN and EVAL for the key that ends with tidegate:overrides"
                 ),
-                (Ok(()), State::Failing) => info!("overrides of limits can be read again"),
-                (Err(_), State::Failing) | (Ok(()), State::Read) => {}
+                (Ok(()), ReadState::Failing) => info!("overrides of limits can be read again"),
+                (Err(_), ReadState::Failing) | (Ok(()), ReadState::Read) => {}
             }
             state = if reading.is_ok() {
-                State::Read
+                ReadState::Read
             } else {
-                State::Failing
+                ReadState::Failing
             };
         }
     }
@@ -100,7 +100,7 @@ impl LimitOverrides {
 
 /// The result of the last read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReadState {
     Read,
     Failing,
 }
@@ -110,8 +110,8 @@ mod with_redis {
     use tidegate_pipeline::Client;
     use tidegate_pipeline::test_util::RedisServer;
     use tidegate_ratelimit::{
-        Effect, LimitOverride, MemoryBounds, MemoryStore, Options, OverrideTarget, Reach, Store,
-        Timestamp,
+        LimitOverride, MemoryBounds, MemoryStore, Options, OverrideEffect, OverrideTarget, Reach,
+        Store, Timestamp,
     };
 
     use super::*;
@@ -133,7 +133,7 @@ mod with_redis {
             target: OverrideTarget::Rule {
                 stats_key: "shop.user".to_owned(),
             },
-            effect: Effect::Paused(Reach::JobsAndRequests),
+            effect: OverrideEffect::Paused(Reach::JobsAndRequests),
             until: None,
             by: "ada".to_owned(),
             at: Timestamp(0),
@@ -142,7 +142,7 @@ mod with_redis {
         let overrides = overrides(&client);
         overrides
             .store
-            .put(&paused, Timestamp(0), Instant::now() + TIMEOUT)
+            .put(&paused, Timestamp(0), Instant::now() + READ_TIMEOUT)
             .await
             .unwrap();
         redis.kill();

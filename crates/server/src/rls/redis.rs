@@ -18,18 +18,18 @@ const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Time of failing PINGs after which health is off, up to twice that. Each server chooses its own
 /// time, so that a pause of Redis does not make all servers unready at one moment. Those that are
 /// still ready answer by their failure mode.
-const PATIENCE: Duration = Duration::from_secs(3);
+const UNHEALTHY_AFTER: Duration = Duration::from_secs(3);
 /// Minimum of consecutive failed PINGs before health is off.
-const FAILURES: u32 = 3;
+const MIN_FAILURES: u32 = 3;
 
 /// The clients of one core.
 #[derive(Debug, Clone)]
-pub(crate) struct Clients {
+pub(crate) struct RedisClients {
     pub(crate) main: Client,
     pub(crate) per_second: Option<Client>,
 }
 
-impl Clients {
+impl RedisClients {
     /// Creates clients on the current runtime, which connect on demand.
     pub(crate) fn new(settings: &Redis) -> Result<Self, ServeError> {
         let client = |server: &RedisServer| {
@@ -49,7 +49,10 @@ impl Clients {
 ///
 /// # Errors
 /// Redis did not answer within the time that the settings allow.
-pub(crate) async fn wait(settings: &Redis, clients: &Clients) -> Result<(), ServeError> {
+pub(crate) async fn wait_for_all(
+    settings: &Redis,
+    clients: &RedisClients,
+) -> Result<(), ServeError> {
     let second = settings
         .per_second
         .as_ref()
@@ -74,8 +77,8 @@ async fn wait_for(
             .startup_give_up
             .is_some_and(|limit| elapsed + pause > limit)
         {
-            let advice =
-                refused(&error, &server.origin).or_else(|| other_kind(&error, &server.origin));
+            let advice = login_advice(&error, &server.origin)
+                .or_else(|| kind_advice(&error, &server.origin));
             let advice = advice
                 .map(|advice| format!("; {advice}"))
                 .unwrap_or_default();
@@ -85,12 +88,13 @@ async fn wait_for(
                 reason,
             });
         }
-        match refused(&error, &server.origin) {
+        match login_advice(&error, &server.origin) {
             Some(advice) => {
                 error!(address = server.shown, %error, "redis refuses this server: {advice}; trying again")
             }
             None => {
-                let advice = other_kind(&error, &server.origin).map(|advice| format!("; {advice}"));
+                let advice =
+                    kind_advice(&error, &server.origin).map(|advice| format!("; {advice}"));
                 let advice = advice.unwrap_or_default();
                 warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers{advice}");
             }
@@ -104,70 +108,70 @@ async fn wait_for(
 }
 
 /// Advice if Redis, or a sentinel, refuses the login or a command of this server.
-pub(crate) fn refused(error: &str, origin: &SettingsOrigin) -> Option<String> {
+pub(crate) fn login_advice(error: &str, origin: &SettingsOrigin) -> Option<String> {
     // An error may contain the answers of several servers.
     error.split("; ").find_map(|answer| {
-        if answer.contains(OF_SENTINEL) {
-            refused_by_sentinel(answer, origin)
+        if answer.contains(SENTINEL_PREFIX) {
+            sentinel_login_advice(answer, origin)
         } else {
-            refused_by_server(answer, &origin.auth)
+            server_login_advice(answer, &origin.auth)
         }
     })
 }
 
 /// The word that the engine writes before the address of a sentinel and its answer.
-pub(crate) const OF_SENTINEL: &str = "sentinel ";
+pub(crate) const SENTINEL_PREFIX: &str = "sentinel ";
 
-fn refused_by_sentinel(
+fn sentinel_login_advice(
     answer: &str,
     SettingsOrigin {
         url, sentinel_auth, ..
     }: &SettingsOrigin,
 ) -> Option<String> {
     let source = || format!("{sentinel_auth}, or the user and password in {url}");
-    match refusal(answer)? {
-        Refusal::Login => Some(format!(
+    match auth_refusal(answer)? {
+        AuthRefusal::WrongLogin => Some(format!(
             "the sentinel does not accept the user or the password, see {}",
             source()
         )),
-        Refusal::NoLogin => Some(format!(
+        AuthRefusal::NoLogin => Some(format!(
             "the sentinel wants a password of its own, see {}",
             source()
         )),
-        Refusal::NoPermission => Some(format!(
+        AuthRefusal::NoPermission => Some(format!(
             "its user at the sentinel must be allowed PING, SUBSCRIBE and SENTINEL GET-MASTER-ADDR-BY-NAME, see {}",
             source()
         )),
     }
 }
 
-fn refused_by_server(answer: &str, auth: &str) -> Option<String> {
-    match refusal(answer)? {
-        Refusal::Login => Some(format!(
+fn server_login_advice(answer: &str, auth: &str) -> Option<String> {
+    match auth_refusal(answer)? {
+        AuthRefusal::WrongLogin => Some(format!(
             "it does not accept the user or the password, see {auth}"
         )),
-        Refusal::NoLogin => Some(format!("it wants a password, see {auth}")),
-        Refusal::NoPermission => Some(format!(
+        AuthRefusal::NoLogin => Some(format!("it wants a password, see {auth}")),
+        AuthRefusal::NoPermission => Some(format!(
             "its user must be allowed PING, INCRBY and EXPIRE, see {auth} and `ACL GETUSER`"
         )),
     }
 }
 
 /// The reason why a server refuses the login or a command of this server.
-enum Refusal {
-    Login,
+enum AuthRefusal {
+    WrongLogin,
     NoLogin,
     NoPermission,
 }
 
-fn refusal(answer: &str) -> Option<Refusal> {
+fn auth_refusal(answer: &str) -> Option<AuthRefusal> {
     let has = |code: &str| answer.contains(code);
     if has("WRONGPASS") || has("ERR AUTH") || has("invalid password") {
-        Some(Refusal::Login)
+        Some(AuthRefusal::WrongLogin)
     } else if has("NOAUTH") {
-        Some(Refusal::NoLogin)
+        Some(AuthRefusal::NoLogin)
     } else if has("NOPERM") {
-        Some(Refusal::NoPermission)
+        Some(AuthRefusal::NoPermission)
     } else {
         None
     }
@@ -175,7 +179,7 @@ fn refusal(answer: &str) -> Option<Refusal> {
 
 /// Advice if the settings say another kind of Redis, or the sentinels do not know the name of the
 /// primary.
-pub(crate) fn other_kind(
+pub(crate) fn kind_advice(
     error: &str,
     SettingsOrigin { url, kind, .. }: &SettingsOrigin,
 ) -> Option<String> {
@@ -183,7 +187,7 @@ pub(crate) fn other_kind(
         Some(format!(
             "begin {url} with the name that `sentinel monitor` gives the primary; `SENTINEL MASTERS` lists them"
         ))
-    } else if error.contains(OF_SENTINEL) && error.contains("ERR unknown command") {
+    } else if error.contains(SENTINEL_PREFIX) && error.contains("ERR unknown command") {
         Some(format!(
             "what answers is no sentinel: name sentinels in {url}, or set {kind}=single"
         ))
@@ -212,8 +216,8 @@ async fn ping(client: &Client) -> Result<(), CommandError> {
 }
 
 /// Sets health by the answers of Redis, until the server drains.
-pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervisor) {
-    let mut pulse = Pulse::new(PATIENCE.mul_f64(1.0 + fastrand::f64()));
+pub(crate) async fn watch_health(clients: RedisClients, health: Health, supervisor: Supervisor) {
+    let mut ping_health = PingHealth::new(UNHEALTHY_AFTER.mul_f64(1.0 + fastrand::f64()));
     loop {
         tokio::select! {
             () = sleep(PING_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())) => {}
@@ -226,11 +230,11 @@ pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervi
         {
             answered &= matches!(timeout(2 * PING_TIMEOUT, ping(client)).await, Ok(Ok(())));
         }
-        let part = pulse.beat(answered, Instant::now());
+        let part = ping_health.on_ping(answered, Instant::now());
         match (health.set_store(part), part) {
             (true, PartHealth::Unhealthy) => {
                 warn!(
-                    failures = pulse.failures,
+                    failures = ping_health.failures,
                     "health is off: redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)"
                 );
             }
@@ -242,32 +246,33 @@ pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervi
 
 /// Whether PINGs have failed for long enough.
 #[derive(Debug)]
-struct Pulse {
-    patience: Duration,
+struct PingHealth {
+    unhealthy_after: Duration,
     failures: u32,
     /// The time of the first of the consecutive failures.
     first: Option<Instant>,
 }
 
-impl Pulse {
-    fn new(patience: Duration) -> Self {
+impl PingHealth {
+    fn new(unhealthy_after: Duration) -> Self {
         Self {
-            patience,
+            unhealthy_after,
             failures: 0,
             first: None,
         }
     }
 
     /// Returns the health of Redis after a PING.
-    fn beat(&mut self, answered: bool, now: Instant) -> PartHealth {
+    fn on_ping(&mut self, answered: bool, now: Instant) -> PartHealth {
         if answered {
-            *self = Self::new(self.patience);
+            *self = Self::new(self.unhealthy_after);
             return PartHealth::Healthy;
         }
         self.failures += 1;
         let first = *self.first.get_or_insert(now);
-        let lost = self.failures >= FAILURES && now.duration_since(first) >= self.patience;
-        if lost {
+        let is_unhealthy =
+            self.failures >= MIN_FAILURES && now.duration_since(first) >= self.unhealthy_after;
+        if is_unhealthy {
             PartHealth::Unhealthy
         } else {
             PartHealth::Healthy
@@ -283,10 +288,10 @@ mod tests {
     #[test]
     fn only_pings_that_fail_for_a_while_turn_health_off() {
         let start = Instant::now();
-        let after = |pulse: &mut Pulse, beats: &[(u64, bool)]| {
+        let after = |ping_health: &mut PingHealth, beats: &[(u64, bool)]| {
             let mut part = PartHealth::Healthy;
             for &(second, answered) in beats {
-                part = pulse.beat(answered, start + Duration::from_secs(second));
+                part = ping_health.on_ping(answered, start + Duration::from_secs(second));
             }
             part
         };
@@ -318,7 +323,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                after(&mut Pulse::new(Duration::from_secs(4)), beats),
+                after(&mut PingHealth::new(Duration::from_secs(4)), beats),
                 expected,
                 "{beats:?}"
             );
@@ -336,7 +341,7 @@ mod tests {
     }
 
     fn check_refusal(error: &str, expected: &str, setting: &str) {
-        let advice = refused(error, &origin()).unwrap_or_default();
+        let advice = login_advice(error, &origin()).unwrap_or_default();
         assert!(
             advice.contains(expected) && advice.contains(&format!("see {setting}")),
             "{error}: {advice}"
@@ -366,7 +371,7 @@ mod tests {
             "REDIS_AUTH",
         );
         assert_eq!(
-            refused("Connection refused (os error 111)", &origin()),
+            login_advice("Connection refused (os error 111)", &origin()),
             None
         );
     }
@@ -413,7 +418,11 @@ mod tests {
     #[test]
     fn another_kind_of_redis_names_what_to_set() {
         let check = |error: &str, expected: Option<&str>| {
-            assert_eq!(other_kind(error, &origin()).as_deref(), expected, "{error}");
+            assert_eq!(
+                kind_advice(error, &origin()).as_deref(),
+                expected,
+                "{error}"
+            );
         };
         let slot = "no redis node is known to own hash slot 0";
         check(

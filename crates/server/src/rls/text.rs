@@ -9,14 +9,14 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 /// Maximum of bytes of a text. A request of Envoy takes a few hundred.
-const MOST: usize = 4 * 1024;
+const MAX_TEXT_BYTES: usize = 4 * 1024;
 /// The end of a text that was cut.
-const REST: &str = "...";
+const ELLIPSIS: &str = "...";
 
 /// Formats a request.
 pub(super) fn request(message: &RateLimitRequest) -> String {
     bounded(|text| {
-        write!(text, "domain:{}", Quoted(&message.domain))?;
+        write!(text, "domain:{}", QuotedText(&message.domain))?;
         message
             .descriptors
             .iter()
@@ -28,15 +28,15 @@ pub(super) fn request(message: &RateLimitRequest) -> String {
     })
 }
 
-fn descriptor(text: &mut Bounded, message: &RateLimitDescriptor) -> fmt::Result {
+fn descriptor(text: &mut BoundedText, message: &RateLimitDescriptor) -> fmt::Result {
     write!(text, " descriptors:{{")?;
     for (at, entry) in message.entries.iter().enumerate() {
         let space = if at == 0 { "" } else { " " };
         write!(
             text,
             "{space}entries:{{key:{} value:{}}}",
-            Quoted(&entry.key),
-            Quoted(&entry.value)
+            QuotedText(&entry.key),
+            QuotedText(&entry.value)
         )?;
     }
     if let Some(limit) = &message.limit {
@@ -69,15 +69,15 @@ pub(super) fn response(message: &RateLimitResponse) -> String {
             .iter()
             .try_for_each(|message| status(text, message))?;
         for header in &message.response_headers_to_add {
-            let key = Quoted(&header.key);
-            let value = Quoted(&header.value);
+            let key = QuotedText(&header.key);
+            let value = QuotedText(&header.value);
             write!(text, " response_headers_to_add:{{key:{key} value:{value}}}")?;
         }
         Ok(())
     })
 }
 
-fn status(text: &mut Bounded, message: &DescriptorStatus) -> fmt::Result {
+fn status(text: &mut BoundedText, message: &DescriptorStatus) -> fmt::Result {
     write!(text, " statuses:{{code:{}", message.code().as_str_name())?;
     if let Some(limit) = &message.current_limit {
         current_limit(text, limit)?;
@@ -95,7 +95,7 @@ fn status(text: &mut Bounded, message: &DescriptorStatus) -> fmt::Result {
     write!(text, "}}")
 }
 
-fn current_limit(text: &mut Bounded, limit: &RateLimit) -> fmt::Result {
+fn current_limit(text: &mut BoundedText, limit: &RateLimit) -> fmt::Result {
     write!(
         text,
         " current_limit:{{requests_per_unit:{} unit:{}",
@@ -103,43 +103,43 @@ fn current_limit(text: &mut Bounded, limit: &RateLimit) -> fmt::Result {
         limit.unit().as_str_name()
     )?;
     if !limit.name.is_empty() {
-        write!(text, " name:{}", Quoted(&limit.name))?;
+        write!(text, " name:{}", QuotedText(&limit.name))?;
     }
     write!(text, "}}")
 }
 
 /// Returns the output of `write`, cut at the bound.
-fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> String {
-    let mut text = Bounded(String::new());
+fn bounded(write: impl FnOnce(&mut BoundedText) -> fmt::Result) -> String {
+    let mut text = BoundedText(String::new());
     if write(&mut text).is_err() {
-        text.0.push_str(REST);
+        text.0.push_str(ELLIPSIS);
     }
     text.0
 }
 
 /// A text that accepts no more than its bound.
-struct Bounded(String);
+struct BoundedText(String);
 
-impl Write for Bounded {
-    fn write_str(&mut self, more: &str) -> fmt::Result {
-        let room = MOST.saturating_sub(self.0.len() + REST.len());
-        if more.len() <= room {
-            self.0.push_str(more);
+impl Write for BoundedText {
+    fn write_str(&mut self, addition: &str) -> fmt::Result {
+        let room = MAX_TEXT_BYTES.saturating_sub(self.0.len() + ELLIPSIS.len());
+        if addition.len() <= room {
+            self.0.push_str(addition);
             return Ok(());
         }
         let cut = (0..=room)
             .rev()
-            .find(|at| more.is_char_boundary(*at))
+            .find(|at| addition.is_char_boundary(*at))
             .unwrap_or(0);
-        self.0.push_str(&more[..cut]);
+        self.0.push_str(&addition[..cut]);
         Err(fmt::Error)
     }
 }
 
 /// A text between quotation marks, without control characters.
-struct Quoted<'t>(&'t str);
+struct QuotedText<'t>(&'t str);
 
-impl fmt::Display for Quoted<'_> {
+impl fmt::Display for QuotedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('"')?;
         for letter in self.0.chars() {
@@ -186,7 +186,9 @@ mod tests {
     fn a_long_text_is_cut() {
         let text = request(&with_value(&"é".repeat(100_000)));
         assert!(
-            text.len() <= MOST && text.len() > MOST - 8 && text.ends_with("é..."),
+            text.len() <= MAX_TEXT_BYTES
+                && text.len() > MAX_TEXT_BYTES - 8
+                && text.ends_with("é..."),
             "{}",
             text.len()
         );

@@ -7,12 +7,12 @@ use tidegate_ratelimit::{Error, Facts, LimitDelta, Response, Status, Unit};
 use super::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::text;
 use crate::settings::Settings;
-use crate::telemetry::traces::{Part, SpanId, Trace, Value};
+use crate::telemetry::traces::{AttributeValue, SpanId, SpanPart, Trace};
 
 /// Maximum of characters of a domain.
-const DOMAIN: usize = 256;
+const MAX_DOMAIN_CHARS: usize = 256;
 /// Commands for each counter: INCRBY and EXPIRE.
-const COMMANDS: i64 = 2;
+const COMMANDS_PER_COUNTER: i64 = 2;
 
 /// The store of counters, and the one of limits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) enum CountedBy {
 }
 
 impl CountedBy {
-    pub(super) fn of(settings: &Settings) -> Self {
+    pub(super) fn from_settings(settings: &Settings) -> Self {
         match (&settings.redis, &settings.memcache) {
             (_, Some(_)) => Self::Memcached,
             (Some(redis), None) if redis.per_second.is_some() => Self::TwoRedis,
@@ -39,7 +39,7 @@ impl CountedBy {
 }
 
 /// The span of a decision in progress.
-pub(super) struct Execution {
+pub(super) struct DecisionSpan {
     id: SpanId,
     begun: Instant,
     counted_by: CountedBy,
@@ -47,13 +47,13 @@ pub(super) struct Execution {
     request: String,
 }
 
-impl Execution {
+impl DecisionSpan {
     pub(super) fn begin(message: &RateLimitRequest, counted_by: CountedBy) -> Self {
         Self {
             id: Trace::new_id(),
             begun: Instant::now(),
             counted_by,
-            domain: message.domain.chars().take(DOMAIN).collect(),
+            domain: message.domain.chars().take(MAX_DOMAIN_CHARS).collect(),
             request: text::request(message),
         }
     }
@@ -63,53 +63,54 @@ impl Execution {
     pub(super) fn end(
         self,
         trace: &mut Trace,
-        asked: Instant,
+        store_call_started: Instant,
         facts: &Facts,
         answer: &Result<Response, Error>,
     ) {
-        if let Some((name, attributes)) = store(self.counted_by, facts, answer) {
-            trace.add(Part {
+        if let Some((name, attributes)) = store_span(self.counted_by, facts, answer) {
+            trace.add(SpanPart {
                 name,
                 id: Trace::new_id(),
                 parent: self.id,
-                begun: asked,
+                begun: store_call_started,
                 attributes,
             });
         }
         let attributes = vec![
-            ("domain", Value::Text(self.domain)),
-            ("request string", Value::Text(self.request)),
+            ("domain", AttributeValue::Text(self.domain)),
+            ("request string", AttributeValue::Text(self.request)),
         ];
-        trace.add(Part {
+        trace.add(SpanPart {
             name: "ShouldRateLimit Execution",
             id: self.id,
-            parent: trace.call(),
+            parent: trace.call_span(),
             begun: self.begun,
             attributes,
         });
     }
 }
 
-type Described = (&'static str, Vec<(&'static str, Value)>);
+type StoreSpan = (&'static str, Vec<(&'static str, AttributeValue)>);
 
 /// Returns the span of the store. `None` if the store was not called.
-fn store(
+fn store_span(
     counted_by: CountedBy,
     facts: &Facts,
     answer: &Result<Response, Error>,
-) -> Option<Described> {
+) -> Option<StoreSpan> {
     let statuses = match answer {
         Ok(response) => Some(&*response.statuses),
         Err(Error::Store(_)) => None,
         Err(_) => return None,
     };
-    let [main, per_second] = asked(&facts.tallies, statuses, counted_by == CountedBy::TwoRedis);
-    let length = |counters: i64| Value::Integer(counters * COMMANDS);
+    let [main, per_second] =
+        counters_per_store(&facts.tallies, statuses, counted_by == CountedBy::TwoRedis);
+    let length = |counters: i64| AttributeValue::Integer(counters * COMMANDS_PER_COUNTER);
     match counted_by {
         CountedBy::Memory => None,
         CountedBy::Memcached => Some((
             "Memcached Fetch Execution",
-            vec![("keysToGet length", Value::Integer(main))],
+            vec![("keysToGet length", AttributeValue::Integer(main))],
         )),
         CountedBy::Redis | CountedBy::TwoRedis => Some((
             "Redis Pipeline Execution",
@@ -123,7 +124,11 @@ fn store(
 
 /// Returns the number of counters in the call of each store. If the store has failed, it is unknown
 /// which limits are per second.
-fn asked(tallies: &[LimitDelta], statuses: Option<&[Status]>, are_two: bool) -> [i64; 2] {
+fn counters_per_store(
+    tallies: &[LimitDelta],
+    statuses: Option<&[Status]>,
+    are_two: bool,
+) -> [i64; 2] {
     let mut counters = [0, 0];
     let mut limits = statuses
         .unwrap_or_default()

@@ -7,22 +7,22 @@ use tidegate_api::RateLimits;
 use tidegate_ratelimit::{Limiter, RedisStore, Store};
 
 use super::Server;
-use crate::net::bounds::Budget;
+use crate::net::bounds::MemoryBudget;
 use crate::net::clock;
 use crate::net::cores::CoreServices;
-use crate::rls::call::{Calls, patience};
+use crate::rls::call::{Calls, store_timeout};
 use crate::rls::grpc::Services;
 use crate::rls::overrides::LimitOverrides;
-use crate::rls::redis::Clients;
+use crate::rls::redis::RedisClients;
 use crate::telemetry::health::HealthService;
 use crate::workflows::ServerContext;
-use crate::workflows::units::{Counters, JobUnits, Limits};
+use crate::workflows::units::{JobUnits, UnitCounters, WorkflowLimits};
 
 impl Server {
     /// Services of a core, with its own clients of Redis or memcached.
-    pub(super) fn work(
+    pub(super) fn core_services(
         &self,
-        budget: &Arc<Budget>,
+        budget: &Arc<MemoryBudget>,
     ) -> impl Fn(usize) -> CoreServices + Clone + Send + 'static {
         let settings = self.settings.clone();
         let supervisor = self.supervisor.clone();
@@ -30,7 +30,7 @@ impl Server {
         let metrics = self.metrics.clone();
         let traces = self.traces.clone();
         let budget = budget.clone();
-        let limiter = self.limiter_of_thread();
+        let limiter = self.limiter_for_thread();
         move |core| {
             let calls = Calls::new(limiter(), metrics.shard(core), traces.clone(), &settings);
             let health = HealthService {
@@ -51,7 +51,7 @@ impl Server {
 
     /// Creates the limiter of another thread, with clients of Redis or memcached on the caller's
     /// runtime.
-    fn limiter_of_thread(&self) -> impl Fn() -> Limiter + Clone + Send + Sync + 'static {
+    fn limiter_for_thread(&self) -> impl Fn() -> Limiter + Clone + Send + Sync + 'static {
         let redis = self.settings.redis.clone();
         let memcached = self.memcached.clone();
         let memory = self.memory.clone();
@@ -64,7 +64,7 @@ impl Server {
                 limiter.with_store(store)
             }
             (Some(redis), None) => {
-                let clients = Clients::new(redis)
+                let clients = RedisClients::new(redis)
                     .expect("the client that waited was made of the same settings");
                 metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
                 limiter.with_store(redis_store(clients))
@@ -74,7 +74,7 @@ impl Server {
     }
 
     /// Context that the threads of the workflows share with the rest of the server.
-    pub(super) fn context_of_workflows(&self) -> ServerContext {
+    pub(super) fn workflow_context(&self) -> ServerContext {
         ServerContext {
             health: self.health.clone(),
             metrics: self.metrics.clone(),
@@ -85,32 +85,27 @@ impl Server {
     }
 
     /// Rate limits for workflows and their API.
-    fn limits(&self) -> Limits {
-        let limiter = self.limiter_of_thread();
+    fn limits(&self) -> WorkflowLimits {
+        let limiter = self.limiter_for_thread();
         let metrics = self.metrics.clone();
         let overrides = self.overrides.clone();
-        let timeout = patience(&self.settings);
-        let counters = Counters::new(move || {
-            JobUnits::new(
-                limiter(),
-                metrics.shard_of_jobs(),
-                overrides.clone(),
-                timeout,
-            )
+        let timeout = store_timeout(&self.settings);
+        let counters = UnitCounters::new(move || {
+            JobUnits::new(limiter(), metrics.job_shard(), overrides.clone(), timeout)
         });
         let LimitOverrides { store, limiter } = self.overrides.clone();
-        Limits {
+        WorkflowLimits {
             counters,
             shown: RateLimits {
                 limiter,
                 overrides: store,
                 clock: clock::now,
             },
-            latest: self.latest.clone(),
+            load_status: self.load_status.clone(),
         }
     }
 }
 
-pub(super) fn redis_store(clients: Clients) -> Store {
+pub(super) fn redis_store(clients: RedisClients) -> Store {
     Store::Redis(RedisStore::new(clients.main, clients.per_second))
 }

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::Server;
 use crate::error::ServeError;
-use crate::net::bounds::{Bounds, Budget, Files, Most, Shares};
+use crate::net::bounds::{ConnectionLimit, MemoryBudget, OpenFiles, PortBounds, PortLimits};
 use crate::net::cores;
 use crate::net::http;
 use crate::net::listen::{Listeners, Sockets};
@@ -24,14 +24,14 @@ use crate::workflows::port::PendingPort;
 /// Shared budget of a port in bytes for unfinished requests and unread responses, beyond the free
 /// bytes of each connection: sixteen of the largest messages. Typical ones arrive in one piece, and
 /// use none of it.
-const UNFINISHED: usize = 64 * 1024 * 1024;
+const UNFINISHED_BYTES: usize = 64 * 1024 * 1024;
 
 impl Server {
     /// Starts all cores, and opens all ports.
     pub(super) async fn open(
         &mut self,
         sockets: Sockets,
-        gates: PortTlsAcceptors,
+        acceptors: PortTlsAcceptors,
     ) -> Result<(), ServeError> {
         let Listeners {
             grpc,
@@ -40,17 +40,22 @@ impl Server {
             prometheus,
             api,
         } = sockets.listen()?;
-        let budget = Arc::new(Budget::new(UNFINISHED));
-        let cores = cores::start(self.settings.cores, &self.supervisor, self.work(&budget)).await?;
+        let budget = Arc::new(MemoryBudget::new(UNFINISHED_BYTES));
+        let cores = cores::start(
+            self.settings.cores,
+            &self.supervisor,
+            self.core_services(&budget),
+        )
+        .await?;
         let shares = self.shares()?;
         match (&self.workflows, api) {
             (Some(workflows), Some(listener)) => {
                 self.metrics
-                    .watch_port(workflows.open(listener, gates.api, shares.api));
+                    .watch_port(workflows.open(listener, acceptors.api, shares.api));
             }
-            _ => self.await_port_of_api(gates.api, shares.api),
+            _ => self.wait_for_api_port(acceptors.api, shares.api),
         }
-        let calls = Bounds::new("gRPC", shares.grpc, budget);
+        let calls = PortBounds::new("gRPC", shares.grpc, budget);
         let requests = bounds("HTTP", shares.http);
         self.ports = vec![calls.clone(), requests.clone()];
         self.metrics.watch_port(calls.clone());
@@ -58,7 +63,7 @@ impl Server {
             "accept-grpc",
             cores
                 .clone()
-                .accept(grpc, gates.grpc, calls, self.supervisor.clone()),
+                .accept(grpc, acceptors.grpc, calls, self.supervisor.clone()),
         );
         let router = json::router(cores, self.health.clone());
         self.serve("accept-http", http, router, requests);
@@ -66,7 +71,7 @@ impl Server {
         if let Some(settings) = &self.settings.metrics.statsd {
             statsd::start(settings, &self.metrics, &self.supervisor)?;
         }
-        self.look_after_store();
+        self.maintain_counter_store();
         Ok(())
     }
 
@@ -75,7 +80,7 @@ impl Server {
         &self,
         debug: Option<TcpListener>,
         prometheus: Option<TcpListener>,
-        connections: Most,
+        connections: ConnectionLimit,
     ) {
         if let Some(listener) = debug {
             let router = debug::router(
@@ -97,7 +102,7 @@ impl Server {
         }
     }
 
-    fn serve(&self, part: &'static str, listener: TcpListener, router: Router, bounds: Bounds) {
+    fn serve(&self, part: &'static str, listener: TcpListener, router: Router, bounds: PortBounds) {
         self.metrics.watch_port(bounds.clone());
         self.supervisor.task(
             part,
@@ -106,24 +111,28 @@ impl Server {
     }
 
     /// Starts the workflows, if they are enabled, as soon as no other process uses their port.
-    fn await_port_of_api(&mut self, gate: Option<PortTlsAcceptor>, connections: Most) {
+    fn wait_for_api_port(
+        &mut self,
+        acceptor: Option<PortTlsAcceptor>,
+        connections: ConnectionLimit,
+    ) {
         // Another process may have taken the port since it was bound.
         let started = self.workflows.take();
         if self.settings.workflows.is_some() {
-            let late = PendingPort {
+            let pending = PendingPort {
                 settings: self.settings.clone(),
-                context: self.context_of_workflows(),
+                context: self.workflow_context(),
                 started,
-                gate,
+                acceptor,
                 connections,
             };
-            self.supervisor.task("api-port", late.run());
+            self.supervisor.task("api-port", pending.run());
         }
     }
 
     /// Divides the allowed number of open files among the ports. Must be called after the cores
     /// have opened their files.
-    fn shares(&self) -> Result<Shares, ServeError> {
+    fn shares(&self) -> Result<PortLimits, ServeError> {
         let Settings {
             redis,
             workflows,
@@ -141,21 +150,24 @@ impl Server {
             .iter()
             .flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second))
             .chain(workflows);
-        let of_redis: usize = servers
+        let redis_connections: usize = servers
             .map(|server| server.config.max_connections * cores)
             .sum();
-        let of_memcached = self
+        let memcached_connections = self
             .memcached
             .as_ref()
             .map_or(0, |memcached| memcached.connections() * cores);
-        let files = Files::count(self.files, of_redis + of_memcached);
-        if files.allowed < files.least() {
+        let files = OpenFiles::count(
+            self.max_open_files,
+            redis_connections + memcached_connections,
+        );
+        if files.allowed < files.min_allowed() {
             return Err(ServeError::Files {
                 allowed: files.allowed,
-                least: files.least(),
+                least: files.min_allowed(),
             });
         }
-        let shares = Shares::of(files, *max_connections);
+        let shares = PortLimits::from_open_files(files, *max_connections);
         if let Some(warning) = shares.warning(files, *max_connections, *max_connections_given) {
             warn!("{warning}");
         }
@@ -163,7 +175,7 @@ impl Server {
     }
 
     /// Starts the tasks that maintain the counter store while the server runs.
-    fn look_after_store(&self) {
+    fn maintain_counter_store(&self) {
         let supervisor = &self.supervisor;
         supervisor.task("give-back", purge_allocator(supervisor.clone()));
         if let OverrideStore::Redis(_) = self.overrides.store {
@@ -173,13 +185,13 @@ impl Server {
             );
         }
         if let Some(memcached) = &self.memcached {
-            return memcached.look_after(supervisor);
+            return memcached.start_tasks(supervisor);
         }
         match (&self.clients, &self.settings.redis) {
             (Some(clients), _) => {
                 supervisor.task(
                     "redis-health",
-                    redis::follow(clients.clone(), self.health.clone(), supervisor.clone()),
+                    redis::watch_health(clients.clone(), self.health.clone(), supervisor.clone()),
                 );
             }
             (None, None) => supervisor.task(
@@ -192,6 +204,6 @@ impl Server {
 }
 
 /// Bounds of a port with its own memory budget.
-fn bounds(port: &'static str, connections: Most) -> Bounds {
-    Bounds::new(port, connections, Budget::new(UNFINISHED))
+fn bounds(port: &'static str, connections: ConnectionLimit) -> PortBounds {
+    PortBounds::new(port, connections, MemoryBudget::new(UNFINISHED_BYTES))
 }

@@ -9,44 +9,44 @@ use crate::error::ServeError;
 use crate::net::listen::Addresses;
 use crate::net::tls::PortTlsAcceptors;
 use crate::reload::xds::Subscription;
-use crate::reload::{Loader, Origin, Target};
+use crate::reload::{ConfigLoader, ConfigOrigin, ConfigTarget};
 use crate::rls::memcache::Memcached;
-use crate::rls::redis::{self, Clients};
+use crate::rls::redis::{self, RedisClients};
 use crate::settings::{FirstLoad, HealthCheck, TokensFile};
 use crate::telemetry::health::PartHealth;
 use crate::telemetry::traces::Traces;
-use crate::tls::{StoreTls, follow};
+use crate::tls::{StoreTls, watch};
 use crate::workflows::Workflows;
 
 impl Server {
     /// Loads the certificates of the ports, and watches them, the certificates for stores and the
     /// tokens. If Redis refuses a certificate at start, it can then be renewed while the server
     /// waits.
-    pub(super) fn follow_files(&self) -> Result<PortTlsAcceptors, ServeError> {
-        let (gates, ports) = PortTlsAcceptors::open(&self.settings, &self.supervisor)?;
+    pub(super) fn watch_files(&self) -> Result<PortTlsAcceptors, ServeError> {
+        let (acceptors, ports) = PortTlsAcceptors::open(&self.settings, &self.supervisor)?;
         let stores = self
             .settings
             .stores_tls
             .iter()
-            .filter_map(StoreTls::followed);
+            .filter_map(StoreTls::watched_files);
         let tokens = self
             .settings
             .workflows
             .iter()
             .filter_map(|api| api.tokens.as_ref())
-            .map(TokensFile::followed);
-        follow(
+            .map(TokensFile::watched_files);
+        watch(
             stores.chain(ports).chain(tokens).collect(),
             self.metrics.clone(),
             &self.supervisor,
         )?;
-        Ok(gates)
+        Ok(acceptors)
     }
 
     /// Waits for all dependencies of the ports.
     pub(super) async fn prepare(
         &mut self,
-        origin: &Origin,
+        origin: &ConfigOrigin,
         addresses: &Addresses,
     ) -> Result<(), ServeError> {
         self.connect_store().await?;
@@ -74,8 +74,8 @@ impl Server {
                 .watch(self.limiter.clone(), Some(self.memory.clone()));
             return Ok(());
         };
-        let clients = Clients::new(settings)?;
-        redis::wait(settings, &clients).await?;
+        let clients = RedisClients::new(settings)?;
+        redis::wait_for_all(settings, &clients).await?;
         self.health.set_store(PartHealth::Healthy);
         self.metrics.watch(self.limiter.clone(), None);
         // Without the API, no client can override limits.
@@ -106,38 +106,38 @@ impl Server {
         let Some(settings) = &self.settings.workflows else {
             return Ok(());
         };
-        let workflows = Workflows::start(settings, self.context_of_workflows()).await?;
+        let workflows = Workflows::start(settings, self.workflow_context()).await?;
         self.metrics.watch_workflows(workflows.activity.clone());
         self.workflows = Some(workflows);
         Ok(())
     }
 
     /// Loads the configuration, and starts to watch its files.
-    async fn load_configuration(&mut self, origin: &Origin) -> Result<(), ServeError> {
-        let target = Target {
+    async fn load_configuration(&mut self, origin: &ConfigOrigin) -> Result<(), ServeError> {
+        let target = ConfigTarget {
             limiter: self.limiter.clone(),
             metrics: self.metrics.clone(),
             health: self.health.clone(),
             health_needs_domain: self.settings.health_needs_domain,
             same_domain: self.settings.files.same_domain,
             notify: self.notify.clone(),
-            latest: self.latest.clone(),
+            status: self.load_status.clone(),
         };
         let (sender, loaded) = oneshot::channel();
         match origin {
-            Origin::BuiltIn(built_in) => {
+            ConfigOrigin::BuiltIn(built_in) => {
                 target.load_built_in(built_in);
                 return Ok(());
             }
-            Origin::Files(files) => {
-                self.loader = Some(Loader::start(
+            ConfigOrigin::Files(files) => {
+                self.loader = Some(ConfigLoader::start(
                     files.clone(),
                     target,
                     sender,
                     &self.supervisor,
                 )?);
             }
-            Origin::Server(xds) => {
+            ConfigOrigin::Server(xds) => {
                 Subscription::new(xds.as_ref().clone(), target, sender).start(&self.supervisor)?
             }
         }

@@ -6,7 +6,7 @@ use super::{Settings, SettingsError};
 
 /// Variables that the demo reads. The others concern the stores, files or clients of a production
 /// server.
-const READ: [&str; 11] = [
+const DEMO_VARIABLES: [&str; 11] = [
     "HOST",
     "PORT",
     "GRPC_HOST",
@@ -38,9 +38,9 @@ impl Settings {
         let mut given = environment();
         let ignored: Vec<_> = variables()
             .map(|variable| variable.name)
-            .filter(|name| !READ.contains(name) && given.contains_key(*name))
+            .filter(|name| !DEMO_VARIABLES.contains(name) && given.contains_key(*name))
             .collect();
-        given.retain(|name, _| READ.contains(&name.as_str()));
+        given.retain(|name, _| DEMO_VARIABLES.contains(&name.as_str()));
         for (name, value) in DEFAULTS {
             given
                 .entry(name.to_owned())

@@ -20,7 +20,7 @@ pub struct Files {
     /// A folder under the subdirectory.
     pub app_directory: PathBuf,
     /// Selection of files, and the base of their names.
-    pub scope: Scope,
+    pub scope: FileScope,
     /// Handling of names that start with a dot.
     pub dot_files: DotFiles,
     /// Handling of a second file for the same domain.
@@ -31,7 +31,7 @@ pub struct Files {
 
 /// Selection of files, and the base of their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum FileScope {
     /// All files under the subdirectory, with names relative to it. Only files whose name starts
     /// with that of the app directory are used.
     Subdirectory,
@@ -129,8 +129,8 @@ pub(super) fn build(values: &Values) -> Files {
         app_directory: values.text("RUNTIME_APPDIRECTORY").into(),
         scope: values.either(
             "RUNTIME_WATCH_ROOT",
-            Scope::Subdirectory,
-            Scope::AppDirectory,
+            FileScope::Subdirectory,
+            FileScope::AppDirectory,
         ),
         dot_files: values.either("RUNTIME_IGNOREDOTFILES", DotFiles::Skip, DotFiles::Read),
         same_domain: values.either("MERGE_DOMAIN_CONFIG", SameDomain::Merge, SameDomain::Refuse),

@@ -4,7 +4,7 @@ use super::read::Values;
 
 /// Level and format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Log {
+pub struct LogSettings {
     /// Least severe level that is logged.
     pub level: tracing::Level,
     /// Format of a line.
@@ -22,7 +22,7 @@ pub enum LogFormat {
     Json,
 }
 
-pub(super) fn build(values: &Values) -> Log {
+pub(super) fn build(values: &Values) -> LogSettings {
     let level = match values.text("LOG_LEVEL").as_str() {
         "trace" => tracing::Level::TRACE,
         "debug" => tracing::Level::DEBUG,
@@ -35,5 +35,5 @@ pub(super) fn build(values: &Values) -> Log {
         _ if values.text("NO_COLOR").is_empty() => LogFormat::Text,
         _ => LogFormat::Colourless,
     };
-    Log { level, format }
+    LogSettings { level, format }
 }

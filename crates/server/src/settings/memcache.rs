@@ -10,8 +10,8 @@ use super::read::Values;
 use super::redis::tls;
 
 const BACKEND: &str = "BACKEND_TYPE";
-const LIST: &str = "MEMCACHE_HOST_PORT";
-const NAME: &str = "MEMCACHE_SRV";
+const HOSTS: &str = "MEMCACHE_HOST_PORT";
+const SRV_NAME: &str = "MEMCACHE_SRV";
 const RESOLVERS: &str = "TIDEGATE_DNS_SERVERS";
 
 /// Memcached for the counters.
@@ -62,8 +62,8 @@ pub(super) fn is_wanted(values: &Values) -> bool {
 
 /// Settings of memcached. None if it is not used, or if there is a mistake.
 pub(super) fn build(values: &mut Values) -> Option<Memcache> {
-    let name = values.text(NAME);
-    let list = values.list(LIST);
+    let name = values.text(SRV_NAME);
+    let list = values.list(HOSTS);
     let resolvers = resolvers(values);
     if !is_wanted(values) {
         return None;
@@ -82,7 +82,7 @@ pub(super) fn build(values: &mut Values) -> Option<Memcache> {
     let source = match (name.is_empty(), list.is_empty()) {
         (false, false) => {
             values.problem(
-                NAME,
+                SRV_NAME,
                 &name,
                 "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set; unset one".to_owned(),
             );
@@ -90,7 +90,7 @@ pub(super) fn build(values: &mut Values) -> Option<Memcache> {
         }
         (true, true) => {
             let reason = format!(
-                "it needs servers: set {LIST} to host:port,host:port,.. or {NAME} to a name in DNS"
+                "it needs servers: set {HOSTS} to host:port,host:port,.. or {SRV_NAME} to a name in DNS"
             );
             values.problem(BACKEND, "memcache", reason);
             return None;
@@ -111,7 +111,7 @@ fn addresses(values: &mut Values, list: &[String]) -> Option<Vec<Address>> {
     let read: Option<Vec<Address>> = read.into_iter().collect();
     if read.is_none() {
         let reason = "expected host:port, or the path of a Unix socket, of each server".to_owned();
-        values.problem(LIST, &list.join(","), reason);
+        values.problem(HOSTS, &list.join(","), reason);
     }
     read
 }
@@ -122,7 +122,7 @@ fn srv(values: &mut Values, name: String, resolvers: Vec<SocketAddr>) -> Option<
     if !matches!(labels[..], [service, protocol, rest] if is_service(service) && is_service(protocol) && !rest.is_empty())
     {
         values.problem(
-            NAME,
+            SRV_NAME,
             &name,
             format!("could not parse {name} to SRV parts; expected _service._proto.name"),
         );

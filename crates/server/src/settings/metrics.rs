@@ -6,13 +6,15 @@ mod statsd;
 
 use super::listen::{Endpoint, host_and_port};
 use super::read::Values;
-pub use mapping::{Choice, Kind as MappedKind, Mapping, Observer, Pattern, Rule, Template};
+pub use mapping::{
+    GlobChoice, Mapping, MetricKind as MappedKind, Observer, Pattern, Rule, Template,
+};
 pub use mogrifiers::Mogrifier;
 pub use statsd::{Dialect, Statsd, Transport};
 
 /// Export of metrics.
 #[derive(Debug, Clone)]
-pub struct Metrics {
+pub struct MetricsSettings {
     /// StatsD server that receives the metrics, if there is one.
     pub statsd: Option<Statsd>,
     /// Port for Prometheus alone, and its path.
@@ -36,7 +38,7 @@ pub enum ResponseTime {
     Milliseconds,
 }
 
-impl Metrics {
+impl MetricsSettings {
     /// Whether an exporter needs a histogram of response times in milliseconds.
     pub(crate) fn needs_times(&self) -> bool {
         self.statsd.is_some() || self.mapping.is_some()
@@ -57,9 +59,9 @@ fn pattern_mistake(error: &regex_lite::Error) -> String {
 /// Variables that select a sink.
 const SINKS: [&str; 3] = ["USE_DOG_STATSD", "USE_STATSD", "USE_PROMETHEUS"];
 
-pub(super) fn build(values: &mut Values) -> Metrics {
-    one_sink(values);
-    Metrics {
+pub(super) fn build(values: &mut Values) -> MetricsSettings {
+    check_single_sink(values);
+    MetricsSettings {
         statsd: statsd::build(values),
         prometheus: prometheus(values),
         mapping: mapping::build(values),
@@ -74,7 +76,7 @@ pub(super) fn build(values: &mut Values) -> Metrics {
 }
 
 /// Reports more than one sink as a mistake, as the reference does.
-fn one_sink(values: &mut Values) {
+fn check_single_sink(values: &mut Values) {
     let on: Vec<&'static str> = SINKS
         .into_iter()
         .filter(|name| values.boolean(name))

@@ -33,7 +33,7 @@ const REDIS_PER_SECOND: &str = "/var/run/nutcracker/ratelimitpersecond.sock";
 impl Program {
     /// The program with this path. An unknown name is the server.
     #[must_use]
-    pub fn of(path: &OsStr) -> Self {
+    pub fn from_path(path: &OsStr) -> Self {
         match Path::new(path).file_name().and_then(OsStr::to_str) {
             Some("ratelimit") => Self::Ratelimit,
             Some("ratelimit_client") => Self::Client,
@@ -46,7 +46,7 @@ impl Program {
     pub(crate) fn started() -> Self {
         std::env::args_os()
             .next()
-            .map_or(Self::Tidegate, |path| Self::of(&path))
+            .map_or(Self::Tidegate, |path| Self::from_path(&path))
     }
 
     /// Handling of a configuration folder that does not exist at start.
@@ -59,7 +59,7 @@ impl Program {
     }
 
     /// Adds the defaults of this program to variables that are not set.
-    pub(super) fn complete(self, given: &mut HashMap<String, String>) {
+    pub(super) fn add_defaults(self, given: &mut HashMap<String, String>) {
         if self != Self::Ratelimit {
             return;
         }
@@ -92,7 +92,7 @@ mod tests {
             ("/bin/ratelimit/other", Program::Tidegate),
             ("", Program::Tidegate),
         ] {
-            assert_eq!(Program::of(OsStr::new(path)), program, "{path}");
+            assert_eq!(Program::from_path(OsStr::new(path)), program, "{path}");
         }
     }
 
@@ -103,7 +103,7 @@ mod tests {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect();
-            program.complete(&mut all);
+            program.add_defaults(&mut all);
             let mut all: Vec<_> = all
                 .into_iter()
                 .map(|(name, value)| format!("{name}={value}"))

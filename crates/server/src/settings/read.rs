@@ -12,7 +12,7 @@ use tidegate_workflow::RetentionDefaults;
 use super::problem::Problem;
 use super::program::Program;
 use super::table::{Support, Variable, variables};
-use super::value::{Kind, Value, with_unit};
+use super::value::{SettingValue, VariableKind, with_unit};
 use crate::tls::StoreTls;
 use near_miss::{closest, near_miss};
 use service_links::{is_service_link, services};
@@ -31,7 +31,7 @@ const README_ONLY: [&str; 2] = [
 /// Values of all variables, and the mistakes so far. A variable with a mistake has its default.
 #[derive(Debug, Default)]
 pub(super) struct Values {
-    values: HashMap<&'static str, Value>,
+    values: HashMap<&'static str, SettingValue>,
     pub(super) given: HashSet<&'static str>,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<String>,
@@ -52,7 +52,7 @@ pub(crate) fn environment() -> HashMap<String, String> {
     let mut given = std::env::vars_os()
         .map(|(name, value)| (text(name), text(value)))
         .collect();
-    Program::started().complete(&mut given);
+    Program::started().add_defaults(&mut given);
     given
 }
 
@@ -66,7 +66,7 @@ impl Values {
                 .expect("defaults are of their kind");
             let value = given
                 .get(variable.name)
-                .and_then(|text| read.one(variable, text));
+                .and_then(|text| read.parse_variable(variable, text));
             read.values.insert(variable.name, value.unwrap_or(default));
         }
         let mut names: Vec<_> = given.keys().map(String::as_str).collect();
@@ -98,7 +98,7 @@ impl Values {
         read
     }
 
-    fn one(&mut self, variable: &'static Variable, text: &str) -> Option<Value> {
+    fn parse_variable(&mut self, variable: &'static Variable, text: &str) -> Option<SettingValue> {
         self.given.insert(variable.name);
         let Some(value) = variable.kind.read(text) else {
             self.problem(
@@ -196,7 +196,7 @@ impl Values {
 // The table defines the kind of each variable. Reading another kind is a bug that the first start
 // shows.
 impl Values {
-    fn get(&self, name: &str) -> &Value {
+    fn get(&self, name: &str) -> &SettingValue {
         self.values
             .get(name)
             .unwrap_or_else(|| unreachable!("{name} is not in the table"))
@@ -204,13 +204,13 @@ impl Values {
 
     pub(super) fn text(&self, name: &str) -> String {
         match self.get(name) {
-            Value::Text(text) => text.clone(),
+            SettingValue::Text(text) => text.clone(),
             other => unreachable!("{name} is {other:?}"),
         }
     }
 
     pub(super) fn boolean(&self, name: &str) -> bool {
-        *self.get(name) == Value::Boolean(true)
+        *self.get(name) == SettingValue::Boolean(true)
     }
 
     /// `yes` if the variable is true, otherwise `no`.
@@ -221,8 +221,8 @@ impl Values {
     /// A number from 0 to 1.
     pub(super) fn fraction(&mut self, name: &'static str) -> f64 {
         match *self.get(name) {
-            Value::Float(number) if (0.0..=1.0).contains(&number) => number,
-            Value::Float(number) => {
+            SettingValue::Float(number) if (0.0..=1.0).contains(&number) => number,
+            SettingValue::Float(number) => {
                 self.problem(
                     name,
                     &number.to_string(),
@@ -236,26 +236,26 @@ impl Values {
 
     pub(super) fn integer(&mut self, name: &'static str, range: RangeInclusive<i64>) -> i64 {
         match *self.get(name) {
-            Value::Integer(number) if range.contains(&number) => number,
-            Value::Integer(number) => {
+            SettingValue::Integer(number) if range.contains(&number) => number,
+            SettingValue::Integer(number) => {
                 let kind = variables()
                     .find(|variable| variable.name == name)
                     .map(|variable| variable.kind);
-                let told = |number: i64| {
-                    if matches!(kind, Some(Kind::Bytes)) {
+                let number_text = |number: i64| {
+                    if matches!(kind, Some(VariableKind::Bytes)) {
                         with_unit(number)
                     } else {
                         number.to_string()
                     }
                 };
-                let low = told(*range.start());
-                let high = told(*range.end());
+                let low = number_text(*range.start());
+                let high = number_text(*range.end());
                 let reason = if *range.end() == i64::MAX {
                     format!("expected {low} or more")
                 } else {
                     format!("expected a number from {low} to {high}")
                 };
-                self.problem(name, &told(number), reason);
+                self.problem(name, &number_text(number), reason);
                 *range.start()
             }
             ref other => unreachable!("{name} is {other:?}"),
@@ -264,7 +264,7 @@ impl Values {
 
     pub(super) fn duration(&self, name: &str) -> Duration {
         match self.get(name) {
-            Value::Duration(duration) => *duration,
+            SettingValue::Duration(duration) => *duration,
             other => unreachable!("{name} is {other:?}"),
         }
     }
@@ -283,21 +283,21 @@ impl Values {
 
     pub(super) fn retention(&self, name: &str) -> RetentionDefaults {
         match self.get(name) {
-            Value::Retention(defaults) => *defaults,
+            SettingValue::Retention(defaults) => *defaults,
             other => unreachable!("{name} is {other:?}"),
         }
     }
 
     pub(super) fn list(&self, name: &str) -> Vec<String> {
         match self.get(name) {
-            Value::List(words) => words.clone(),
+            SettingValue::List(words) => words.clone(),
             other => unreachable!("{name} is {other:?}"),
         }
     }
 
     pub(super) fn map(&self, name: &str) -> Vec<(String, String)> {
         match self.get(name) {
-            Value::Map(pairs) => pairs.clone(),
+            SettingValue::Map(pairs) => pairs.clone(),
             other => unreachable!("{name} is {other:?}"),
         }
     }

@@ -41,13 +41,13 @@ impl Redis {
     /// Raises the silence timeouts to the call timeout, so that a pause of a server fails no call
     /// that has time left.
     pub(super) fn with_call_timeout(self, call_timeout: Duration) -> Self {
-        let patient = |server: RedisServer| {
+        let with_timeout = |server: RedisServer| {
             let wait = call_timeout.min(server.timeout);
-            server.with_patience(wait)
+            server.with_silence_timeout(wait)
         };
         Self {
-            main: patient(self.main),
-            per_second: self.per_second.map(patient),
+            main: with_timeout(self.main),
+            per_second: self.per_second.map(with_timeout),
             ..self
         }
     }
@@ -90,7 +90,7 @@ pub struct SettingsOrigin {
 
 impl RedisServer {
     /// Raises the timeouts for a server without answers to at least `wait`.
-    fn with_patience(mut self, wait: Duration) -> Self {
+    fn with_silence_timeout(mut self, wait: Duration) -> Self {
         let config = &mut self.config;
         config.silence_timeout = config.silence_timeout.max(wait);
         config.stall_timeout = config.stall_timeout.max(wait);
@@ -110,7 +110,7 @@ impl fmt::Display for Redis {
 }
 
 /// Names of the variables of one deployment.
-struct Names {
+struct RedisVariables {
     url: &'static str,
     kind: &'static str,
     sentinel_auth: &'static str,
@@ -125,15 +125,15 @@ struct Names {
     /// Form of the address, if the URL does not determine it.
     socket: Option<&'static str>,
     /// Connections and parallelism. None if the defaults apply.
-    load: Option<Load>,
+    load: Option<PoolVariables>,
 }
 
-struct Load {
+struct PoolVariables {
     pool: &'static str,
     parallelism: &'static str,
 }
 
-const MAIN: Names = Names {
+const MAIN: RedisVariables = RedisVariables {
     url: "REDIS_URL",
     kind: "REDIS_TYPE",
     sentinel_auth: "REDIS_SENTINEL_AUTH",
@@ -144,13 +144,13 @@ const MAIN: Names = Names {
     auth_file: Some("TIDEGATE_REDIS_AUTH_FILE"),
     timeout: "REDIS_TIMEOUT",
     socket: Some("REDIS_SOCKET_TYPE"),
-    load: Some(Load {
+    load: Some(PoolVariables {
         pool: "REDIS_POOL_SIZE",
         parallelism: "REDIS_CLUSTER_PIPELINE_PARALLELISM",
     }),
 };
 
-const PER_SECOND: Names = Names {
+const PER_SECOND: RedisVariables = RedisVariables {
     url: "REDIS_PERSECOND_URL",
     kind: "REDIS_PERSECOND_TYPE",
     sentinel_auth: "REDIS_PERSECOND_SENTINEL_AUTH",
@@ -161,13 +161,13 @@ const PER_SECOND: Names = Names {
     auth_file: None,
     timeout: "REDIS_PERSECOND_TIMEOUT",
     socket: Some("REDIS_PERSECOND_SOCKET_TYPE"),
-    load: Some(Load {
+    load: Some(PoolVariables {
         pool: "REDIS_PERSECOND_POOL_SIZE",
         parallelism: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
     }),
 };
 
-const STORE: Names = Names {
+const STORE: RedisVariables = RedisVariables {
     url: "TIDEGATE_STORE_URL",
     kind: "TIDEGATE_STORE_TYPE",
     sentinel_auth: "TIDEGATE_STORE_SENTINEL_AUTH",
@@ -181,7 +181,7 @@ const STORE: Names = Names {
     load: None,
 };
 /// Size limit of a file with credentials in bytes. Tokens of cloud providers have a few KiB.
-const CREDENTIALS_BYTES: u64 = 64 * 1024;
+const MAX_CREDENTIALS_BYTES: u64 = 64 * 1024;
 /// Value that stands for a SQLite file instead of Redis.
 const FILE: &str = "file";
 /// Value that stands for a store in the memory of this process.
@@ -232,7 +232,7 @@ pub(super) fn store(
 ) -> Option<RedisServer> {
     let server = store_server(values, counters, cores)?;
     let wait = server.timeout;
-    Some(server.with_patience(wait))
+    Some(server.with_silence_timeout(wait))
 }
 
 fn store_server(
@@ -282,7 +282,7 @@ fn check_without_url(values: &mut Values, second: bool) {
     }
 }
 
-fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServer> {
+fn server(values: &mut Values, names: &RedisVariables, cores: usize) -> Option<RedisServer> {
     let url = values.text(names.url);
     let Deployment {
         servers,
@@ -346,7 +346,11 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
 }
 
 /// Verifies certificates against the server name of the settings, if there is one.
-fn with_server_name(values: &mut Values, names: &Names, connector: Connector) -> Option<Connector> {
+fn with_server_name(
+    values: &mut Values,
+    names: &RedisVariables,
+    connector: Connector,
+) -> Option<Connector> {
     let name = values.text(names.server_name);
     if name.is_empty() {
         return Some(connector);
@@ -365,7 +369,7 @@ fn with_server_name(values: &mut Values, names: &Names, connector: Connector) ->
 }
 
 /// Origin of user and password, for messages.
-fn auth(values: &Values, names: &Names, given: bool) -> String {
+fn auth(values: &Values, names: &RedisVariables, given: bool) -> String {
     if let Some(name) = names.auth_file.filter(|name| !values.text(name).is_empty()) {
         return format!("the file that {name} names");
     }
@@ -377,7 +381,7 @@ fn auth(values: &Values, names: &Names, given: bool) -> String {
 }
 
 /// Sets the number of connections, and the number of nodes that a call uses in parallel.
-fn connections(values: &mut Values, names: &Load, cores: usize, config: &mut Config) {
+fn connections(values: &mut Values, names: &PoolVariables, cores: usize, config: &mut Config) {
     // The limit of the reference is for the whole process; that of the client is per core.
     let pool = values.integer(names.pool, 1..=65_536) as usize;
     if values.given.contains(names.pool) {
@@ -402,7 +406,7 @@ fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvid
         return None;
     }
     let file = path.clone();
-    let read = move || match regular_file::read_text(Path::new(&file), CREDENTIALS_BYTES) {
+    let read = move || match regular_file::read_text(Path::new(&file), MAX_CREDENTIALS_BYTES) {
         Ok(text) => Login::from_setting(text.trim())
             .credentials()
             .ok_or_else(|| format!("{file} is empty")),

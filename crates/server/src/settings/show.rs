@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::read::environment;
 use super::table::{SECTIONS, Support, Variable, variables};
-use super::value::Kind;
+use super::value::VariableKind;
 
 /// Text of docs/settings.md above its tables.
 const HEAD: &str = "\
@@ -88,26 +88,26 @@ fn lines(given: &HashMap<String, String>) -> String {
         .collect()
 }
 
-fn kind(kind: Kind) -> String {
+fn kind(kind: VariableKind) -> String {
     match kind {
-        Kind::Text => "text".to_owned(),
-        Kind::Path => "path".to_owned(),
-        Kind::Secret => "secret".to_owned(),
-        Kind::Url => "address".to_owned(),
-        Kind::Choice(words) => words
+        VariableKind::Text => "text".to_owned(),
+        VariableKind::Path => "path".to_owned(),
+        VariableKind::Secret => "secret".to_owned(),
+        VariableKind::Url => "address".to_owned(),
+        VariableKind::Choice(words) => words
             .iter()
             .filter(|word| !word.is_empty())
             .copied()
             .collect::<Vec<_>>()
             .join(", "),
-        Kind::Boolean => "boolean".to_owned(),
-        Kind::Integer(unit) => unit.to_owned(),
-        Kind::Bytes => "bytes".to_owned(),
-        Kind::Float => "number".to_owned(),
-        Kind::Duration => "time span".to_owned(),
-        Kind::Retention => "retention".to_owned(),
-        Kind::List => "list".to_owned(),
-        Kind::Map | Kind::Headers => "map".to_owned(),
+        VariableKind::Boolean => "boolean".to_owned(),
+        VariableKind::Integer(unit) => unit.to_owned(),
+        VariableKind::Bytes => "bytes".to_owned(),
+        VariableKind::Float => "number".to_owned(),
+        VariableKind::Duration => "time span".to_owned(),
+        VariableKind::Retention => "retention".to_owned(),
+        VariableKind::List => "list".to_owned(),
+        VariableKind::Map | VariableKind::Headers => "map".to_owned(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The table of all variables, with a row for each.
 
-use super::value::Kind;
-use super::value::Kind::{
+use super::value::VariableKind;
+use super::value::VariableKind::{
     Boolean, Bytes, Choice, Duration, Float, Headers, Integer, List, Map, Path, Retention, Secret,
     Text, Url,
 };
@@ -10,7 +10,7 @@ use super::value::Kind::{
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Variable {
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: VariableKind,
     /// Value of an unset variable. Empty if there is none.
     pub(crate) default: &'static str,
     /// Description of an unset variable, if the default alone does not explain it.
@@ -45,7 +45,12 @@ pub(crate) fn variables() -> impl Iterator<Item = &'static Variable> {
     SECTIONS.iter().flat_map(|section| section.rows)
 }
 
-const fn row(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Variable {
+const fn row(
+    name: &'static str,
+    kind: VariableKind,
+    default: &'static str,
+    doc: &'static str,
+) -> Variable {
     Variable {
         name,
         kind,
@@ -77,11 +82,11 @@ impl Variable {
     }
 }
 
-const LEVELS: Kind = Choice(&[
+const LEVELS: VariableKind = Choice(&[
     "panic", "fatal", "error", "warn", "warning", "info", "debug", "trace",
 ]);
-const REDIS_TYPES: Kind = Choice(&["single", "cluster", "sentinel"]);
-const SOCKETS: Kind = Choice(&["", "tcp", "unix"]);
+const REDIS_TYPES: VariableKind = Choice(&["single", "cluster", "sentinel"]);
+const SOCKETS: VariableKind = Choice(&["", "tcp", "unix"]);
 const POOL_UNSET: &str = "4 for each core";
 const TIMEOUT_UNSET: &str = "1s for a connection, 10s for an answer";
 const SHARED_WRITES: &str = "concurrent calls share writes without waiting";

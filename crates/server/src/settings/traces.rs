@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 use super::read::{Values, environment};
 use super::{Settings, SettingsError};
 use crate::tls::PeerTls;
-use endpoint::Endpoint;
+use endpoint::CollectorEndpoint;
 
 const HEADERS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
@@ -29,7 +29,7 @@ const DELAY: &str = "OTEL_BSP_SCHEDULE_DELAY";
 
 /// Sampling and export of traces.
 #[derive(Debug, Clone)]
-pub struct Traces {
+pub struct TraceSettings {
     /// Name, namespace and instance of this service.
     pub service: [String; 3],
     /// Fraction of calls to trace, if their caller has not decided.
@@ -37,15 +37,15 @@ pub struct Traces {
     /// Longest time that a traced call waits to be sent in a batch.
     pub delay: Duration,
     /// Collector of the traces.
-    pub collector: Collector,
+    pub collector: CollectorSettings,
 }
 
-impl Traces {
+impl TraceSettings {
     /// Settings for a program that traces its own call. The collector is that of the environment.
     ///
     /// # Errors
     /// All mistakes in the variables of OpenTelemetry.
-    pub(crate) fn of_client(protocol: &str) -> Result<Self, SettingsError> {
+    pub(crate) fn for_client(protocol: &str) -> Result<Self, SettingsError> {
         let mut given: HashMap<_, _> = environment()
             .into_iter()
             .filter(|(name, _)| name.starts_with("OTEL_"))
@@ -63,7 +63,7 @@ impl Traces {
 
 /// Collector of OpenTelemetry.
 #[derive(Clone)]
-pub struct Collector {
+pub struct CollectorSettings {
     /// Protocol of requests.
     pub protocol: TraceProtocol,
     /// Host name or IP address.
@@ -91,7 +91,7 @@ pub enum TraceProtocol {
     Grpc,
 }
 
-impl Collector {
+impl CollectorSettings {
     /// Host and port, as in a URL.
     #[must_use]
     pub fn address(&self) -> String {
@@ -104,7 +104,7 @@ impl Collector {
 }
 
 // Headers often hold tokens.
-impl std::fmt::Debug for Collector {
+impl std::fmt::Debug for CollectorSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut collector = f.debug_struct("Collector");
         collector
@@ -116,7 +116,7 @@ impl std::fmt::Debug for Collector {
 
 /// Builds the settings of traces, if they are enabled. Otherwise the variables of other programs
 /// are ignored.
-pub(super) fn build(values: &mut Values) -> Option<Traces> {
+pub(super) fn build(values: &mut Values) -> Option<TraceSettings> {
     if !values.boolean("TRACING_ENABLED") {
         return None;
     }
@@ -124,7 +124,7 @@ pub(super) fn build(values: &mut Values) -> Option<Traces> {
     if instance.is_empty() {
         instance = random_uuid();
     }
-    Some(Traces {
+    Some(TraceSettings {
         service: [
             values.text("TRACING_SERVICE_NAME"),
             values.text("TRACING_SERVICE_NAMESPACE"),
@@ -136,7 +136,7 @@ pub(super) fn build(values: &mut Values) -> Option<Traces> {
     })
 }
 
-fn collector(values: &mut Values) -> Option<Collector> {
+fn collector(values: &mut Values) -> Option<CollectorSettings> {
     let protocol = match values.text("TRACING_EXPORTER_PROTOCOL").as_str() {
         "grpc" => TraceProtocol::Grpc,
         _ => TraceProtocol::Http,
@@ -153,14 +153,14 @@ fn collector(values: &mut Values) -> Option<Collector> {
     let timeout = milliseconds(values, &TIMEOUT, 10_000);
     let endpoint = endpoint::build(values, protocol);
     let tls = tls::build(values, protocol);
-    let Endpoint {
+    let CollectorEndpoint {
         host,
         port,
         path,
         is_secure,
     } = endpoint?;
     let tls = is_secure.then_some(tls);
-    Some(Collector {
+    Some(CollectorSettings {
         protocol,
         host,
         port,

@@ -14,7 +14,7 @@ use tidegate_api::duration_text;
 
 /// The type of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum VariableKind {
     /// Any text.
     Text,
     /// Path of a file or folder.
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 
 /// Parsed value of a variable.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum SettingValue {
     /// For [`VariableKind::Text`], [`VariableKind::Path`], [`VariableKind::Secret`] and
     /// [`VariableKind::Url`]; for [`VariableKind::Choice`] in the spelling of the list.
     Text(String),
@@ -67,35 +67,35 @@ pub(crate) enum Value {
     Map(Vec<(String, String)>),
 }
 
-impl Kind {
+impl VariableKind {
     /// Parses `text`. None if it is not of this kind.
     ///
     /// An empty text is a mistake for numbers, booleans and durations: an unset variable has its
     /// default instead.
-    pub(crate) fn read(self, text: &str) -> Option<Value> {
+    pub(crate) fn read(self, text: &str) -> Option<SettingValue> {
         match self {
             Self::Text | Self::Path | Self::Secret | Self::Url => {
-                Some(Value::Text(text.to_owned()))
+                Some(SettingValue::Text(text.to_owned()))
             }
             Self::Choice(words) => {
                 let word = words.iter().find(|word| word.eq_ignore_ascii_case(text))?;
-                Some(Value::Text((*word).to_owned()))
+                Some(SettingValue::Text((*word).to_owned()))
             }
-            Self::Boolean => go::boolean(text).map(Value::Boolean),
-            Self::Integer(_) => go::integer(text).map(Value::Integer),
-            Self::Bytes => bytes(text).map(Value::Integer),
+            Self::Boolean => go::boolean(text).map(SettingValue::Boolean),
+            Self::Integer(_) => go::integer(text).map(SettingValue::Integer),
+            Self::Bytes => bytes(text).map(SettingValue::Integer),
             Self::Float => text
                 .parse()
                 .ok()
                 .filter(|number: &f64| number.is_finite())
-                .map(Value::Float),
-            Self::Duration => go::duration(text).map(Value::Duration),
-            Self::Retention => retention(text).map(Value::Retention),
-            Self::List => Some(Value::List(items(text).map(str::to_owned).collect())),
+                .map(SettingValue::Float),
+            Self::Duration => go::duration(text).map(SettingValue::Duration),
+            Self::Retention => retention(text).map(SettingValue::Retention),
+            Self::List => Some(SettingValue::List(items(text).map(str::to_owned).collect())),
             Self::Map | Self::Headers => items(text)
                 .map(pair)
                 .collect::<Option<Vec<_>>>()
-                .map(Value::Map),
+                .map(SettingValue::Map),
         }
     }
 
@@ -201,13 +201,13 @@ fn pair(item: &str) -> Option<(String, String)> {
 mod tests {
     use super::*;
 
-    fn check(kind: Kind, text: &str, expected: Option<Value>) {
+    fn check(kind: VariableKind, text: &str, expected: Option<SettingValue>) {
         assert_eq!(kind.read(text), expected, "{kind:?} {text:?}");
     }
 
     #[test]
     fn values_are_read_as_the_reference_reads_them() {
-        let number = Kind::Integer("things");
+        let number = VariableKind::Integer("things");
         for (text, value) in [
             ("12", 12),
             ("-3", -3),
@@ -218,7 +218,7 @@ mod tests {
             ("017", 15),
             ("1_000", 1000),
         ] {
-            check(number, text, Some(Value::Integer(value)));
+            check(number, text, Some(SettingValue::Integer(value)));
         }
         for text in ["", " 1", "1.5", "ten", "0x", "--1", "9223372036854775808"] {
             check(number, text, None);
@@ -230,19 +230,23 @@ mod tests {
             ("0", false),
             ("FALSE", false),
         ] {
-            check(Kind::Boolean, text, Some(Value::Boolean(value)));
+            check(
+                VariableKind::Boolean,
+                text,
+                Some(SettingValue::Boolean(value)),
+            );
         }
         for text in ["", "yes", "on", "tRUE", "2"] {
-            check(Kind::Boolean, text, None);
+            check(VariableKind::Boolean, text, None);
         }
-        check(Kind::Float, "0.8", Some(Value::Float(0.8)));
-        check(Kind::Float, "NaN", None);
+        check(VariableKind::Float, "0.8", Some(SettingValue::Float(0.8)));
+        check(VariableKind::Float, "NaN", None);
         check(
-            Kind::Choice(&["FILE", "XDS"]),
+            VariableKind::Choice(&["FILE", "XDS"]),
             "file",
-            Some(Value::Text("FILE".into())),
+            Some(SettingValue::Text("FILE".into())),
         );
-        check(Kind::Choice(&["FILE", "XDS"]), "dir", None);
+        check(VariableKind::Choice(&["FILE", "XDS"]), "dir", None);
     }
 
     #[test]
@@ -260,10 +264,14 @@ mod tests {
             ("2G", 2 << 30),
             ("-1k", -1024),
         ] {
-            check(Kind::Bytes, text, Some(Value::Integer(value)));
+            check(
+                VariableKind::Bytes,
+                text,
+                Some(SettingValue::Integer(value)),
+            );
         }
         for text in ["", "M", "1.5M", "1 M", "1MB", "1T", "1kk", "9999999999G"] {
-            check(Kind::Bytes, text, None);
+            check(VariableKind::Bytes, text, None);
         }
     }
 
@@ -283,9 +291,9 @@ mod tests {
             ("2ms3ns", 2_000_003),
         ] {
             check(
-                Kind::Duration,
+                VariableKind::Duration,
                 text,
-                Some(Value::Duration(Duration::from_nanos(nanoseconds))),
+                Some(SettingValue::Duration(Duration::from_nanos(nanoseconds))),
             );
         }
         for text in [
@@ -301,7 +309,7 @@ mod tests {
             "5 seconds",
             "1s ago",
         ] {
-            check(Kind::Duration, text, None);
+            check(VariableKind::Duration, text, None);
         }
     }
 
@@ -310,9 +318,12 @@ mod tests {
         const DAY: Duration = Duration::from_secs(86_400);
         let check_retention = |text: &str, succeeded, failed| {
             check(
-                Kind::Retention,
+                VariableKind::Retention,
                 text,
-                Some(Value::Retention(RetentionDefaults { succeeded, failed })),
+                Some(SettingValue::Retention(RetentionDefaults {
+                    succeeded,
+                    failed,
+                })),
             );
         };
         check_retention("7d", Retention::For(7 * DAY), Retention::For(7 * DAY));
@@ -328,42 +339,42 @@ mod tests {
             Retention::For(30 * DAY),
         );
         for text in ["", "never", "failed", "failed=", "cancelled=1d", "1d,2d"] {
-            check(Kind::Retention, text, None);
+            check(VariableKind::Retention, text, None);
         }
     }
 
     #[test]
     fn lists_and_maps_split_at_commas() {
-        check(Kind::List, "", Some(Value::List(vec![])));
+        check(VariableKind::List, "", Some(SettingValue::List(vec![])));
         check(
-            Kind::List,
+            VariableKind::List,
             "a,b",
-            Some(Value::List(vec!["a".into(), "b".into()])),
+            Some(SettingValue::List(vec!["a".into(), "b".into()])),
         );
         check(
-            Kind::Map,
+            VariableKind::Map,
             "a:b,c:",
-            Some(Value::Map(vec![
+            Some(SettingValue::Map(vec![
                 ("a".into(), "b".into()),
                 ("c".into(), String::new()),
             ])),
         );
         for text in ["a", "a:b:c", "a:b,"] {
-            check(Kind::Map, text, None);
+            check(VariableKind::Map, text, None);
         }
     }
 
     #[test]
     fn passwords_are_not_shown() {
         assert_eq!(
-            Kind::Url.masked("redis://user:pw@host:1/2"),
+            VariableKind::Url.masked("redis://user:pw@host:1/2"),
             "redis://*****@host:1/2"
         );
         assert_eq!(
-            Kind::List.masked("memcached://u:hunter2@host:1,b:2"),
+            VariableKind::List.masked("memcached://u:hunter2@host:1,b:2"),
             "*****,b:2"
         );
-        assert_eq!(Kind::Secret.masked("hunter2"), "*****");
+        assert_eq!(VariableKind::Secret.masked("hunter2"), "*****");
         for text in [
             "a:hunter2",
             "authorization=Bearer hunter2",
@@ -371,8 +382,8 @@ mod tests {
             "a:b,hunter2",
             "a:b,hunter2:c",
         ] {
-            assert_eq!(Kind::Headers.masked(text), "*****");
+            assert_eq!(VariableKind::Headers.masked(text), "*****");
         }
-        assert_eq!(Kind::Secret.masked(""), "");
+        assert_eq!(VariableKind::Secret.masked(""), "");
     }
 }

@@ -20,11 +20,11 @@ const PREFIX: &str = "TIDEGATE_STORE_PREFIX";
 const TEST_CLOCK: &str = "TIDEGATE_TEST_CLOCK";
 const TOKENS: &str = "TIDEGATE_TOKENS_FILE";
 /// Size limit of the file with tokens in bytes: about ten thousand tokens.
-const TOKENS_BYTES: u64 = 1 << 20;
+const MAX_TOKENS_BYTES: u64 = 1 << 20;
 
 /// The API and its workflows.
 #[derive(Debug, Clone)]
-pub struct Workflows {
+pub struct WorkflowSettings {
     /// Address of the API.
     pub address: Endpoint,
     /// Whether the address was set explicitly.
@@ -77,7 +77,7 @@ pub(super) fn build(
     values: &mut Values,
     counters: Option<&RedisServer>,
     threads: usize,
-) -> Option<Workflows> {
+) -> Option<WorkflowSettings> {
     let tokens = tokens(values);
     let anonymous = values.boolean("TIDEGATE_ALLOW_ANONYMOUS");
     let tls = tls::api(values);
@@ -102,7 +102,7 @@ pub(super) fn build(
     // On a loopback address, a request for a foreign host name comes from a browser (DNS
     // rebinding), and must be refused.
     let anonymous = anonymous && !address.host.is_loopback();
-    Some(Workflows {
+    Some(WorkflowSettings {
         address,
         address_given: values.given.contains(ADDRESS),
         tls,
@@ -223,16 +223,16 @@ fn tokens(values: &mut Values) -> Option<TokensFile> {
 }
 
 fn read_tokens(file: &NamedFile) -> Result<Tokens, String> {
-    let text = regular_file::read_text(&file.path, TOKENS_BYTES);
+    let text = regular_file::read_text(&file.path, MAX_TOKENS_BYTES);
     Tokens::parse(&text.map_err(|error| format!("cannot read the file: {error}"))?)
 }
 
 impl TokensFile {
     /// Watches the file, and replaces the tokens when it changes.
-    pub(crate) fn followed(&self) -> WatchedFiles {
+    pub(crate) fn watched_files(&self) -> WatchedFiles {
         let Self { file, tokens } = self.clone();
         WatchedFiles::tokens(file.clone(), move || {
-            let renewed = read_tokens(&file).map_err(|reason| vec![file.flaw(reason)])?;
+            let renewed = read_tokens(&file).map_err(|reason| vec![file.file_error(reason)])?;
             let tokens = tokens.clone();
             Ok(ReloadedFiles::new(None, move || tokens.replace(&renewed)))
         })

@@ -9,18 +9,18 @@ use tonic::metadata::{
 };
 
 use super::read::Values;
-use crate::net::dial::{Peer, host_and_port};
-use crate::tls::{NamedFile, Pair, PeerTls};
+use crate::net::dial::{GrpcPeer, host_and_port};
+use crate::tls::{CertificateAndKey, NamedFile, PeerTls};
 
 const SERVER: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
 const CERTIFICATE: &str = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT";
 const KEY: &str = "CONFIG_GRPC_XDS_CLIENT_TLS_KEY";
 const AUTHORITY: &str = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
-const NAME: &str = "CONFIG_GRPC_XDS_SERVER_TLS_SAN";
-const SIZE: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
+const SERVER_NAME: &str = "CONFIG_GRPC_XDS_SERVER_TLS_SAN";
+const MESSAGE_SIZE: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
 /// Default size limit of a message in bytes, as in gRPC.
-const DEFAULT_SIZE: usize = 4 << 20;
+const DEFAULT_MESSAGE_BYTES: usize = 4 << 20;
 /// ALPN protocol of gRPC.
 const PROTOCOL: &[u8] = b"h2";
 
@@ -28,7 +28,7 @@ const PROTOCOL: &[u8] = b"h2";
 #[derive(Clone)]
 pub struct Xds {
     /// Address and TLS of the server.
-    pub peer: Peer,
+    pub peer: GrpcPeer,
     /// Address of the server as it is in the settings.
     pub shown: String,
     /// Id of this server at the management server.
@@ -81,13 +81,13 @@ pub(super) fn build(values: &mut Values) -> Option<Xds> {
     let tls = tls(values);
     let headers = headers(values);
     let retries = retries(values);
-    let max_message = match values.integer(SIZE, 0..=i64::from(i32::MAX)) {
-        0 => DEFAULT_SIZE,
+    let max_message = match values.integer(MESSAGE_SIZE, 0..=i64::from(i32::MAX)) {
+        0 => DEFAULT_MESSAGE_BYTES,
         bytes => bytes as usize,
     };
     let (host, port) = address?;
     Some(Xds {
-        peer: Peer { host, port, tls },
+        peer: GrpcPeer { host, port, tls },
         shown,
         node_id: values.text("CONFIG_GRPC_XDS_NODE_ID"),
         node_metadata: node_metadata(&values.text("CONFIG_GRPC_XDS_NODE_METADATA")),
@@ -124,7 +124,7 @@ fn headers(values: &mut Values) -> MetadataMap {
     let mut headers = MetadataMap::new();
     for (number, (name, value)) in (1..).zip(values.map(HEADERS)) {
         let name = name.trim().to_ascii_lowercase();
-        let taken = if name.ends_with("-bin") {
+        let is_valid = if name.ends_with("-bin") {
             BinaryMetadataKey::from_bytes(name.as_bytes())
                 .map(|key| {
                     headers.append_bin(key, BinaryMetadataValue::from_bytes(value.as_bytes()))
@@ -140,7 +140,7 @@ fn headers(values: &mut Values) -> MetadataMap {
                 _ => false,
             }
         };
-        if !taken {
+        if !is_valid {
             values.problem(
                 HEADERS,
                 &value,
@@ -166,15 +166,15 @@ fn tls(values: &mut Values) -> Option<PeerTls> {
     // As in the reference, the certificate is used only if both files are set.
     let pair = file(values, CERTIFICATE)
         .zip(file(values, KEY))
-        .map(|(chain, key)| Pair { chain, key });
-    let name = values.text(NAME);
+        .map(|(chain, key)| CertificateAndKey { chain, key });
+    let name = values.text(SERVER_NAME);
     let name = if name.is_empty() {
         None
     } else {
         let read = ServerName::try_from(name.clone()).ok();
         if read.is_none() {
             values.problem(
-                NAME,
+                SERVER_NAME,
                 &name,
                 "expected a DNS name or an IP address".to_owned(),
             );

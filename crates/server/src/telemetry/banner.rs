@@ -26,7 +26,7 @@ pub struct Started {
     /// Source of the limits.
     pub configuration: String,
     /// Result of the first load of the configuration.
-    pub loaded: Loaded,
+    pub loaded: LoadResult,
 }
 
 /// Encryption of a port.
@@ -42,7 +42,7 @@ pub enum Encryption {
 
 /// Result of the first load of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Loaded {
+pub enum LoadResult {
     /// Limits were loaded.
     Limits {
         /// A body for `/json` that the first limit applies to.
@@ -59,7 +59,7 @@ pub enum Loaded {
         folder: PathBuf,
     },
     /// The configuration is not loaded yet, because the ports were opened first.
-    Later,
+    NotYetLoaded,
     /// The management server sent no limits, or no valid ones.
     NoneSent,
 }
@@ -133,14 +133,14 @@ impl fmt::Display for Started {
             writeln!(f, "  Prometheus     {prometheus}")?;
         }
         if let Some(api) = addresses.api {
-            let base = self.api_encryption.base(api);
+            let base = self.api_encryption.path_prefix(api);
             writeln!(
                 f,
                 "  API            {api}  {base}/v1 (workflows; described by /v1/openapi.json)"
             )?;
         }
         match &self.loaded {
-            Loaded::Limits { example } => {
+            LoadResult::Limits { example } => {
                 writeln!(
                     f,
                     "Try it:\n  curl -s {}/json -d '{example}'",
@@ -166,7 +166,7 @@ impl Started {
 
 impl Encryption {
     /// Encryption of a port with these settings.
-    pub(crate) fn of(tls: Option<&PortTls>) -> Self {
+    pub(crate) fn for_port(tls: Option<&PortTls>) -> Self {
         match tls {
             None => Self::Off,
             Some(tls) if tls.clients.is_none() => Self::Tls,
@@ -176,7 +176,7 @@ impl Encryption {
 
     /// Prefix for paths of the API at `address`. Empty for plaintext, which is the default of
     /// clients.
-    fn base(self, address: SocketAddr) -> String {
+    fn path_prefix(self, address: SocketAddr) -> String {
         match self {
             Self::Off => String::new(),
             Self::Tls | Self::Mutual => format!("https://{address}"),
@@ -184,7 +184,7 @@ impl Encryption {
     }
 }
 
-impl fmt::Display for Loaded {
+impl fmt::Display for LoadResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limits { example } => f.write_str(example),
@@ -201,7 +201,7 @@ impl fmt::Display for Loaded {
             Self::NoneSent => f.write_str(
                 "No limits are loaded: the management server has sent none that can be used. The log says more.",
             ),
-            Self::Later => f.write_str("The configuration is not loaded yet. The log names the mistakes in it."),
+            Self::NotYetLoaded => f.write_str("The configuration is not loaded yet. The log names the mistakes in it."),
         }
     }
 }

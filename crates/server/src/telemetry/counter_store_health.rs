@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tidegate_api::Availability;
 
 /// Time in seconds for which a failure counts if no later call succeeded.
-const LAST: u64 = 60;
+const FAILURE_TTL_SECONDS: u64 = 60;
 /// Time in seconds for which a failure counts if later calls succeeded, and for which a success
 /// counts beside failures.
-const BESIDE: u64 = 10;
+const MIXED_TTL_SECONDS: u64 = 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct CounterStoreHealth {
@@ -36,25 +36,27 @@ impl CounterStoreHealth {
         self.failing.store(false, Relaxed);
     }
 
-    fn works(&self, now: u64) -> Availability {
+    fn availability(&self, now: u64) -> Availability {
         let failed = self.failed.load(Relaxed);
         let answered = self.answered.load(Relaxed);
         let within = |moment: u64, span| moment > 0 && now.saturating_sub(moment) <= span;
         match self.is_failing() {
-            false if within(failed, BESIDE) => Availability::Degraded,
-            true if within(failed, BESIDE) && within(answered, BESIDE) => Availability::Degraded,
-            true if within(failed, LAST) => Availability::Down,
+            false if within(failed, MIXED_TTL_SECONDS) => Availability::Degraded,
+            true if within(failed, MIXED_TTL_SECONDS) && within(answered, MIXED_TTL_SECONDS) => {
+                Availability::Degraded
+            }
+            true if within(failed, FAILURE_TTL_SECONDS) => Availability::Down,
             _ => Availability::Up,
         }
     }
 }
 
 /// Health of the store for all cores. A core without calls does not count.
-pub(crate) fn all<'s>(
+pub(crate) fn total_availability<'s>(
     cores: impl Iterator<Item = &'s CounterStoreHealth>,
     now: u64,
 ) -> Availability {
-    let each: Vec<Availability> = cores.map(|core| core.works(now)).collect();
+    let each: Vec<Availability> = cores.map(|core| core.availability(now)).collect();
     let worst = [Availability::Degraded, Availability::Down]
         .into_iter()
         .find(|works| each.contains(works));
@@ -70,7 +72,11 @@ mod tests {
         let idle = CounterStoreHealth::default();
         let store = CounterStoreHealth::default();
         let check = |now: u64, expected: Availability| {
-            assert_eq!(all([&idle, &store].into_iter(), now), expected, "{now}")
+            assert_eq!(
+                total_availability([&idle, &store].into_iter(), now),
+                expected,
+                "{now}"
+            )
         };
         check(100, Availability::Up);
         store.failed(100);

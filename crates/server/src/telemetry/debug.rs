@@ -24,10 +24,10 @@ use super::profiles;
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 /// Limit of texts of one page in memory: the last one, and older ones that are still being sent.
-const KEPT: usize = 3;
+const MAX_KEPT_PAGES: usize = 3;
 /// Size in bytes below which a text needs no permit: such texts are bounded by the number of
 /// connections.
-const SHORT: usize = 64 * 1024;
+const SHORT_PAGE_BYTES: usize = 64 * 1024;
 
 /// Pages of this module, sorted as in the index.
 const PAGES: &str = "\
@@ -81,8 +81,8 @@ fn page<W>(kind: &'static str, write: W) -> MethodRouter
 where
     W: Fn() -> String + Clone + Send + Sync + 'static,
 {
-    let last = Last::default();
-    any(async move || match last.or_new(write).await {
+    let last = PageCache::default();
+    any(async move || match last.get_or_write(write).await {
         Some(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
         None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     })
@@ -90,59 +90,59 @@ where
 
 /// The latest text of a page, with the time when its writing began.
 #[derive(Debug, Clone)]
-struct Last {
+struct PageCache {
     text: Arc<Mutex<Option<(Instant, Bytes)>>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// A text with its permit, which is kept until all readers have received it.
-struct Kept {
+struct KeptPage {
     text: String,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for KeptPage {
     fn as_ref(&self) -> &[u8] {
         self.text.as_bytes()
     }
 }
 
-impl Default for Last {
+impl Default for PageCache {
     fn default() -> Self {
         Self {
             text: Arc::default(),
-            places: Arc::new(Semaphore::new(KEPT)),
+            permits: Arc::new(Semaphore::new(MAX_KEPT_PAGES)),
         }
     }
 }
 
-impl Last {
+impl PageCache {
     /// Returns a text whose writing begins after this call, or the last one if too many are kept.
     /// None if `write` panicked.
-    async fn or_new(&self, write: impl Fn() -> String + Send + 'static) -> Option<Bytes> {
-        let asked = Instant::now();
+    async fn get_or_write(&self, write: impl Fn() -> String + Send + 'static) -> Option<Bytes> {
+        let requested = Instant::now();
         let mut last = self.text.clone().lock_owned().await;
-        let place = self.places.clone().try_acquire_owned();
-        if let Some((begun, text)) = &*last
-            && (*begun >= asked || place.is_err())
+        let permit = self.permits.clone().try_acquire_owned();
+        if let Some((started, text)) = &*last
+            && (*started >= requested || permit.is_err())
         {
             return Some(text.clone());
         }
-        let place = place.ok()?;
+        let permit = permit.ok()?;
         // The writer keeps the lock even if its reader is gone, so there is never a second writer.
         let writing = spawn_blocking(move || {
-            let begun = Instant::now();
+            let started = Instant::now();
             let text = write();
-            let is_short = text.len() <= SHORT;
+            let is_short = text.len() <= SHORT_PAGE_BYTES;
             let text = if is_short {
                 Bytes::from(text)
             } else {
-                Bytes::from_owner(Kept {
+                Bytes::from_owner(KeptPage {
                     text,
-                    _place: place,
+                    _permit: permit,
                 })
             };
-            *last = Some((begun, text.clone()));
+            *last = Some((started, text.clone()));
             text
         });
         writing.await.ok()
@@ -161,15 +161,15 @@ mod tests {
     /// Each connection that did not read had a text of its own: 63 of them held 1.3 GB.
     #[tokio::test]
     async fn few_long_pages_are_kept_for_readers() {
-        let last = Last::default();
-        let ask = || last.or_new(|| "x".repeat(SHORT + 1));
+        let last = PageCache::default();
+        let ask = || last.get_or_write(|| "x".repeat(SHORT_PAGE_BYTES + 1));
         let mut readers = Vec::new();
         for _ in 0..50 {
             readers.push(ask().await.unwrap());
         }
         let texts: std::collections::HashSet<_> =
             readers.iter().map(|text| text.as_ptr()).collect();
-        assert_eq!(texts.len(), KEPT);
+        assert_eq!(texts.len(), MAX_KEPT_PAGES);
         let held = readers.pop().unwrap();
         readers.clear();
         assert_ne!(
@@ -183,7 +183,7 @@ mod tests {
     /// other.
     #[tokio::test]
     async fn whoever_asks_while_a_page_is_written_shares_the_next_one() {
-        let last = Last::default();
+        let last = PageCache::default();
         let written = Arc::new(AtomicUsize::new(0));
         let (go, wait) = mpsc::channel::<()>();
         let (begin, mut begun) = tokio::sync::mpsc::channel(2);
@@ -197,7 +197,7 @@ mod tests {
         let ask = || {
             let last = last.clone();
             let write = write.clone();
-            Box::pin(async move { last.or_new(write).await.unwrap() })
+            Box::pin(async move { last.get_or_write(write).await.unwrap() })
         };
         let first = tokio::spawn(ask());
         begun.recv().await.unwrap();

@@ -6,7 +6,7 @@ use tidegate_ratelimit::{Error, Request, Response};
 use tracing::{Level, debug, enabled};
 
 /// Limit of characters of a name that a client chose.
-const MOST: usize = 100;
+const MAX_NAME_CHARS: usize = 100;
 
 /// Logs one decision at the debug level. Values of descriptors are omitted: they may be tokens or
 /// personal addresses.
@@ -54,6 +54,6 @@ fn descriptors(request: &Request, response: &Response) -> String {
 
 fn cut(name: &str) -> &str {
     name.char_indices()
-        .nth(MOST)
+        .nth(MAX_NAME_CHARS)
         .map_or(name, |(end, _)| &name[..end])
 }

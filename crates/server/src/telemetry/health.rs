@@ -21,11 +21,11 @@ const SERVICE: &str = "ratelimit";
 /// Health of the parts of the server. Clones share one state.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
-    parts: Arc<watch::Sender<Parts>>,
+    parts: Arc<watch::Sender<HealthParts>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Parts {
+pub(crate) struct HealthParts {
     store: PartHealth,
     configuration: PartHealth,
     process: PartHealth,
@@ -52,7 +52,7 @@ pub(crate) enum PartHealth {
     Unhealthy,
 }
 
-impl Parts {
+impl HealthParts {
     /// Reasons why the server is unhealthy, one per line.
     fn reasons(self) -> String {
         let reasons = [
@@ -74,15 +74,16 @@ impl Parts {
                 "a part of the server is started again",
             ),
         ];
-        let ill = reasons
+        let unhealthy = reasons
             .iter()
             .filter(|(part, _)| *part == PartHealth::Unhealthy);
-        ill.map(|(_, reason)| format!("not healthy: {reason}\n"))
+        unhealthy
+            .map(|(_, reason)| format!("not healthy: {reason}\n"))
             .collect()
     }
 
     /// Whether the process has not begun to stop.
-    fn staying(self) -> bool {
+    fn is_not_stopping(self) -> bool {
         self.process == PartHealth::Healthy
     }
 
@@ -97,7 +98,7 @@ impl Parts {
 impl Health {
     /// Creates the health with these parts. The process is healthy until it stops.
     pub(crate) fn new(store: PartHealth, configuration: PartHealth) -> Self {
-        let parts = Parts {
+        let parts = HealthParts {
             store,
             configuration,
             process: PartHealth::Healthy,
@@ -113,12 +114,12 @@ impl Health {
         self.parts.borrow().serving()
     }
 
-    fn staying(&self) -> bool {
-        self.parts.borrow().staying()
+    fn is_not_stopping(&self) -> bool {
+        self.parts.borrow().is_not_stopping()
     }
 
     /// Subscribes to changes of health.
-    pub(crate) fn watch(&self) -> watch::Receiver<Parts> {
+    pub(crate) fn watch(&self) -> watch::Receiver<HealthParts> {
         self.parts.subscribe()
     }
 
@@ -178,7 +179,7 @@ enum Subject {
 }
 
 impl Subject {
-    fn of(request: &HealthCheckRequest) -> Self {
+    fn from_request(request: &HealthCheckRequest) -> Self {
         match request.service.as_str() {
             "" => Self::Process,
             SERVICE => Self::RateLimits,
@@ -216,39 +217,39 @@ impl health_server::Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let _counted = self.metrics.time(Method::Check);
-        match Subject::of(request.get_ref()) {
-            Subject::Process => Ok(Response::new(answer(status(self.health.staying())))),
+        match Subject::from_request(request.get_ref()) {
+            Subject::Process => Ok(Response::new(answer(status(self.health.is_not_stopping())))),
             Subject::RateLimits => Ok(Response::new(answer(status(self.health.serving())))),
             Subject::Unknown => Err(Status::not_found("unknown service")),
         }
     }
 
-    type WatchStream = Updates;
+    type WatchStream = StatusStream;
 
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
-    ) -> Result<Response<Updates>, Status> {
+    ) -> Result<Response<StatusStream>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         let watcher = Watcher {
-            subject: Subject::of(request.get_ref()),
+            subject: Subject::from_request(request.get_ref()),
             parts: self.health.watch(),
             drain: self.supervisor.drain.clone(),
-            told: None,
+            last_sent: None,
             sender,
         };
         self.supervisor.tasks.spawn(watcher.run());
-        Ok(Response::new(Updates { receiver }))
+        Ok(Response::new(StatusStream { receiver }))
     }
 }
 
 /// Sends one client each status of its subject, until the client leaves or the server drains.
 struct Watcher {
     subject: Subject,
-    parts: watch::Receiver<Parts>,
+    parts: watch::Receiver<HealthParts>,
     /// Ends the stream when the server drains, so that it does not delay the end.
     drain: CancellationToken,
-    told: Option<ServingStatus>,
+    last_sent: Option<ServingStatus>,
     sender: mpsc::Sender<Result<HealthCheckResponse, Status>>,
 }
 
@@ -257,27 +258,27 @@ impl Watcher {
         let drain = self.drain.clone();
         tokio::select! {
             biased;
-            () = drain.cancelled() => self.tell_last(),
-            () = self.tell() => {}
+            () = drain.cancelled() => self.send_last(),
+            () = self.send_changes() => {}
         }
     }
 
     /// Sends the last status. The health changed before the drain, and the client may not have
     /// received it yet.
-    fn tell_last(&mut self) {
+    fn send_last(&mut self) {
         let now = self.status();
-        if self.told != Some(now) {
+        if self.last_sent != Some(now) {
             // If the channel is full, the client has an unread status and misses the last one.
             let _unread = self.sender.try_send(Ok(answer(now)));
         }
     }
 
-    async fn tell(&mut self) {
+    async fn send_changes(&mut self) {
         loop {
             let now = self.status();
             // For a client that does not read, the send waits with one status until the connection
             // ends.
-            if self.told.replace(now) != Some(now)
+            if self.last_sent.replace(now) != Some(now)
                 && self.sender.send(Ok(answer(now))).await.is_err()
             {
                 return;
@@ -292,7 +293,7 @@ impl Watcher {
 
     fn status(&mut self) -> ServingStatus {
         match self.subject {
-            Subject::Process => status(self.parts.borrow_and_update().staying()),
+            Subject::Process => status(self.parts.borrow_and_update().is_not_stopping()),
             Subject::RateLimits => status(self.parts.borrow_and_update().serving()),
             Subject::Unknown => ServingStatus::ServiceUnknown,
         }
@@ -301,11 +302,11 @@ impl Watcher {
 
 /// Stream of statuses for one watcher.
 #[derive(Debug)]
-pub(crate) struct Updates {
+pub(crate) struct StatusStream {
     receiver: mpsc::Receiver<Result<HealthCheckResponse, Status>>,
 }
 
-impl Stream for Updates {
+impl Stream for StatusStream {
     type Item = Result<HealthCheckResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

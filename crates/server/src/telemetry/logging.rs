@@ -15,12 +15,12 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::settings::{Log, LogFormat};
-use lines::Lines;
+use crate::settings::{LogFormat, LogSettings};
+use lines::LogQueue;
 
 /// The log. Its drop writes the lines so far, if standard error is read.
 #[derive(Debug)]
-pub(crate) struct Logging(Lines);
+pub(crate) struct Logging(LogQueue);
 
 impl Drop for Logging {
     fn drop(&mut self) {
@@ -32,8 +32,8 @@ impl Drop for Logging {
 ///
 /// # Errors
 /// The system refuses to start a thread.
-pub(crate) fn start(settings: Log) -> io::Result<Logging> {
-    let lines = Lines::start(io::stderr())?;
+pub(crate) fn start(settings: LogSettings) -> io::Result<Logging> {
+    let lines = LogQueue::start(io::stderr())?;
     let level = LevelFilter::from(settings.level);
     // The line of h2 for each frame would hide the decisions, so `debug` omits it, and `trace`
     // shows it.
@@ -82,7 +82,7 @@ where
     ) -> fmt::Result {
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
-        let mut fields = Fields(Map::new());
+        let mut fields = JsonFields(Map::new());
         event.record(&mut fields);
         let mut object = fields.0;
         let message = object.remove("message").unwrap_or_default();
@@ -103,9 +103,9 @@ fn level(level: Level) -> &'static str {
     }
 }
 
-struct Fields(Map<String, Value>);
+struct JsonFields(Map<String, Value>);
 
-impl Visit for Fields {
+impl Visit for JsonFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.0
             .insert(field.name().to_owned(), format!("{value:?}").into());

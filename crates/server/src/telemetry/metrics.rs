@@ -23,24 +23,24 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use tidegate_api::{Activity, Availability, LimitUse, Totals};
+use tidegate_api::{ApiMetrics, Availability, GatewayTotals, LimitUse};
 use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Configuration, Limiter, MemoryStore};
 
-use crate::net::bounds::Bounds;
+use crate::net::bounds::PortBounds;
 use crate::net::clock;
 use crate::settings;
 use crate::telemetry::counter_store_health;
 use crate::telemetry::traces::Traces;
 use crate::tls;
 
-use dynamic_series::MadeTotals;
+use dynamic_series::DynamicTotals;
 use limit_counts::LimitCounts;
 pub(crate) use method_counts::Method;
-use prometheus::Mapped;
+use prometheus::MappedMetrics;
 
 use registry::Registry;
-pub(crate) use shard::{Failure, Part, Shard};
+pub(crate) use shard::{CallFailure, ExcessKind, Shard};
 use shared::{lock, read};
 pub(crate) use snapshot::Snapshot;
 use sources::Sources;
@@ -52,15 +52,15 @@ const OVERFLOW: &str = "_overflow";
 /// All metrics of the server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    settings: settings::Metrics,
+    settings: settings::MetricsSettings,
     shards: Vec<Arc<Shard>>,
     registry: Mutex<Registry>,
-    made: Mutex<MadeTotals>,
+    dynamic_totals: Mutex<DynamicTotals>,
     pub(crate) loads: Loads,
-    pub(crate) certificates: tls::Counts,
-    pub(crate) sent: StatsdCounts,
+    pub(crate) certificates: tls::ReloadCounts,
+    pub(crate) statsd_counts: StatsdCounts,
     /// State of the mapping file, if there is one.
-    mapped: Option<Mutex<Mapped>>,
+    mapped: Option<Mutex<MappedMetrics>>,
     sources: Mutex<Sources>,
 }
 
@@ -81,23 +81,23 @@ pub(crate) struct Loads {
 
 impl Metrics {
     /// Creates counters for `cores` cores, and one more shard for the limits of jobs.
-    pub(crate) fn new(settings: settings::Metrics, cores: usize) -> Self {
+    pub(crate) fn new(settings: settings::MetricsSettings, cores: usize) -> Self {
         let shards = (0..=cores)
             .map(|_| Arc::new(Shard::new(&settings)))
             .collect();
         let mapped = settings
             .mapping
             .clone()
-            .map(|rules| Mutex::new(Mapped::new(rules, &settings.labels)));
+            .map(|rules| Mutex::new(MappedMetrics::new(rules, &settings.labels)));
         Self {
             mapped,
             settings,
             shards,
             registry: Mutex::default(),
-            made: Mutex::new(MadeTotals::new(Instant::now())),
+            dynamic_totals: Mutex::new(DynamicTotals::new(Instant::now())),
             loads: Loads::default(),
-            certificates: tls::Counts::default(),
-            sent: StatsdCounts::default(),
+            certificates: tls::ReloadCounts::default(),
+            statsd_counts: StatsdCounts::default(),
             sources: Mutex::default(),
         }
     }
@@ -113,7 +113,7 @@ impl Metrics {
     }
 
     /// Shard for the limits of jobs.
-    pub(crate) fn shard_of_jobs(&self) -> Arc<Shard> {
+    pub(crate) fn job_shard(&self) -> Arc<Shard> {
         self.shards
             .last()
             .expect("there is one more than cores")
@@ -145,12 +145,12 @@ impl Metrics {
     }
 
     /// Adds the counters of workflows to the metrics.
-    pub(crate) fn watch_workflows(&self, activity: Arc<Activity>) {
+    pub(crate) fn watch_workflows(&self, activity: Arc<ApiMetrics>) {
         lock(&self.sources).workflows = Some(activity);
     }
 
     /// Adds the counts of a port to the metrics.
-    pub(crate) fn watch_port(&self, bounds: Bounds) {
+    pub(crate) fn watch_port(&self, bounds: PortBounds) {
         lock(&self.sources).ports.push(bounds);
     }
 
@@ -172,19 +172,19 @@ impl Metrics {
         let (configuration, freed) = registry.declare(configuration);
         // Pending counts of the freed slots are taken from the cores before new limits get the
         // slots.
-        let mut made = self.made(self.room(&registry));
+        let mut dynamic = self.collect_dynamic(self.dynamic_limit(&registry));
         for slot in freed {
             self.shards
                 .iter()
                 .for_each(|shard| shard.limits.clear(slot));
-            made.clear(slot);
+            dynamic.clear(slot);
         }
         configuration
     }
 
     /// Health of the counter store, by the latest calls.
-    pub(crate) fn counting(&self) -> Availability {
-        counter_store_health::all(
+    pub(crate) fn store_availability(&self) -> Availability {
+        counter_store_health::total_availability(
             self.shards.iter().map(|shard| &shard.store),
             clock::now().0 / 1_000_000,
         )
@@ -239,15 +239,15 @@ impl Metrics {
             sum.gauges.extend(sample.gauges());
         }
         if self.settings.statsd.is_some() {
-            sum.counters.extend(self.sent.each());
+            sum.counters.extend(self.statsd_counts.counters());
         }
         lock(&self.sources).add_to(&mut sum);
         sum
     }
 
     /// Totals of rate limit calls, for the overview.
-    pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+    pub(crate) fn totals(&self) -> GatewayTotals {
+        let mut totals = GatewayTotals::default();
         for shard in &self.shards {
             totals.calls += shard.add_decisions(&mut totals.times);
             totals.failed += read(&shard.store_errors) + read(&shard.service_errors);
@@ -263,18 +263,18 @@ impl Metrics {
                 .iter()
                 .for_each(|shard| add(shard.limits.read(*slot)));
         }
-        let room = self.room(&registry);
+        let dynamic_limit = self.dynamic_limit(&registry);
         drop(registry);
-        add(self.made(room).sum);
+        add(self.collect_dynamic(dynamic_limit).sum);
         totals
     }
 
     /// Uses of the limits with these slots. The caller holds the configuration with the slots.
     pub(crate) fn uses(&self, slots: &[u32]) -> Vec<LimitUse> {
-        let room = self.room(&lock(&self.registry));
-        let made = self.made(room);
+        let dynamic_limit = self.dynamic_limit(&lock(&self.registry));
+        let dynamic = self.collect_dynamic(dynamic_limit);
         let of_slot = |slot: &u32| {
-            let mut counts = made.of_slot(*slot);
+            let mut counts = dynamic.of_slot(*slot);
             self.shards
                 .iter()
                 .for_each(|shard| counts.merge(&shard.limits.read(*slot)));
@@ -290,7 +290,7 @@ impl Metrics {
     }
 
     /// Number of dynamic series that are allowed beside the limits of the configuration.
-    fn room(&self, registry: &Registry) -> usize {
+    fn dynamic_limit(&self, registry: &Registry) -> usize {
         self.settings
             .max_names
             .saturating_sub(registry.slots().len())
@@ -305,19 +305,22 @@ impl Metrics {
                 .iter()
                 .for_each(|shard| limit.merge(&shard.limits.read(slot)));
         }
-        let room = self.room(&registry);
+        let dynamic_limit = self.dynamic_limit(&registry);
         drop(registry);
 
-        let made = self.made(room);
-        let overflow = made.more_limits.iter().map(|counts| (OVERFLOW, counts));
-        for (key, limit) in made.limits.iter().chain(overflow) {
+        let dynamic = self.collect_dynamic(dynamic_limit);
+        let overflow = dynamic
+            .overflow_limits
+            .iter()
+            .map(|counts| (OVERFLOW, counts));
+        for (key, limit) in dynamic.limits.iter().chain(overflow) {
             sum.limits
                 .entry(name::sanitized(key))
                 .or_default()
                 .merge(limit);
         }
-        let overflow = Some((OVERFLOW, &made.more_domains)).filter(|(_, count)| **count > 0);
-        for (domain, count) in made.unknown_domains.iter().chain(overflow) {
+        let overflow = Some((OVERFLOW, &dynamic.overflow_domains)).filter(|(_, count)| **count > 0);
+        for (domain, count) in dynamic.unknown_domains.iter().chain(overflow) {
             *sum.unknown_domains
                 .entry(name::sanitized(domain))
                 .or_default() += count;
@@ -326,13 +329,13 @@ impl Metrics {
 
     /// Totals of the dynamic series, including the counts that the cores have collected since.
     /// `dynamic_limit` is the limit of series.
-    fn made(&self, room: usize) -> MutexGuard<'_, MadeTotals> {
-        let mut made = lock(&self.made);
+    fn collect_dynamic(&self, dynamic_limit: usize) -> MutexGuard<'_, DynamicTotals> {
+        let mut dynamic = lock(&self.dynamic_totals);
         let now = Instant::now();
         for shard in &self.shards {
-            let names = mem::take(&mut *lock(&shard.made));
-            made.add(names, room, now);
+            let names = mem::take(&mut *lock(&shard.dynamic));
+            dynamic.add(names, dynamic_limit, now);
         }
-        made
+        dynamic
     }
 }

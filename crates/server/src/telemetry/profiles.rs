@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::net::clock;
-use threads::{Thread, difference};
+use threads::{ThreadSample, difference};
 
 /// Pages of this module for the index of the port. Pages that the reference has, too, are in its
 /// words.
@@ -44,18 +44,18 @@ Functions are seen by `perf record -g -p PID`: those of the binary have their na
 ";
 
 /// Longest profile in seconds.
-const LONGEST: u64 = 60;
+const MAX_SECONDS: u64 = 60;
 /// Default length of a profile in seconds, as in Go.
-const USUAL: u64 = 30;
+const DEFAULT_SECONDS: u64 = 30;
 /// Limit of profiles in progress. A person takes one at a time, and scrapes need connections of the
 /// port.
-const MOST: usize = 4;
+const MAX_PROFILES: usize = 4;
 
 /// State that the requests for profiles share.
 #[derive(Debug, Clone)]
 struct Profiles {
     drain: CancellationToken,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// Router of the pages. A profile in progress ends at the drain, with its samples so far.
@@ -67,25 +67,25 @@ pub(crate) fn router(drain: CancellationToken) -> Router {
         .route("/debug/threads", any(|| blocking(|| text(threads::page()))))
         .with_state(Profiles {
             drain,
-            places: Arc::new(Semaphore::new(MOST)),
+            permits: Arc::new(Semaphore::new(MAX_PROFILES)),
         })
 }
 
 /// Parameters of a request for a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Asked {
+struct ProfileRequest {
     length: Duration,
-    form: Form,
+    form: ProfileFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ProfileFormat {
     Pprof,
     /// Text with a line for each stack, the input of flame graphs.
     Folded,
 }
 
-impl Asked {
+impl ProfileRequest {
     fn read(query: &str) -> Option<Self> {
         let value = |name| {
             query
@@ -93,16 +93,16 @@ impl Asked {
                 .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
         };
         let seconds = match value("seconds") {
-            None => USUAL,
+            None => DEFAULT_SECONDS,
             Some(text) => text
                 .parse()
                 .ok()
-                .filter(|seconds| (1..=LONGEST).contains(seconds))?,
+                .filter(|seconds| (1..=MAX_SECONDS).contains(seconds))?,
         };
         let form = if matches!(value("debug"), None | Some("0")) {
-            Form::Pprof
+            ProfileFormat::Pprof
         } else {
-            Form::Folded
+            ProfileFormat::Folded
         };
         Some(Self {
             length: Duration::from_secs(seconds),
@@ -112,31 +112,31 @@ impl Asked {
 }
 
 async fn profile(State(profiles): State<Profiles>, RawQuery(query): RawQuery) -> Response {
-    let Some(asked) = Asked::read(&query.unwrap_or_default()) else {
-        let expected = format!("seconds: expected a whole number from 1 to {LONGEST}\n");
+    let Some(request) = ProfileRequest::read(&query.unwrap_or_default()) else {
+        let expected = format!("seconds: expected a whole number from 1 to {MAX_SECONDS}\n");
         return (StatusCode::BAD_REQUEST, expected).into_response();
     };
-    let Ok(_place) = profiles.places.try_acquire() else {
+    let Ok(_permit) = profiles.permits.try_acquire() else {
         return busy();
     };
-    let began = clock::now().0;
-    let begun = Instant::now();
-    let Ok(before) = spawn_blocking(threads::look).await else {
+    let started_nanos = clock::now().0;
+    let started = Instant::now();
+    let Ok(before) = spawn_blocking(threads::sample_threads).await else {
         return failed();
     };
     tokio::select! {
-        () = sleep(asked.length) => {}
+        () = sleep(request.length) => {}
         () = profiles.drain.cancelled() => {}
     }
     let finish = move || {
-        let spent = difference(&before, threads::look());
-        match asked.form {
-            Form::Pprof => file(pprof::encode(
+        let spent = difference(&before, threads::sample_threads());
+        match request.form {
+            ProfileFormat::Pprof => file(pprof::encode(
                 &spent,
-                began.saturating_mul(1_000),
-                begun.elapsed(),
+                started_nanos.saturating_mul(1_000),
+                started.elapsed(),
             )),
-            Form::Folded => text(folded(&spent)),
+            ProfileFormat::Folded => text(folded(&spent)),
         }
     };
     blocking(finish).await
@@ -148,10 +148,10 @@ async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response 
 }
 
 fn busy() -> Response {
-    let told = format!(
-        "{MOST} profiles are in progress, which is the most: ask again when one has ended\n"
+    let message = format!(
+        "{MAX_PROFILES} profiles are in progress, which is the most: ask again when one has ended\n"
     );
-    (StatusCode::TOO_MANY_REQUESTS, told).into_response()
+    (StatusCode::TOO_MANY_REQUESTS, message).into_response()
 }
 
 fn failed() -> Response {
@@ -182,7 +182,7 @@ fn file(bytes: Vec<u8>) -> Response {
 }
 
 /// Text with lines of the form `process;thread;part nanoseconds`.
-fn folded(threads: &[Thread]) -> String {
+fn folded(threads: &[ThreadSample]) -> String {
     let mut text = String::new();
     for thread in threads {
         for (mode, nanos) in thread.modes().into_iter().filter(|(_, nanos)| *nanos > 0) {
@@ -199,23 +199,23 @@ mod tests {
     #[test]
     fn the_query_says_how_long_and_in_which_form() {
         let asked = |seconds, form| {
-            Some(Asked {
+            Some(ProfileRequest {
                 length: Duration::from_secs(seconds),
                 form,
             })
         };
         for (query, expected) in [
-            ("", asked(30, Form::Pprof)),
-            ("seconds=1", asked(1, Form::Pprof)),
-            ("debug=1&seconds=60", asked(60, Form::Folded)),
-            ("debug=0", asked(30, Form::Pprof)),
+            ("", asked(30, ProfileFormat::Pprof)),
+            ("seconds=1", asked(1, ProfileFormat::Pprof)),
+            ("debug=1&seconds=60", asked(60, ProfileFormat::Folded)),
+            ("debug=0", asked(30, ProfileFormat::Pprof)),
             ("seconds=0", None),
             ("seconds=61", None),
             ("seconds=-1", None),
             ("seconds=99999999999999999999", None),
             ("seconds=", None),
         ] {
-            assert_eq!(Asked::read(query), expected, "{query}");
+            assert_eq!(ProfileRequest::read(query), expected, "{query}");
         }
     }
 }

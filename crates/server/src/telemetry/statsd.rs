@@ -6,7 +6,7 @@
 //! since nothing may be sent twice.
 
 mod events;
-mod line;
+mod line_writer;
 mod peer;
 
 use std::cell::Cell;
@@ -19,33 +19,33 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
-use super::metrics::dotted::{Place, Sample};
+use super::metrics::dotted::{MetricSample, SampleOrder};
 use super::metrics::{Metrics, Snapshot};
 use crate::net::runtime::ThreadRuntime;
 use crate::settings::{Dialect, Statsd, Transport};
 use crate::supervise::{Supervisor, failpoint};
 use events::Events;
-use line::Writer;
-use peer::Peer;
+use line_writer::LineWriter;
+use peer::StatsdPeer;
 
 /// Name of the thread.
-const PART: &str = "statsd";
+const THREAD_NAME: &str = "statsd";
 /// Size limit of a datagram in bytes: an Ethernet frame without headers of IPv6 and of tunnels,
 /// which most networks do not split.
-const DATAGRAM: usize = 1_432;
+const MAX_DATAGRAM_BYTES: usize = 1_432;
 /// Size of a write to a TCP connection in bytes.
-const PIECE: usize = 16 * 1024;
+const WRITE_BYTES: usize = 16 * 1024;
 /// Minimum timeout of a flush, if the interval is shorter. The rest is left for the next flush.
-const FLUSH: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the last flush after the server stops.
-const LAST: Duration = Duration::from_secs(1);
+const LAST_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of datagrams in a burst, and the pause after it. A larger burst could overrun the
 /// receiver's buffer.
-const BURST: usize = 64;
-const PAUSE: Duration = Duration::from_millis(1);
+const BURST_DATAGRAMS: usize = 64;
+const BURST_PAUSE: Duration = Duration::from_millis(1);
 /// Time for which lines are written without a check of the timeout. Mogrifiers may take
 /// milliseconds for a name.
-const TURN: Duration = Duration::from_millis(10);
+const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Starts the thread, which sends metrics until the server stops.
 ///
@@ -57,8 +57,8 @@ pub(crate) fn start(
     supervisor: &Supervisor,
 ) -> io::Result<()> {
     let mut sender = Sender::new(settings, metrics.clone(), supervisor.clone());
-    supervisor.restarting_thread(PART, move || match ThreadRuntime::new() {
-        Ok(runtime) => runtime.block_on(failpoint::with(PART.into(), sender.run())),
+    supervisor.restarting_thread(THREAD_NAME, move || match ThreadRuntime::new() {
+        Ok(runtime) => runtime.block_on(failpoint::with(THREAD_NAME.into(), sender.run())),
         // The supervisor notices the end of the thread.
         Err(error) => warn!(%error, "the thread that sends metrics cannot wait"),
     })
@@ -69,32 +69,32 @@ struct Sender {
     metrics: Arc<Metrics>,
     supervisor: Supervisor,
     interval: Duration,
-    writer: Writer,
-    peer: Peer,
+    writer: LineWriter,
+    peer: StatsdPeer,
     /// Values that were sent so far.
-    told: Snapshot,
+    last_sent: Snapshot,
     events: Option<Events>,
-    said: Said,
+    logged: LoggedProblems,
 }
 
 /// Problems that are already logged.
 #[derive(Default)]
-struct Said {
+struct LoggedProblems {
     failing: bool,
     too_long: bool,
 }
 
 /// Completes at the timeout of a flush.
-type Over<'o> = Pin<&'o mut (dyn Future<Output = ()> + 'o)>;
+type FlushTimeout<'o> = Pin<&'o mut (dyn Future<Output = ()> + 'o)>;
 
 /// Lines that are sent in one write.
 #[derive(Default)]
-struct Piece {
+struct LineBatch {
     text: Vec<u8>,
     lines: u64,
 }
 
-impl Piece {
+impl LineBatch {
     fn push(&mut self, line: &[u8]) {
         self.text.extend_from_slice(line);
         self.lines += 1;
@@ -108,16 +108,16 @@ impl Sender {
             Dialect::Dog(_) => Some(Events::default()),
         };
         Self {
-            writer: Writer::new(&settings.dialect, metrics.tags()),
-            peer: Peer::new(
+            writer: LineWriter::new(&settings.dialect, metrics.tags()),
+            peer: StatsdPeer::new(
                 settings.host.clone(),
                 settings.port,
                 settings.transport,
-                peer::look_up,
+                peer::resolve_host,
             ),
             interval: settings.interval,
-            told: Snapshot::default(),
-            said: Said::default(),
+            last_sent: Snapshot::default(),
+            logged: LoggedProblems::default(),
             metrics,
             supervisor,
             events,
@@ -127,34 +127,34 @@ impl Sender {
     async fn run(&mut self) {
         let stop = self.supervisor.stop.clone();
         // Time at which the stop was noticed during a flush.
-        let asked = Cell::new(None);
+        let stop_noticed = Cell::new(None);
         let mut next = Instant::now() + self.interval;
         while !stop.is_cancelled() {
             tokio::select! {
                 () = sleep_until(next) => {}
                 () = stop.cancelled() => break,
             }
-            let end = Instant::now() + self.interval.max(FLUSH);
-            let over = async {
+            let end = Instant::now() + self.interval.max(FLUSH_TIMEOUT);
+            let flush_timeout = async {
                 tokio::select! {
                     () = sleep_until(end) => {}
-                    () = async { stop.cancelled().await; asked.set(Some(Instant::now())); sleep(LAST).await } => {}
+                    () = async { stop.cancelled().await; stop_noticed.set(Some(Instant::now())); sleep(LAST_FLUSH_TIMEOUT).await } => {}
                 }
             };
-            self.flush(std::pin::pin!(over)).await;
+            self.flush(std::pin::pin!(flush_timeout)).await;
             next = (next + self.interval).max(Instant::now());
         }
-        let end = asked.get().unwrap_or_else(Instant::now) + LAST;
+        let end = stop_noticed.get().unwrap_or_else(Instant::now) + LAST_FLUSH_TIMEOUT;
         if Instant::now() < end {
             self.flush(std::pin::pin!(sleep_until(end))).await;
         }
     }
 
     /// Sends the changes since the previous flush, as many as possible.
-    async fn flush(&mut self, mut over: Over<'_>) {
+    async fn flush(&mut self, mut flush_timeout: FlushTimeout<'_>) {
         let ready = tokio::select! {
             ready = self.peer.ready() => ready,
-            () = over.as_mut() => Err(io::ErrorKind::TimedOut.into()),
+            () = flush_timeout.as_mut() => Err(io::ErrorKind::TimedOut.into()),
         };
         // The snapshot is taken even without a connection: it takes the dynamic series from the
         // cores, which have little room for them.
@@ -162,10 +162,10 @@ impl Sender {
         if let Err(error) = ready {
             return self.failed(&error);
         }
-        let mut told = std::mem::take(&mut self.told);
-        self.told = match self.send(&now, &told, over).await {
+        let mut earlier = std::mem::take(&mut self.last_sent);
+        self.last_sent = match self.send(&now, &earlier, flush_timeout).await {
             Ok(()) => {
-                if std::mem::take(&mut self.said.failing) {
+                if std::mem::take(&mut self.logged.failing) {
                     info!(peer = %self.peer, "metrics are sent again");
                 }
                 now
@@ -173,9 +173,9 @@ impl Sender {
             Err((last, error)) => {
                 self.failed(&error);
                 if let Some(last) = last {
-                    told.take_until(&now, last);
+                    earlier.copy_until(&now, last);
                 }
-                told
+                earlier
             }
         };
     }
@@ -185,82 +185,86 @@ impl Sender {
     async fn send<'s>(
         &mut self,
         now: &'s Snapshot,
-        told: &Snapshot,
-        mut over: Over<'_>,
-    ) -> Result<(), (Option<Place<'s>>, io::Error)> {
-        let most = match self.peer.transport() {
-            Transport::Tcp => PIECE,
-            Transport::Udp => DATAGRAM,
+        earlier: &Snapshot,
+        mut flush_timeout: FlushTimeout<'_>,
+    ) -> Result<(), (Option<SampleOrder<'s>>, io::Error)> {
+        let max_bytes = match self.peer.transport() {
+            Transport::Tcp => WRITE_BYTES,
+            Transport::Udp => MAX_DATAGRAM_BYTES,
         };
-        let mut piece = Piece::default();
+        let mut batch = LineBatch::default();
         let mut last = None;
-        let mut pieces = 0;
+        let mut batches = 0;
         // Position of the last sample of which a part was sent.
-        let mut handed = None;
+        let mut sent_until = None;
         let mut lines = Vec::new();
-        let mut turn = Instant::now();
-        for sample in now.since(told) {
-            if turn.elapsed() >= TURN {
+        let mut last_check = Instant::now();
+        for sample in now.since(earlier) {
+            if last_check.elapsed() >= TIMEOUT_CHECK_INTERVAL {
                 tokio::select! {
                     biased;
-                    () = over.as_mut() => return Err((handed, slow())),
+                    () = flush_timeout.as_mut() => return Err((sent_until, slow_flush_error())),
                     // The runtime advances its timers only at an await point.
                     () = yield_now() => {}
                 }
-                turn = Instant::now();
+                last_check = Instant::now();
             }
             self.writer.write(&sample, &mut lines);
             let mut begun = false;
             for line in lines.split_inclusive(|byte| *byte == b'\n') {
-                if self.peer.transport() == Transport::Udp && line.len() > DATAGRAM {
+                if self.peer.transport() == Transport::Udp && line.len() > MAX_DATAGRAM_BYTES {
                     self.too_long(&sample);
                     continue;
                 }
-                if piece.text.len() + line.len() > most {
-                    pieces += 1;
-                    self.pause(pieces).await;
-                    self.hand_over(&mut piece, over.as_mut())
+                if batch.text.len() + line.len() > max_bytes {
+                    batches += 1;
+                    self.pause(batches).await;
+                    self.send_batch(&mut batch, flush_timeout.as_mut())
                         .await
                         .map_err(|error| (last, error))?;
-                    handed = if begun { Some(sample.place) } else { last };
+                    sent_until = if begun { Some(sample.order) } else { last };
                 }
                 begun = true;
-                piece.push(line);
+                batch.push(line);
             }
             lines.clear();
-            last = Some(sample.place);
+            last = Some(sample.order);
         }
         if let Some(events) = &mut self.events {
             events.write(
                 &self.metrics.loads,
-                self.metrics.counting(),
+                self.metrics.store_availability(),
                 self.writer.tags(),
                 // An event is short, and fits into the last batch.
-                |event| piece.push(event),
+                |event| batch.push(event),
             );
         }
-        self.hand_over(&mut piece, over)
+        self.send_batch(&mut batch, flush_timeout)
             .await
-            .map_err(|error| (Some(Place::Own), error))
+            .map_err(|error| (Some(SampleOrder::Server), error))
     }
 
-    async fn pause(&self, pieces: usize) {
-        if self.peer.transport() == Transport::Udp && pieces.is_multiple_of(BURST) {
-            sleep(PAUSE).await;
+    async fn pause(&self, batches: usize) {
+        if self.peer.transport() == Transport::Udp && batches.is_multiple_of(BURST_DATAGRAMS) {
+            sleep(BURST_PAUSE).await;
         }
     }
 
     /// Sends a batch and empties it. If `flush_timeout` completes first, the batch counts as lost.
-    async fn hand_over(&mut self, piece: &mut Piece, over: Over<'_>) -> io::Result<()> {
-        let Piece { text, lines } = std::mem::take(piece);
+    async fn send_batch(
+        &mut self,
+        batch: &mut LineBatch,
+        flush_timeout: FlushTimeout<'_>,
+    ) -> io::Result<()> {
+        let LineBatch { text, lines } = std::mem::take(batch);
         if lines == 0 {
             return Ok(());
         }
         let sent = tokio::select! {
             sent = self.peer.send(&text) => sent,
-            () = over => Err(io::Error::new(io::ErrorKind::TimedOut, "the receiver does not read")),
+            () = flush_timeout => Err(io::Error::new(io::ErrorKind::TimedOut, "the receiver does not read")),
         };
-        self.metrics.sent.count(lines, &sent);
+        self.metrics.statsd_counts.count(lines, &sent);
         if sent.is_err() {
             self.peer.close();
         }
@@ -268,14 +272,14 @@ impl Sender {
     }
 
     fn failed(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.said.failing, true) {
+        if !std::mem::replace(&mut self.logged.failing, true) {
             warn!(peer = %self.peer, %error, "metrics cannot be sent; they are counted on, and sent when that is possible again");
         }
     }
 
-    fn too_long(&mut self, sample: &Sample<'_>) {
-        self.metrics.sent.too_long();
-        if !std::mem::replace(&mut self.said.too_long, true) {
+    fn too_long(&mut self, sample: &MetricSample<'_>) {
+        self.metrics.statsd_counts.too_long();
+        if !std::mem::replace(&mut self.logged.too_long, true) {
             let start: String = sample.name.to_string().chars().take(80).collect();
             warn!(
                 name = start,
@@ -285,7 +289,7 @@ impl Sender {
     }
 }
 
-fn slow() -> io::Error {
+fn slow_flush_error() -> io::Error {
     let text =
         "making the lines takes too long: there are many names, or many rules that change names";
     io::Error::new(io::ErrorKind::TimedOut, text)

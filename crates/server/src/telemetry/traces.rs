@@ -28,11 +28,11 @@ pub(crate) use context::caller;
 use export::Exporter;
 pub(crate) use one_call::OneCall;
 pub(crate) use queue::Queue;
-pub(crate) use record::{Part, SpanId, Trace, Value};
+pub(crate) use record::{AttributeValue, SpanId, SpanPart, Trace};
 use sampler::Sampler;
 
 /// Name of the thread.
-const PART: &str = "traces";
+const THREAD_NAME: &str = "traces";
 
 /// Tracer of one server. Clones share its queue.
 #[derive(Debug, Clone)]
@@ -47,12 +47,17 @@ impl Traces {
     ///
     /// # Errors
     /// The system refuses to start a thread.
-    pub(crate) fn start(settings: &settings::Traces, supervisor: &Supervisor) -> io::Result<Self> {
+    pub(crate) fn start(
+        settings: &settings::TraceSettings,
+        supervisor: &Supervisor,
+    ) -> io::Result<Self> {
         let (queue, records) = Queue::new();
         let mut exporter = Exporter::new(settings, queue.clone(), records);
         let stop = supervisor.stop.clone();
-        supervisor.restarting_thread(PART, move || match ThreadRuntime::new() {
-            Ok(runtime) => runtime.block_on(failpoint::with(PART.into(), exporter.run(&stop))),
+        supervisor.restarting_thread(THREAD_NAME, move || match ThreadRuntime::new() {
+            Ok(runtime) => {
+                runtime.block_on(failpoint::with(THREAD_NAME.into(), exporter.run(&stop)))
+            }
             // The supervisor notices the end of the thread.
             Err(error) => warn!(%error, "the thread that sends traces cannot wait"),
         })?;
@@ -65,9 +70,9 @@ impl Traces {
     /// Begins the trace of a call with these headers, if it is sampled. The decision of the caller
     /// counts, or else the sampling rate.
     pub(crate) fn begin(&self, name: &'static str, headers: &HeaderMap) -> Option<Box<Trace>> {
-        let incoming = context::incoming(headers);
+        let incoming = context::parse_context(headers);
         let id = incoming.trace.unwrap_or_else(sampler::random_id);
-        if !incoming.sampled.unwrap_or_else(|| self.sampler.takes(id)) {
+        if !incoming.sampled.unwrap_or_else(|| self.sampler.samples(id)) {
             return None;
         }
         let state = incoming

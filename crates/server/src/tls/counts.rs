@@ -35,26 +35,29 @@ pub(super) struct LoadCounts {
 
 /// Counts of all files that are watched.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ReloadCounts {
     /// In the order of [`FileKind`].
     loads: [LoadCounts; 2],
     /// The end of each certificate's validity.
-    ends: Mutex<Vec<(&'static str, i64)>>,
+    certificate_ends: Mutex<Vec<(&'static str, i64)>>,
 }
 
-impl Counts {
+impl ReloadCounts {
     pub(super) fn loads(&self, kind: FileKind) -> &LoadCounts {
         &self.loads[kind as usize]
     }
 
     pub(super) fn set_validity(&self, of: &'static str, validity: Option<Validity>) {
-        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.retain(|(other, _)| *other != of);
-        ends.extend(validity.map(|validity| (of, validity.until)));
+        let mut certificate_ends = self
+            .certificate_ends
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        certificate_ends.retain(|(other, _)| *other != of);
+        certificate_ends.extend(validity.map(|validity| (of, validity.until)));
     }
 
     /// Returns the counts at `now`, in seconds since 1970. `None` if there are no files.
-    pub(crate) fn sample(&self, now: i64) -> Option<Sample> {
+    pub(crate) fn sample(&self, now: i64) -> Option<ReloadSample> {
         let loaded = self.loads.each_ref().map(|loads| {
             let files = Some(loads.files.load(Relaxed)).filter(|files| *files > 0)?;
             Some(LoadSample {
@@ -66,20 +69,26 @@ impl Counts {
         if loaded.iter().all(Option::is_none) {
             return None;
         }
-        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = ends.iter().map(|(_, until)| *until).min();
-        let left = first.map(|until| until.saturating_sub(now).max(0).unsigned_abs());
-        Some(Sample { loaded, left })
+        let certificate_ends = self
+            .certificate_ends
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let first_end = certificate_ends.iter().map(|(_, until)| *until).min();
+        let seconds_left = first_end.map(|until| until.saturating_sub(now).max(0).unsigned_abs());
+        Some(ReloadSample {
+            loaded,
+            seconds_left,
+        })
     }
 }
 
 /// The counts at one moment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
+pub(crate) struct ReloadSample {
     /// In the order of [`FileKind`].
     loaded: [Option<LoadSample>; 2],
     /// Seconds until the first certificate expires.
-    left: Option<u64>,
+    seconds_left: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +98,7 @@ struct LoadSample {
     files: u64,
 }
 
-impl Sample {
+impl ReloadSample {
     pub(crate) fn counters(self) -> impl Iterator<Item = (&'static str, u64)> {
         const NAMES: [[&str; 2]; 2] = [
             ["certs.load_attempts", "certs.load_failures"],
@@ -107,13 +116,13 @@ impl Sample {
     }
 
     pub(crate) fn gauges(self) -> impl Iterator<Item = (&'static str, u64)> {
-        let left = self
-            .left
-            .map(|left| ("tidegate.certificates.seconds_left", left));
+        let seconds_left = self
+            .seconds_left
+            .map(|seconds_left| ("tidegate.certificates.seconds_left", seconds_left));
         let [certificates, _] = self.loaded;
         certificates
             .map(|loaded| ("certs.num_values", loaded.files))
             .into_iter()
-            .chain(left)
+            .chain(seconds_left)
     }
 }

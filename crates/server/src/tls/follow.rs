@@ -26,16 +26,16 @@ use crate::supervise::{Supervisor, failpoint};
 use crate::telemetry::metrics::Metrics;
 
 /// The name of the thread.
-const PART: &str = "certificates";
+const THREAD_NAME: &str = "certificates";
 /// Interval of the checks of the files.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after a change in which the contents are compared as well: two changes within one tick of a
 /// file system's clock look like one.
-const RECENT: Duration = Duration::from_secs(4);
+const RECENT_TIME: Duration = Duration::from_secs(4);
 /// Interval of warnings about a certificate that has expired, or is about to.
 const WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 
-type Make = Box<dyn FnMut() -> Result<ReloadedFiles, Vec<CertificateFileError>> + Send>;
+type LoadFn = Box<dyn FnMut() -> Result<ReloadedFiles, Vec<CertificateFileError>> + Send>;
 
 /// The new content of files, before it is in use.
 pub(crate) struct ReloadedFiles {
@@ -59,25 +59,25 @@ pub(crate) struct WatchedFiles {
     /// The owner of the files in a word, for messages and metrics.
     of: &'static str,
     files: Vec<NamedFile>,
-    make: Make,
-    looks: FileStamps,
-    told: Option<(ValidityStatus, Instant)>,
+    make: LoadFn,
+    stamps: FileStamps,
+    last_warning: Option<(ValidityStatus, Instant)>,
     validity: Option<Validity>,
 }
 
 /// The state of the files at the last check.
 #[derive(Debug, Default)]
 struct FileStamps {
-    marks: Vec<Option<Mark>>,
+    stamps: Vec<Option<FileStamp>>,
     changed: Option<Instant>,
     /// Hash of the contents at the last check.
-    seen: Option<u64>,
+    last_contents: Option<u64>,
     /// Hash of the contents that were loaded last.
-    used: Option<u64>,
+    loaded_contents: Option<u64>,
 }
 
 /// The attributes of a file that differ after a change.
-type Mark = (u64, u64, u64, (i64, i64), (i64, i64));
+type FileStamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl WatchedFiles {
     /// Creates a watch. `make` reads `files`; if it fails, the old content stays in use.
@@ -91,8 +91,8 @@ impl WatchedFiles {
             of,
             files,
             make: Box::new(make),
-            looks: FileStamps::default(),
-            told: None,
+            stamps: FileStamps::default(),
+            last_warning: None,
             validity: None,
         }
     }
@@ -109,8 +109,8 @@ impl WatchedFiles {
     }
 
     /// Loads the files if they have changed.
-    fn look(&mut self, metrics: &Metrics, now: i64) {
-        if !self.looks.is_due(&self.files) {
+    fn reload_if_changed(&mut self, metrics: &Metrics, now: i64) {
+        if !self.stamps.is_due(&self.files) {
             return;
         }
         let Self { kind, of, make, .. } = &mut *self;
@@ -119,7 +119,9 @@ impl WatchedFiles {
         let counts = metrics.certificates.loads(*kind);
         counts.attempts.fetch_add(1, Relaxed);
         match make() {
-            Ok(ReloadedFiles { validity, .. }) if would_end(self.validity, validity, now) => {
+            Ok(ReloadedFiles { validity, .. })
+                if replaces_valid_by_expired(self.validity, validity, now) =>
+            {
                 counts.failures.fetch_add(1, Relaxed);
                 warn!(
                     of,
@@ -130,7 +132,7 @@ impl WatchedFiles {
                 apply();
                 info!(of, "{what} are loaded");
                 self.validity = validity;
-                self.told = None;
+                self.last_warning = None;
                 metrics.certificates.set_validity(of, validity);
             }
             Err(flaws) => {
@@ -146,21 +148,20 @@ impl WatchedFiles {
     }
 
     /// Logs a warning about a certificate that has expired, or is about to.
-    fn remind(&mut self, now: i64) {
+    fn warn_of_expiry(&mut self, now: i64) {
         let Some(validity) = self.validity else {
             return;
         };
-        let standing = validity.standing(now);
-        if self
-            .told
-            .is_some_and(|(told, at)| told == standing && at.elapsed() < WARNING_INTERVAL)
-        {
+        let status = validity.status(now);
+        if self.last_warning.is_some_and(|(last_warning, at)| {
+            last_warning == status && at.elapsed() < WARNING_INTERVAL
+        }) {
             return;
         }
-        self.told = Some((standing, Instant::now()));
+        self.last_warning = Some((status, Instant::now()));
         let of = self.of;
-        let seconds = validity.left(now);
-        match standing {
+        let seconds = validity.seconds_left(now);
+        match status {
             ValidityStatus::Good => {}
             ValidityStatus::NotYet => {
                 warn!(
@@ -182,8 +183,8 @@ impl WatchedFiles {
 
 /// Whether an expired certificate would replace a valid one, for example a backup that was
 /// restored.
-fn would_end(old: Option<Validity>, new: Option<Validity>, now: i64) -> bool {
-    let is_over = |validity: Validity| validity.standing(now) == ValidityStatus::Over;
+fn replaces_valid_by_expired(old: Option<Validity>, new: Option<Validity>, now: i64) -> bool {
+    let is_over = |validity: Validity| validity.status(now) == ValidityStatus::Over;
     old.is_some_and(|old| !is_over(old)) && new.is_some_and(is_over)
 }
 
@@ -191,27 +192,30 @@ impl FileStamps {
     /// Whether the files have changed since they were loaded, and not since the last check. Files
     /// may be half written.
     fn is_due(&mut self, files: &[NamedFile]) -> bool {
-        let marks: Vec<_> = files
+        let stamps: Vec<_> = files
             .iter()
-            .map(|file| fs::metadata(&file.path).ok().map(|file| mark(&file)))
+            .map(|file| fs::metadata(&file.path).ok().map(|file| file_stamp(&file)))
             .collect();
-        if self.marks != marks {
-            self.marks = marks;
+        if self.stamps != stamps {
+            self.stamps = stamps;
             self.changed = Some(Instant::now());
         }
-        if self.changed.is_none_or(|at| at.elapsed() >= RECENT) {
+        if self.changed.is_none_or(|at| at.elapsed() >= RECENT_TIME) {
             return false;
         }
         let now = contents(files);
-        let rests = self.seen.replace(now).is_none_or(|seen| seen == now);
-        rests && self.used != Some(now) && {
-            self.used = Some(now);
+        let is_stable = self
+            .last_contents
+            .replace(now)
+            .is_none_or(|seen| seen == now);
+        is_stable && self.loaded_contents != Some(now) && {
+            self.loaded_contents = Some(now);
             true
         }
     }
 }
 
-fn mark(file: &Metadata) -> Mark {
+fn file_stamp(file: &Metadata) -> FileStamp {
     (
         file.dev(),
         file.ino(),
@@ -233,7 +237,7 @@ fn contents(files: &[NamedFile]) -> u64 {
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(crate) fn follow(
+pub(crate) fn watch(
     mut all: Vec<WatchedFiles>,
     metrics: Arc<Metrics>,
     supervisor: &Supervisor,
@@ -244,33 +248,33 @@ pub(crate) fn follow(
     for kind in [FileKind::Certificates, FileKind::Tokens] {
         let files = all
             .iter()
-            .filter(|one| one.kind == kind)
-            .map(|one| one.files.len())
+            .filter(|watched| watched.kind == kind)
+            .map(|watched| watched.files.len())
             .sum();
         metrics.certificates.loads(kind).files.store(files, Relaxed);
     }
     // The first load comes before the first request for metrics.
-    for one in &mut all {
-        one.look(&metrics, now());
+    for watched in &mut all {
+        watched.reload_if_changed(&metrics, now());
     }
     let drain = supervisor.drain.clone();
-    supervisor.restarting_thread(PART, move || match ThreadRuntime::new() {
+    supervisor.restarting_thread(THREAD_NAME, move || match ThreadRuntime::new() {
         Ok(runtime) => runtime.block_on(failpoint::with(
-            PART.into(),
-            turns(&mut all, &metrics, &drain),
+            THREAD_NAME.into(),
+            watch_loop(&mut all, &metrics, &drain),
         )),
         Err(error) => error!(%error, "the system refuses a runtime for certificates"),
     })
 }
 
-async fn turns(all: &mut [WatchedFiles], metrics: &Metrics, drain: &CancellationToken) {
+async fn watch_loop(all: &mut [WatchedFiles], metrics: &Metrics, drain: &CancellationToken) {
     loop {
-        for one in all.iter_mut() {
-            one.look(metrics, now());
-            one.remind(now());
+        for watched in all.iter_mut() {
+            watched.reload_if_changed(metrics, now());
+            watched.warn_of_expiry(now());
         }
         tokio::select! {
-            () = sleep(LOOK) => {}
+            () = sleep(CHECK_INTERVAL) => {}
             () = drain.cancelled() => return,
         }
     }
@@ -315,7 +319,11 @@ mod tests {
             (None, valid(0, 40), false),
             (valid(0, 100), None, false),
         ] {
-            assert_eq!(would_end(old, new, 50), expected, "{old:?} {new:?}");
+            assert_eq!(
+                replaces_valid_by_expired(old, new, 50),
+                expected,
+                "{old:?} {new:?}"
+            );
         }
     }
 
@@ -327,9 +335,9 @@ mod tests {
         folder.write("v1/b", "1");
         std::os::unix::fs::symlink("v1", folder.0.path().join("data")).unwrap();
         let files = [folder.file("a"), folder.file("data/b")];
-        let mut looks = FileStamps::default();
+        let mut stamps = FileStamps::default();
         let mut check = |what: &str, expected: [bool; 3]| {
-            assert_eq!([(); 3].map(|()| looks.is_due(&files)), expected, "{what}");
+            assert_eq!([(); 3].map(|()| stamps.is_due(&files)), expected, "{what}");
         };
         check("at the start", [true, false, false]);
         folder.write("a", "2");

@@ -12,12 +12,12 @@ use tokio_rustls::rustls::{DigitallySignedStruct, DistinguishedName, Error, Sign
 
 /// Verifies as `inner` does, and then that the certificate is for `name`.
 #[derive(Debug)]
-pub(super) struct NamedClient {
+pub(super) struct NamedClientVerifier {
     pub(super) inner: Arc<dyn ClientCertVerifier>,
     pub(super) name: ServerName<'static>,
 }
 
-impl ClientCertVerifier for NamedClient {
+impl ClientCertVerifier for NamedClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.inner.root_hint_subjects()
     }

@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::regular_file;
 
 /// Maximum of bytes of a file. All authorities of a system together take a quarter of it.
-const MOST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A file, and the variable that sets its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct NamedFile {
 
 /// A certificate chain, leaf first, and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificateAndKey {
     /// The chain.
     pub chain: NamedFile,
     /// The key.
@@ -48,7 +48,7 @@ impl fmt::Display for CertificateFileError {
 }
 
 impl NamedFile {
-    pub(crate) fn flaw(&self, reason: impl Into<String>) -> CertificateFileError {
+    pub(crate) fn file_error(&self, reason: impl Into<String>) -> CertificateFileError {
         CertificateFileError {
             file: self.clone(),
             reason: reason.into(),
@@ -57,13 +57,13 @@ impl NamedFile {
 
     /// The whole file.
     pub(super) fn bytes(&self) -> io::Result<Vec<u8>> {
-        regular_file::read(&self.path, MOST)
+        regular_file::read(&self.path, MAX_FILE_BYTES)
     }
 
     /// Reads the whole file as [`NamedFile::bytes`] does, and names the file in the error.
     pub(crate) fn read(&self) -> Result<Vec<u8>, CertificateFileError> {
         self.bytes()
-            .map_err(|error| self.flaw(format!("cannot read the file: {error}")))
+            .map_err(|error| self.file_error(format!("cannot read the file: {error}")))
     }
 
     /// Reads all certificates in the file, at least one.
@@ -82,9 +82,10 @@ impl NamedFile {
         match read {
             Ok(certificates) if !certificates.is_empty() => Ok(certificates),
             Ok(_) => {
-                Err(self.flaw("it has no certificate in PEM form (-----BEGIN CERTIFICATE-----)"))
+                Err(self
+                    .file_error("it has no certificate in PEM form (-----BEGIN CERTIFICATE-----)"))
             }
-            Err(error) => Err(self.flaw(broken(&error))),
+            Err(error) => Err(self.file_error(pem_error_text(&error))),
         }
     }
 
@@ -102,17 +103,17 @@ impl NamedFile {
             let encrypted = bytes.windows(9).any(|word| word == b"ENCRYPTED");
             match error {
                 PemError::NoItemsFound if encrypted => {
-                    self.flaw("the key is encrypted, and the server cannot ask for its passphrase; write it without one")
+                    self.file_error("the key is encrypted, and the server cannot ask for its passphrase; write it without one")
                 }
-                PemError::NoItemsFound => self.flaw("it has no private key in PEM form (-----BEGIN PRIVATE KEY-----)"),
-                error => self.flaw(broken(&error)),
+                PemError::NoItemsFound => self.file_error("it has no private key in PEM form (-----BEGIN PRIVATE KEY-----)"),
+                error => self.file_error(pem_error_text(&error)),
             }
         })
     }
 }
 
 /// Describes an error without the text of the library, which could quote a key.
-fn broken(error: &PemError) -> &'static str {
+fn pem_error_text(error: &PemError) -> &'static str {
     match error {
         PemError::MissingSectionEnd { .. } => "its PEM form is cut: the END line is missing",
         _ => "its PEM form is broken",

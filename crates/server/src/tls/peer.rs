@@ -6,7 +6,7 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::named_file::{CertificateFileError, NamedFile, Pair};
+use super::named_file::{CertificateAndKey, CertificateFileError, NamedFile};
 
 /// TLS towards another server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct PeerTls {
     /// Authorities that are trusted besides the system's.
     pub authorities: Option<NamedFile>,
     /// The client certificate. `None` if the server needs none.
-    pub pair: Option<Pair>,
+    pub pair: Option<CertificateAndKey>,
     /// The name that the server's certificate must contain. `None` for the host that is called.
     pub name: Option<ServerName<'static>>,
     /// The protocol over TLS, by its name in ALPN.
@@ -34,7 +34,7 @@ impl PeerTls {
             .pair
             .as_ref()
             .map(|pair| (pair.chain.certificates(), pair.key.key()));
-        let (roots, shown) = match (self.roots(), chain_and_key) {
+        let (roots, client_certificate) = match (self.roots(), chain_and_key) {
             (Ok(roots), None) => (roots, None),
             (Ok(roots), Some((Ok(chain), Ok(key)))) => (roots, Some((chain, key))),
             (roots, pair) => {
@@ -45,12 +45,12 @@ impl PeerTls {
             }
         };
         let builder = builder.with_root_certificates(roots);
-        let mut config = match (shown, &self.pair) {
+        let mut config = match (client_certificate, &self.pair) {
             (Some((chain, key)), Some(pair)) => {
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
                     vec![
                         pair.key
-                            .flaw(format!("it cannot be used with its certificate: {error}")),
+                            .file_error(format!("it cannot be used with its certificate: {error}")),
                     ]
                 })?
             }
@@ -65,9 +65,9 @@ impl PeerTls {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(file) = &self.authorities {
             for certificate in file.certificates()? {
-                roots
-                    .add(certificate)
-                    .map_err(|error| file.flaw(format!("it has no usable authority: {error}")))?;
+                roots.add(certificate).map_err(|error| {
+                    file.file_error(format!("it has no usable authority: {error}"))
+                })?;
             }
         }
         Ok(roots)

@@ -10,24 +10,24 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys, RootCertStore, ServerConfig};
 
-use super::named_client::NamedClient;
-use super::named_file::{CertificateFileError, NamedFile, Pair};
+use super::named_client::NamedClientVerifier;
+use super::named_file::{CertificateAndKey, CertificateFileError, NamedFile};
 use super::validity::Validity;
 
 /// TLS of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortTls {
     /// The certificate and key of the port.
-    pub pair: Pair,
+    pub pair: CertificateAndKey,
     /// The verification of client certificates. `None` if clients need none.
-    pub clients: Option<Clients>,
+    pub clients: Option<ClientAuth>,
     /// The protocol over TLS, by its name in ALPN.
     pub protocol: &'static [u8],
 }
 
 /// The client certificates that a port accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clients {
+pub struct ClientAuth {
     /// Authorities that may have issued them, besides the system's.
     pub authorities: NamedFile,
     /// The name that they must contain. `None` for any name.
@@ -36,7 +36,7 @@ pub struct Clients {
 
 /// The TLS configuration that was made from the files.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedPortTls {
     config: Arc<ServerConfig>,
     /// `None` if it cannot be read.
     pub(crate) validity: Option<Validity>,
@@ -44,14 +44,14 @@ pub(crate) struct Loaded {
 
 /// The TLS configuration of new connections to a port. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Identity(Arc<Mutex<Arc<ServerConfig>>>);
+pub(crate) struct PortIdentity(Arc<Mutex<Arc<ServerConfig>>>);
 
 impl PortTls {
     /// Reads the files.
     ///
     /// # Errors
     /// All errors of the files.
-    pub(crate) fn load(&self) -> Result<Loaded, Vec<CertificateFileError>> {
+    pub(crate) fn load(&self) -> Result<LoadedPortTls, Vec<CertificateFileError>> {
         let Self {
             pair,
             clients,
@@ -59,16 +59,16 @@ impl PortTls {
         } = self;
         let verifier = clients.as_ref().map_or_else(
             || Ok(WebPkiClientVerifier::no_client_auth()),
-            Clients::verifier,
+            ClientAuth::verifier,
         );
         match (pair.chain.certificates(), pair.key.key(), verifier) {
             (Ok(chain), Ok(key), Ok(verifier)) => {
-                let validity = Validity::of(&chain);
+                let validity = Validity::from_chain(&chain);
                 let config = Arc::new(
                     self.config(chain, key, verifier, protocol)
                         .map_err(|flaw| vec![flaw])?,
                 );
-                Ok(Loaded { config, validity })
+                Ok(LoadedPortTls { config, validity })
             }
             (chain, key, verifier) => Err([chain.err(), key.err(), verifier.err()]
                 .into_iter()
@@ -84,7 +84,7 @@ impl PortTls {
         verifier: Arc<dyn ClientCertVerifier>,
         protocol: &[u8],
     ) -> Result<ServerConfig, CertificateFileError> {
-        let Pair {
+        let CertificateAndKey {
             chain: chain_file,
             key: key_file,
         } = &self.pair;
@@ -95,16 +95,16 @@ impl PortTls {
             .with_single_cert(chain, key)
             .map_err(|error| match error {
                 TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                    key_file.flaw(format!(
+                    key_file.file_error(format!(
                         "it is not the key of the first certificate in {} ({})",
                         chain_file.path.display(),
                         chain_file.variable
                     ))
                 }
                 TlsError::InvalidCertificate(error) => {
-                    chain_file.flaw(format!("its first certificate is broken: {error}"))
+                    chain_file.file_error(format!("its first certificate is broken: {error}"))
                 }
-                error => key_file.flaw(format!("the key cannot be used: {error}")),
+                error => key_file.file_error(format!("the key cannot be used: {error}")),
             })?;
         config.alpn_protocols = vec![protocol.to_vec()];
         // Every connection verifies the client certificate: one that has expired, or whose
@@ -127,14 +127,14 @@ impl PortTls {
     }
 }
 
-impl Clients {
+impl ClientAuth {
     /// Reads the authorities.
     pub(crate) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, CertificateFileError> {
         let mut roots = RootCertStore::empty();
         for certificate in self.authorities.certificates()? {
             roots.add(certificate).map_err(|error| {
                 self.authorities
-                    .flaw(format!("a certificate in it is broken: {error}"))
+                    .file_error(format!("a certificate in it is broken: {error}"))
             })?;
         }
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -146,16 +146,16 @@ impl Clients {
         // clients send the certificate that they have.
         .clear_root_hint_subjects()
         .build()
-        .map_err(|error| self.authorities.flaw(error.to_string()))?;
+        .map_err(|error| self.authorities.file_error(error.to_string()))?;
         Ok(match self.name.clone() {
-            Some(name) => Arc::new(NamedClient { inner, name }),
+            Some(name) => Arc::new(NamedClientVerifier { inner, name }),
             None => inner,
         })
     }
 }
 
-impl Identity {
-    pub(crate) fn new(loaded: Loaded) -> Self {
+impl PortIdentity {
+    pub(crate) fn new(loaded: LoadedPortTls) -> Self {
         Self(Arc::new(Mutex::new(loaded.config)))
     }
 
@@ -169,12 +169,12 @@ impl Identity {
     }
 
     /// Replaces the configuration of new connections.
-    pub(crate) fn replace(&self, loaded: Loaded) {
+    pub(crate) fn replace(&self, loaded: LoadedPortTls) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = loaded.config;
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for PortIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").finish_non_exhaustive()
     }

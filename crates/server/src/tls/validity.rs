@@ -12,7 +12,7 @@ pub(crate) struct Validity {
 
 /// Seconds before its end in which a certificate is nearly over, and at most the last tenth of its
 /// life. Renewal begins earlier.
-const SOON: i64 = 7 * 86_400;
+const EXPIRY_WARNING_SECONDS: i64 = 7 * 86_400;
 
 /// The status of a chain at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,36 +24,36 @@ pub(crate) enum ValidityStatus {
 }
 
 // ASN.1 tags.
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE_TAG: u8 = 0x30;
+const VERSION_TAG: u8 = 0xa0;
+const UTC_TIME_TAG: u8 = 0x17;
+const GENERALIZED_TIME_TAG: u8 = 0x18;
 
 impl Validity {
     /// Parses the time in which all certificates of a chain are valid. Returns `None` if one of
     /// them is invalid.
-    pub(crate) fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
-        let each: Option<Vec<Self>> = chain
+    pub(crate) fn from_chain(chain: &[CertificateDer<'_>]) -> Option<Self> {
+        let validities: Option<Vec<Self>> = chain
             .iter()
-            .map(|certificate| Self::of_one(certificate))
+            .map(|certificate| Self::from_der(certificate))
             .collect();
-        each?.into_iter().reduce(|all, one| Self {
+        validities?.into_iter().reduce(|all, one| Self {
             from: all.from.max(one.from),
             until: all.until.min(one.until),
         })
     }
 
     /// `Certificate { TBSCertificate { [0] version?, serial, signature, issuer, Validity { from, until }, .. }, .. }`
-    fn of_one(der: &[u8]) -> Option<Self> {
-        let mut rest = Element::read(&mut { der })?.within(SEQUENCE)?;
-        let mut fields = Element::read(&mut rest)?.within(SEQUENCE)?;
-        if Element::read(&mut { fields })?.tag == VERSION {
+    fn from_der(der: &[u8]) -> Option<Self> {
+        let mut rest = Element::read(&mut { der })?.content_of(SEQUENCE_TAG)?;
+        let mut fields = Element::read(&mut rest)?.content_of(SEQUENCE_TAG)?;
+        if Element::read(&mut { fields })?.tag == VERSION_TAG {
             Element::read(&mut fields)?;
         }
         for _serial_signature_issuer in 0..3 {
             Element::read(&mut fields)?;
         }
-        let mut times = Element::read(&mut fields)?.within(SEQUENCE)?;
+        let mut times = Element::read(&mut fields)?.content_of(SEQUENCE_TAG)?;
         Some(Self {
             from: Element::read(&mut times)?.time()?,
             until: Element::read(&mut times)?.time()?,
@@ -61,16 +61,16 @@ impl Validity {
     }
 
     /// Seconds until the end; less than 0 if it is over.
-    pub(crate) fn left(self, now: i64) -> i64 {
+    pub(crate) fn seconds_left(self, now: i64) -> i64 {
         self.until.saturating_sub(now)
     }
 
-    pub(crate) fn standing(self, now: i64) -> ValidityStatus {
+    pub(crate) fn status(self, now: i64) -> ValidityStatus {
         let life = self.until.saturating_sub(self.from);
-        match self.left(now) {
+        match self.seconds_left(now) {
             _ if now < self.from => ValidityStatus::NotYet,
             left if left < 0 => ValidityStatus::Over,
-            left if left < SOON.min(life / 10) => ValidityStatus::NearlyOver,
+            left if left < EXPIRY_WARNING_SECONDS.min(life / 10) => ValidityStatus::NearlyOver,
             _ => ValidityStatus::Good,
         }
     }
@@ -103,7 +103,7 @@ impl<'a> Element<'a> {
         Some(Self { tag, content })
     }
 
-    fn within(self, tag: u8) -> Option<&'a [u8]> {
+    fn content_of(self, tag: u8) -> Option<&'a [u8]> {
         (self.tag == tag).then_some(self.content)
     }
 
@@ -112,24 +112,31 @@ impl<'a> Element<'a> {
         let text = str::from_utf8(self.content).ok()?.strip_suffix('Z')?;
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         let (year, rest) = match self.tag {
-            UTC_TIME if digits && text.len() == 12 => {
+            UTC_TIME_TAG if digits && text.len() == 12 => {
                 let year: i64 = text[..2].parse().ok()?;
                 (
                     if year < 50 { 2000 + year } else { 1900 + year },
                     &text[2..],
                 )
             }
-            GENERALIZED_TIME if digits && text.len() == 14 => (text[..4].parse().ok()?, &text[4..]),
+            GENERALIZED_TIME_TAG if digits && text.len() == 14 => {
+                (text[..4].parse().ok()?, &text[4..])
+            }
             _ => return None,
         };
         let part = |at: usize| rest[at..at + 2].parse::<i64>().ok();
-        Some(days(year, part(0)?, part(2)?) * 86_400 + part(4)? * 3_600 + part(6)? * 60 + part(8)?)
+        Some(
+            days_since_1970(year, part(0)?, part(2)?) * 86_400
+                + part(4)? * 3_600
+                + part(6)? * 60
+                + part(8)?,
+        )
     }
 }
 
 /// Days since 1970-01-01 in the Gregorian calendar. Years begin in March here, so that a leap day
 /// is the last day.
-fn days(year: i64, month: i64, day: i64) -> i64 {
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 {
         (year, month - 3)
     } else {
@@ -162,7 +169,7 @@ mod tests {
     #[test]
     fn the_time_of_a_certificate_is_read() {
         let check = |from, until, expected| {
-            let read = Validity::of(&[certificate(from, until)]).unwrap();
+            let read = Validity::from_chain(&[certificate(from, until)]).unwrap();
             assert_eq!((read.from, read.until), expected, "{from:?} {until:?}");
         };
         check((1970, 1, 1), (2026, 11, 23), (0, 1_795_392_000));
@@ -178,8 +185,8 @@ mod tests {
         ];
         let [first, second] = chain
             .each_ref()
-            .map(|one| Validity::of(std::slice::from_ref(one)).unwrap());
-        let all = Validity::of(&chain).unwrap();
+            .map(|one| Validity::from_chain(std::slice::from_ref(one)).unwrap());
+        let all = Validity::from_chain(&chain).unwrap();
         assert_eq!((all.from, all.until), (second.from, second.until));
         assert!(first.from < all.from && all.until < first.until);
     }
@@ -188,12 +195,12 @@ mod tests {
     fn every_cut_certificate_is_refused_without_a_panic() {
         let whole = certificate((2020, 1, 1), (2040, 1, 1));
         for length in 0..whole.len() {
-            assert_eq!(Validity::of_one(&whole[..length]), None, "{length}");
+            assert_eq!(Validity::from_der(&whole[..length]), None, "{length}");
         }
         let mut changed = whole.to_vec();
         for at in 0..whole.len() {
             changed[at] ^= 0x55;
-            let _ = Validity::of_one(&changed);
+            let _ = Validity::from_der(&changed);
             changed[at] ^= 0x55;
         }
     }
@@ -207,7 +214,7 @@ mod tests {
                     from: 0,
                     until: life
                 }
-                .standing(at),
+                .status(at),
                 expected,
                 "{life} {at}"
             );

@@ -5,24 +5,24 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Wait after the first failure.
-const FIRST: Duration = Duration::from_millis(50);
+const MIN_BACKOFF: Duration = Duration::from_millis(50);
 /// Longest wait. A recovered store is noticed within this time.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// Minimum interval between two log lines about one problem.
-const LINE: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Exponential back-off. Each wait is random between half of its limit and the limit.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct Backoff {
     failures: u32,
 }
 
-impl Patience {
+impl Backoff {
     /// Returns the wait before the next attempt.
     pub(super) fn next(&mut self) -> Duration {
-        let whole = FIRST
+        let whole = MIN_BACKOFF
             .saturating_mul(1 << self.failures.min(10))
-            .min(LONGEST);
+            .min(MAX_BACKOFF);
         self.failures = self.failures.saturating_add(1);
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
@@ -30,18 +30,18 @@ impl Patience {
 
 /// Throttle that allows one log line per minute, and counts the events that it stands for.
 #[derive(Debug, Default)]
-pub(super) struct OnceAMinute {
+pub(super) struct LogThrottle {
     last: Option<Instant>,
     count: u64,
 }
 
-impl OnceAMinute {
+impl LogThrottle {
     /// Counts `number` events. If a log line is allowed, returns the number of events since the
     /// last one.
     pub(super) fn add(&mut self, number: u64) -> Option<u64> {
         self.count += number;
         let now = Instant::now();
-        if self.count == 0 || self.last.is_some_and(|last| now - last < LINE) {
+        if self.count == 0 || self.last.is_some_and(|last| now - last < LOG_INTERVAL) {
             return None;
         }
         self.last = Some(now);
@@ -55,13 +55,16 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_a_second_and_are_random() {
-        let mut patience = Patience::default();
+        let mut patience = Backoff::default();
         let waits: Vec<Duration> = (0..100).map(|_| patience.next()).collect();
-        assert!(waits[0] >= FIRST / 2 && waits[0] <= FIRST, "{waits:?}");
+        assert!(
+            waits[0] >= MIN_BACKOFF / 2 && waits[0] <= MIN_BACKOFF,
+            "{waits:?}"
+        );
         assert!(
             waits[10..]
                 .iter()
-                .all(|wait| (LONGEST / 2..=LONGEST).contains(wait)),
+                .all(|wait| (MAX_BACKOFF / 2..=MAX_BACKOFF).contains(wait)),
             "{waits:?}"
         );
         assert!(
@@ -72,11 +75,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_line_a_minute_says_how_many_it_stands_for() {
-        let mut lines = OnceAMinute::default();
+        let mut lines = LogThrottle::default();
         assert_eq!(lines.add(0), None);
         assert_eq!(lines.add(3), Some(3));
         assert_eq!((lines.add(4), lines.add(5)), (None, None));
-        tokio::time::advance(LINE).await;
+        tokio::time::advance(LOG_INTERVAL).await;
         assert_eq!(lines.add(0), Some(9));
         assert_eq!(lines.add(0), None);
     }

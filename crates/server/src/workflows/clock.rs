@@ -20,38 +20,38 @@ use self::steady::SteadyClock;
 use crate::net::clock;
 
 /// Number of requests for the time at the start: the first answer includes the time to connect.
-const FIRST: usize = 3;
+const START_MEASUREMENTS: usize = 3;
 /// Difference between the clocks of this machine and the store that needs no warning.
-const TOLERATED: Duration = Duration::from_secs(1);
+const MAX_SKEW: Duration = Duration::from_secs(1);
 
 /// Corrections up to this size need no wake-up: timers are late by at most this.
-const SET: Duration = Duration::from_millis(100);
+const SILENT_CORRECTION: Duration = Duration::from_millis(100);
 
 /// Time of a store. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoreClock {
-    shared: Arc<Shared>,
+    shared: Arc<ClockState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ClockState {
     /// None if the clock of this machine is used.
-    reference: Mutex<Option<Reference>>,
+    reference: Mutex<Option<ReferenceTime>>,
     /// Latest time of the store, from which it continues.
     steady: Mutex<SteadyClock>,
     /// Notified when an answer proves that the time was wrong by more than [`SILENT_CORRECTION`].
-    set: Notify,
+    corrected: Notify,
 }
 
 /// The store's time at one instant. From then on, a monotonic clock measures it, since the clock of
 /// this machine may be set.
 #[derive(Debug, Clone, Copy)]
-struct Reference {
+struct ReferenceTime {
     at: Instant,
     micros: u64,
 }
 
-impl Reference {
+impl ReferenceTime {
     fn micros_at(self, now: Instant) -> u64 {
         self.micros
             .saturating_add(micros(now.saturating_duration_since(self.at)))
@@ -66,7 +66,7 @@ impl StoreClock {
     /// Starts the clock of a store that was just opened. If Redis does not allow TIME, it logs a
     /// warning.
     pub(crate) async fn start(&self, store: &Store) {
-        for _ in 0..FIRST {
+        for _ in 0..START_MEASUREMENTS {
             if let Err(error) = self.measure(store).await {
                 warn!(
                     %error,
@@ -86,7 +86,8 @@ impl StoreClock {
         // The lock is taken before the clock is read, so that readings are processed in order.
         let mut steady = self.steady();
         let now = Instant::now();
-        let micros = reference.map_or_else(|| clock::moment().micros(), |at| at.micros_at(now));
+        let micros =
+            reference.map_or_else(|| clock::workflow_now().micros(), |at| at.micros_at(now));
         Timestamp::from_micros(steady.follow(micros, now))
     }
 
@@ -108,7 +109,7 @@ impl StoreClock {
     pub(crate) fn skew(&self) -> Option<i64> {
         let store = self.reference()?.micros_at(Instant::now());
         Some(
-            clock::moment()
+            clock::workflow_now()
                 .micros()
                 .cast_signed()
                 .wrapping_sub(store.cast_signed()),
@@ -133,7 +134,7 @@ impl StoreClock {
     pub(crate) fn log_skew(&self, warned: &mut bool) {
         let large = self
             .skew()
-            .filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);
+            .filter(|skew| Duration::from_micros(skew.unsigned_abs()) > MAX_SKEW);
         match large {
             Some(skew) if !*warned => warn!(
                 seconds = skew as f64 / 1e6,
@@ -156,19 +157,19 @@ impl StoreClock {
             steady.advance(by);
         }
         drop(steady);
-        self.shared.set.notify_one();
+        self.shared.corrected.notify_one();
         moved
     }
 
     async fn measure(&self, store: &Store) -> Result<(), StoreError> {
         let sent = Instant::now();
         if let Some(time) = store.time().await? {
-            self.take(time.micros(), sent, Instant::now());
+            self.apply_reading(time.micros(), sent, Instant::now());
         }
         Ok(())
     }
 
-    fn reference(&self) -> Option<Reference> {
+    fn reference(&self) -> Option<ReferenceTime> {
         *self
             .shared
             .reference
@@ -178,28 +179,28 @@ impl StoreClock {
 
     /// Applies a time of the store that was read between `sent` and `received`. The estimate
     /// changes only as far as it is proven wrong, so a slow answer does no harm.
-    pub(super) fn take(&self, told: u64, sent: Instant, received: Instant) {
+    pub(super) fn apply_reading(&self, reported: u64, sent: Instant, received: Instant) {
         let trip = micros(received.saturating_duration_since(sent));
         let estimated = self
             .reference()
-            .map_or(told + trip / 2, |before| before.micros_at(received));
-        let reference = Reference {
+            .map_or(reported + trip / 2, |before| before.micros_at(received));
+        let reference = ReferenceTime {
             at: received,
-            micros: estimated.clamp(told, told + trip),
+            micros: estimated.clamp(reported, reported + trip),
         };
         *self
             .shared
             .reference
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(reference);
-        if estimated.abs_diff(reference.micros) > micros(SET) {
-            self.shared.set.notify_one();
+        if estimated.abs_diff(reference.micros) > micros(SILENT_CORRECTION) {
+            self.shared.corrected.notify_one();
         }
     }
 
     /// Returns when a correction was large. Only one task at a time may wait.
-    pub(super) async fn set(&self) {
-        self.shared.set.notified().await;
+    pub(super) async fn corrected(&self) {
+        self.shared.corrected.notified().await;
     }
 }
 
@@ -218,16 +219,16 @@ mod tests {
         let clock = StoreClock::default();
         let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
-        clock.take(MINUTE, after(0), after(10));
+        clock.apply_reading(MINUTE, after(0), after(10));
         assert_eq!(at(&clock, after(10)), MINUTE + 5_000);
         // Right, as far as this answer can tell.
-        clock.take(MINUTE + 500_000, after(400), after(1_400));
+        clock.apply_reading(MINUTE + 500_000, after(400), after(1_400));
         assert_eq!(at(&clock, after(1_400)), MINUTE + 1_395_000);
         // It was too late by more than the answer took.
-        clock.take(MINUTE + 1_500_000, after(2_000), after(2_002));
+        clock.apply_reading(MINUTE + 1_500_000, after(2_000), after(2_002));
         assert_eq!(at(&clock, after(2_002)), MINUTE + 1_502_000);
         // Another Redis with another clock.
-        clock.take(3 * MINUTE, after(3_000), after(3_001));
+        clock.apply_reading(3 * MINUTE, after(3_000), after(3_001));
         assert_eq!(at(&clock, after(3_001)), 3 * MINUTE);
     }
 
@@ -235,9 +236,9 @@ mod tests {
     async fn time_never_goes_back() {
         let clock = StoreClock::default();
         let now = Instant::now();
-        clock.take(2 * MINUTE, now, now);
+        clock.apply_reading(2 * MINUTE, now, now);
         let before = clock.now();
-        clock.take(MINUTE, now, now);
+        clock.apply_reading(MINUTE, now, now);
         let after = clock.now();
         assert!(after >= before);
         tokio::time::advance(Duration::from_secs(10)).await;

@@ -3,33 +3,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_api::Activity;
+use tidegate_api::ApiMetrics;
 use tidegate_ratelimit::Limiter;
-use tidegate_workflow::{Engine, ServerDescription, Store, StoreError, Unserved};
+use tidegate_workflow::{Engine, MissedWork, ServerDescription, Store, StoreError};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
-use super::backoff::{OnceAMinute, Patience};
+use super::backoff::{Backoff, LogThrottle};
 use super::clock::StoreClock;
 use super::gaps::GapDetector;
 use super::{heartbeat, limit_watcher, queue_sampler, store_probe};
 
 /// Poll interval for changes by other servers. They publish notifications, but these may get lost.
-const LOOK: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Poll interval while notifications are not received: the longest wait for a job that another
 /// server made ready.
-const LOOK_WHILE_DEAF: Duration = Duration::from_millis(250);
+const UNSUBSCRIBED_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Poll interval while a part of the store fails, so that its changes are found soon after it
 /// recovers.
-const LOOK_WHILE_TROUBLED: Duration = Duration::from_secs(1);
+const FAILING_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait between two steps while something fails: each step retries.
-const TURN: Duration = Duration::from_secs(1);
+const MAX_FAILING_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait while nothing fails.
-const CALM: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Shortest wait between two sweeps: timers that are close together are handled in one.
-const SHORTEST: Duration = Duration::from_millis(5);
+const MIN_SWEEP_WAIT: Duration = Duration::from_millis(5);
 /// Timeout of a poll. A node that does not answer must not delay timers on other nodes.
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Drives the engine. Never returns.
 pub(super) async fn run(
@@ -37,7 +37,7 @@ pub(super) async fn run(
     clock: StoreClock,
     limiter: Limiter,
     about: ServerDescription,
-    activity: Arc<Activity>,
+    activity: Arc<ApiMetrics>,
 ) {
     let gaps = Arc::new(GapDetector::new(engine.clone(), clock.clone()));
     let mut driver = Driver::new(engine.clone(), clock.clone(), gaps.clone());
@@ -60,14 +60,14 @@ struct Driver {
     clock: StoreClock,
     gaps: Arc<GapDetector>,
     /// Time of the last poll.
-    looked: Option<Instant>,
+    last_poll: Option<Instant>,
     /// Earliest time of the next poll after a failure.
-    look_after: Instant,
-    patience: Patience,
+    next_poll: Instant,
+    backoff: Backoff,
     /// Throttles of the warnings about failed polls, and about work that is due and could not be
     /// done.
-    looks: OnceAMinute,
-    unserved: OnceAMinute,
+    failed_polls: LogThrottle,
+    missed_work: LogThrottle,
 }
 
 impl Driver {
@@ -77,11 +77,11 @@ impl Driver {
             engine,
             clock,
             gaps,
-            looked: None,
-            look_after: now,
-            patience: Patience::default(),
-            looks: OnceAMinute::default(),
-            unserved: OnceAMinute::default(),
+            last_poll: None,
+            next_poll: now,
+            backoff: Backoff::default(),
+            failed_polls: LogThrottle::default(),
+            missed_work: LogThrottle::default(),
         }
     }
 
@@ -90,58 +90,62 @@ impl Driver {
         let now = self.gaps.check();
         // A store that cannot be read is logged by `store_probe`.
         let more = self.engine.sweep_working(now).await.unwrap_or(false);
-        self.tell_unserved();
-        self.look_around().await;
-        let pause = if more { SHORTEST } else { self.until_due() };
-        self.wait(pause.min(self.until_look())).await;
+        self.log_missed_work();
+        self.poll_others().await;
+        let pause = if more {
+            MIN_SWEEP_WAIT
+        } else {
+            self.until_due()
+        };
+        self.wait(pause.min(self.until_poll())).await;
     }
 
     /// Logs the amount of missed work, once a minute.
-    fn tell_unserved(&mut self) {
-        let Some(Unserved { attempts, error }) = self.engine.take_unserved() else {
+    fn log_missed_work(&mut self) {
+        let Some(MissedWork { attempts, error }) = self.engine.take_missed_work() else {
             return;
         };
-        if let Some(attempts) = self.unserved.add(attempts) {
+        if let Some(attempts) = self.missed_work.add(attempts) {
             warn!(attempts, %error, "leases, retries and removals that are due could not be written; they are tried again");
         }
     }
 
     /// Polls for changes by other servers, if it is time.
-    async fn look_around(&mut self) {
-        if self.until_look() > Duration::ZERO {
+    async fn poll_others(&mut self) {
+        if self.until_poll() > Duration::ZERO {
             return;
         }
-        self.looked = Some(Instant::now());
-        let look = timeout(LONGEST_LOOK, self.engine.look_around());
-        let looked = look.await.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} s", LONGEST_LOOK.as_secs());
+        self.last_poll = Some(Instant::now());
+        let poll = timeout(POLL_TIMEOUT, self.engine.poll_store());
+        let polled = poll.await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} s", POLL_TIMEOUT.as_secs());
             Err(StoreError::Unavailable { reason })
         });
-        match looked {
-            Ok(_) => self.patience = Patience::default(),
+        match polled {
+            Ok(_) => self.backoff = Backoff::default(),
             Err(error) => {
-                self.looked = None;
-                self.look_after = Instant::now() + self.patience.next();
-                if let Some(looks) = self.looks.add(1) {
-                    warn!(looks, %error, "cannot see what other servers did with workflows; trying again");
+                self.last_poll = None;
+                self.next_poll = Instant::now() + self.backoff.next();
+                if let Some(failures) = self.failed_polls.add(1) {
+                    warn!(failures, %error, "cannot see what other servers did with workflows; trying again");
                 }
             }
         }
     }
 
     /// Time until the next poll.
-    fn until_look(&self) -> Duration {
+    fn until_poll(&self) -> Duration {
         if !self.is_shared() {
             return Duration::MAX;
         }
         let now = Instant::now();
-        let apart = match () {
-            () if !self.engine.receives_notifications() => LOOK_WHILE_DEAF,
-            () if !self.engine.troubles().is_empty() => LOOK_WHILE_TROUBLED,
-            () => LOOK,
+        let interval = match () {
+            () if !self.engine.receives_notifications() => UNSUBSCRIBED_POLL_INTERVAL,
+            () if !self.engine.store_failures().is_empty() => FAILING_POLL_INTERVAL,
+            () => POLL_INTERVAL,
         };
-        let next = self.looked.map_or(self.look_after, |looked| {
-            (looked + apart).max(self.look_after)
+        let next = self.last_poll.map_or(self.next_poll, |polled| {
+            (polled + interval).max(self.next_poll)
         });
         next.saturating_duration_since(now)
     }
@@ -154,13 +158,13 @@ impl Driver {
     /// Time until the next known timer is due.
     fn until_due(&self) -> Duration {
         // The clock of this machine is used for a file, and may be set at any time.
-        let longest = if self.is_shared() && self.engine.is_calm() {
-            CALM
+        let longest = if self.is_shared() && self.engine.is_healthy() {
+            MAX_WAIT
         } else {
-            TURN
+            MAX_FAILING_WAIT
         };
         self.engine.next_due().map_or(longest, |due| {
-            due.since(self.clock.now()).clamp(SHORTEST, longest)
+            due.since(self.clock.now()).clamp(MIN_SWEEP_WAIT, longest)
         })
     }
 
@@ -171,7 +175,7 @@ impl Driver {
         loop {
             tokio::select! {
                 () = wake.as_mut() => return,
-                () = async { tokio::select! { () = self.engine.sooner() => {}, () = self.clock.set() => {} } } => {
+                () = async { tokio::select! { () = self.engine.wait_for_earlier_work() => {}, () = self.clock.corrected() => {} } } => {
                     let sooner = Instant::now() + self.until_due();
                     if sooner < wake.deadline() {
                         wake.as_mut().reset(sooner);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_api::Activity;
+use tidegate_api::ApiMetrics;
 use tidegate_workflow::{Durability, Store};
 use tokio::time::sleep;
 use tracing::warn;
@@ -13,7 +13,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Checks the durability repeatedly. Calls are acknowledged after `replicas` replicas have the
 /// write.
-pub(super) async fn follow(store: &Store, replicas: u16, activity: &Activity) {
+pub(super) async fn follow(store: &Store, replicas: u16, activity: &ApiMetrics) {
     loop {
         // A store that does not answer is logged by `store_probe`, and its known risks stay.
         if let Ok(found) = store.durability().await {
@@ -24,7 +24,7 @@ pub(super) async fn follow(store: &Store, replicas: u16, activity: &Activity) {
 }
 
 /// Logs the risks that were not known before.
-pub(super) fn log_new(found: &Durability, replicas: u16, activity: &Activity) {
+pub(super) fn log_new(found: &Durability, replicas: u16, activity: &ApiMetrics) {
     for risk in activity.put_risks(found.risks(replicas)) {
         warn!("{risk}");
     }

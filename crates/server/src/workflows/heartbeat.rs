@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_api::{Activity, Event};
+use tidegate_api::{ApiMetrics, CountedEvent};
 use tidegate_workflow::{Engine, HeartbeatQuery, ServerDescription, Store};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -11,18 +11,18 @@ use super::gaps::GapDetector;
 
 /// Mean interval of heartbeats. Each is random within a quarter of it, so that servers do not send
 /// them at one time.
-const APART: Duration = Duration::from_secs(2);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of heartbeats from one reading of the store's time to the next: 10 s. A quartz drifts by
 /// less than 1 ms meanwhile.
-const TIME: usize = 5;
+const HEARTBEATS_PER_TIME_READ: usize = 5;
 /// Timeout of a heartbeat. A slower store is logged by `store_probe`.
-const PATIENCE: Duration = Duration::from_secs(2);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of the message that this server leaves.
-const FAREWELL: Duration = Duration::from_millis(500);
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Sends heartbeats until the future is dropped. Without Redis there are no other servers, and the
 /// clock of this machine is used.
-pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: Arc<Activity>) {
+pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: Arc<ApiMetrics>) {
     let GapDetector { engine, clock, .. } = gaps;
     let mut warned = false;
     let mut conflicts = 0;
@@ -30,7 +30,7 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
     for beat in 0_usize.. {
         activity.put_clock_skew(clock.skew());
         if matches!(engine.store(), Store::Redis(_)) {
-            let asks = if beat.is_multiple_of(TIME) {
+            let query = if beat.is_multiple_of(HEARTBEATS_PER_TIME_READ) {
                 HeartbeatQuery::StoreTime
             } else {
                 HeartbeatQuery::MembersOnly
@@ -38,29 +38,32 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
             let sent = Instant::now();
             // Other servers ignore a server without heartbeats, and the time continues without an
             // answer.
-            if let Ok(Ok(Some(time))) =
-                timeout(PATIENCE, engine.heartbeat(&about, gaps.check(), asks)).await
+            if let Ok(Ok(Some(time))) = timeout(
+                HEARTBEAT_TIMEOUT,
+                engine.heartbeat(&about, gaps.check(), query),
+            )
+            .await
             {
-                clock.take(time.micros(), sent, Instant::now());
+                clock.apply_reading(time.micros(), sent, Instant::now());
             }
         }
         let seen = std::mem::replace(&mut conflicts, engine.conflicts());
-        activity.add(Event::Conflict, conflicts - seen);
+        activity.add(CountedEvent::Conflict, conflicts - seen);
         let seen = std::mem::replace(&mut woken, engine.wake_ups());
-        activity.add(Event::WakeUp, woken - seen);
+        activity.add(CountedEvent::WakeUp, woken - seen);
         // A store that did not answer is no gap: this server was running.
         gaps.check();
         clock.log_step();
         clock.log_skew(&mut warned);
         tokio::select! {
-            () = sleep(APART.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}
-            () = engine.servers_changed() => {}
+            () = sleep(HEARTBEAT_INTERVAL.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}
+            () = engine.members_changed() => {}
         }
     }
 }
 
 /// Notifies the other servers that this server leaves.
-pub(super) async fn end(engine: &Engine) {
+pub(super) async fn leave(engine: &Engine) {
     // They also notice it by missing heartbeats.
-    let _late = timeout(FAREWELL, engine.leave()).await;
+    let _late = timeout(LEAVE_TIMEOUT, engine.leave()).await;
 }

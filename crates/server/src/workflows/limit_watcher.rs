@@ -11,14 +11,14 @@ struct ActiveLimits {
 }
 
 impl ActiveLimits {
-    fn of(limiter: &Limiter) -> Self {
+    fn from_limiter(limiter: &Limiter) -> Self {
         Self {
             configuration: limiter.configuration(),
             overrides: limiter.overrides(),
         }
     }
 
-    fn is(&self, other: &Self) -> bool {
+    fn equals(&self, other: &Self) -> bool {
         let same = match (&self.configuration, &other.configuration) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (None, None) => true,
@@ -32,11 +32,11 @@ impl ActiveLimits {
 /// Returns a function that reports whether the limits have changed since its last call. It only
 /// compares pointers.
 pub(super) fn changes(limiter: Limiter) -> impl FnMut() -> bool {
-    let mut known = ActiveLimits::of(&limiter);
+    let mut last = ActiveLimits::from_limiter(&limiter);
     move || {
-        let now = ActiveLimits::of(&limiter);
-        let changed = !now.is(&known);
-        known = now;
+        let now = ActiveLimits::from_limiter(&limiter);
+        let changed = !now.equals(&last);
+        last = now;
         changed
     }
 }

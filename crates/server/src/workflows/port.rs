@@ -8,13 +8,13 @@ use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::{ServerContext, Workflows};
-use crate::net::bounds::Most;
+use crate::net::bounds::ConnectionLimit;
 use crate::net::listen;
 use crate::net::tls::PortTlsAcceptor;
 use crate::settings::Settings;
 
 /// Interval between two attempts to bind the port.
-const LOOK: Duration = Duration::from_secs(1);
+const BIND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Workflows that wait for their port.
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub(crate) struct PendingPort {
     /// The threads, if they were started before the port was taken.
     pub(crate) started: Option<Workflows>,
     /// TLS acceptor of the port, if it is encrypted.
-    pub(crate) gate: Option<PortTlsAcceptor>,
+    pub(crate) acceptor: Option<PortTlsAcceptor>,
     /// Limit of connections to the API.
-    pub(crate) connections: Most,
+    pub(crate) connections: ConnectionLimit,
 }
 
 impl PendingPort {
@@ -40,12 +40,12 @@ impl PendingPort {
     }
 
     async fn begin(self) {
-        let listener = self.once_free().await;
+        let listener = self.wait_until_free().await;
         let Self {
             settings,
             context,
             started,
-            gate,
+            acceptor,
             connections,
         } = self;
         let metrics = context.metrics.clone();
@@ -58,18 +58,18 @@ impl PendingPort {
             (None, None) => return,
         };
         metrics.watch_workflows(workflows.activity.clone());
-        metrics.watch_port(workflows.open(listener, gate, connections));
+        metrics.watch_port(workflows.open(listener, acceptor, connections));
         info!(
             store = workflows.store,
             "the port of the API is free: workflows are on"
         );
     }
 
-    async fn once_free(&self) -> TcpListener {
+    async fn wait_until_free(&self) -> TcpListener {
         let mut reported = String::new();
         loop {
-            sleep(LOOK).await;
-            match listen::api(&self.settings) {
+            sleep(BIND_INTERVAL).await;
+            match listen::listen_api(&self.settings) {
                 Ok(Some(listener)) => return listener,
                 Ok(None) => {}
                 Err(failure) => {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use tidegate_api::{Activity, Census, MOST_QUEUES, OVERFLOW, QueueSample};
+use tidegate_api::{ApiMetrics, MAX_QUEUE_SAMPLES, OVERFLOW_QUEUE, QueueSample, WorkflowCounts};
 use tidegate_workflow::{
     Cursor, Engine, Filter, JobState, Order, Query, QueueState, RunningCursor, RunningJobs, Status,
     Timestamp,
@@ -14,24 +14,24 @@ use tokio::time::sleep;
 use super::clock::StoreClock;
 
 /// Interval between two samples.
-const APART: Duration = Duration::from_secs(5);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Page size of the round over all queues.
-const QUEUES: usize = 1_000;
+const QUEUES_PER_PAGE: usize = 1_000;
 /// Number of the largest queues that are read in each sample, if there is more than one page.
-const LARGEST: usize = 250;
+const MAX_LARGEST_QUEUES: usize = 250;
 /// Limit of queues whose running jobs are counted separately.
-const RUNNING_QUEUES: usize = 10_000;
+const MAX_RUNNING_QUEUES: usize = 10_000;
 /// Number of unfinished workflows in one read, for the numbers of their jobs.
-const WORKFLOWS: usize = 1_000;
+const WORKFLOWS_PER_PAGE: usize = 1_000;
 
 /// Samples until the future is dropped.
-pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity) {
+pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &ApiMetrics) {
     let mut queues = QueueSampler::default();
     let mut jobs = JobSampler::default();
     let mut running = RunningSampler::default();
     loop {
-        sleep(APART).await;
-        activity.wanted().await;
+        sleep(SAMPLE_INTERVAL).await;
+        activity.sample_requested().await;
         if let Ok(counts) = engine.count(&Filter::default()).await {
             let workflows = counts
                 .found
@@ -39,10 +39,10 @@ pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity
                 .map(|(status, number)| (status.word(), number))
                 .collect();
             let jobs = jobs.sample(engine).await.unwrap_or_default();
-            activity.put_census(Census {
+            activity.put_workflow_counts(WorkflowCounts {
                 workflows,
                 jobs,
-                home_partitions: engine.home_partitions() as u64,
+                home_partitions: engine.assigned_partition_count() as u64,
             });
         }
         running.sample(engine).await;
@@ -53,16 +53,16 @@ pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity
 }
 
 /// Numbers of jobs by queue.
-type Numbered = HashMap<String, u64>;
+type JobsByQueue = HashMap<String, u64>;
 
 /// Sum over many queues.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sum {
+struct QueueTotals {
     ready: u64,
     oldest: Option<Timestamp>,
 }
 
-impl Sum {
+impl QueueTotals {
     fn add(&mut self, queue: &QueueState) {
         self.ready += queue.ready;
         self.oldest = self.oldest.into_iter().chain(queue.oldest).min();
@@ -77,8 +77,8 @@ struct QueueSampler {
     /// Last queue of the previous page. None at the beginning of a round.
     after: Option<String>,
     /// Sums of all other queues, for the current round and the last full one.
-    others: Sum,
-    last_others: Sum,
+    other_queues: QueueTotals,
+    last_other_queues: QueueTotals,
 }
 
 impl QueueSampler {
@@ -87,10 +87,10 @@ impl QueueSampler {
         &mut self,
         engine: &Engine,
         clock: &StoreClock,
-        running: &Numbered,
+        running: &JobsByQueue,
     ) -> Option<Vec<QueueSample>> {
         let page = engine
-            .queue_page(self.after.as_deref(), QUEUES)
+            .queue_page(self.after.as_deref(), QUEUES_PER_PAGE)
             .await
             .ok()?
             .found;
@@ -103,18 +103,18 @@ impl QueueSampler {
             largest.sort_unstable_by_key(|queue| std::cmp::Reverse(queue.ready));
             let names = largest
                 .into_iter()
-                .take(LARGEST)
+                .take(MAX_LARGEST_QUEUES)
                 .map(|queue| queue.name.clone())
                 .collect();
             self.known
-                .extend(named(engine.queues_named(names).await.ok()?.found));
+                .extend(by_name(engine.queues_named(names).await.ok()?.found));
         }
-        self.take(page.queues, page.more);
+        self.merge_page(page.queues, page.more);
         Some(self.samples(clock.now(), running))
     }
 
     /// Merges a page into the known queues.
-    fn take(&mut self, page: Vec<QueueState>, more: bool) {
+    fn merge_page(&mut self, page: Vec<QueueState>, more: bool) {
         let after = self.after.take();
         let last = page.last().map(|queue| queue.name.clone());
         // Known queues in the range of this page that are not on it were removed.
@@ -123,28 +123,28 @@ impl QueueSampler {
             let is_before = !more || last.as_ref().is_none_or(|last| name <= last);
             !(is_after && is_before)
         });
-        self.known.extend(named(page));
-        if self.known.len() > MOST_QUEUES {
+        self.known.extend(by_name(page));
+        if self.known.len() > MAX_QUEUE_SAMPLES {
             let mut sizes: Vec<(u64, String)> = self
                 .known
                 .iter()
                 .map(|(name, queue)| (queue.ready, name.clone()))
                 .collect();
             sizes.sort_unstable();
-            for (_, name) in sizes.drain(..sizes.len() - MOST_QUEUES) {
+            for (_, name) in sizes.drain(..sizes.len() - MAX_QUEUE_SAMPLES) {
                 self.known
                     .remove(&name)
                     .iter()
-                    .for_each(|queue| self.others.add(queue));
+                    .for_each(|queue| self.other_queues.add(queue));
             }
         }
         self.after = last.filter(|_| more);
         if !more {
-            self.last_others = std::mem::take(&mut self.others);
+            self.last_other_queues = std::mem::take(&mut self.other_queues);
         }
     }
 
-    fn samples(&self, now: Timestamp, running: &Numbered) -> Vec<QueueSample> {
+    fn samples(&self, now: Timestamp, running: &JobsByQueue) -> Vec<QueueSample> {
         let age =
             |oldest: Option<Timestamp>| oldest.map_or(0, |oldest| now.since(oldest).as_secs());
         let sample = |queue: &QueueState| QueueSample {
@@ -154,14 +154,14 @@ impl QueueSampler {
             age: age(queue.oldest),
             waiting_workers: queue.waiting_workers as u64,
         };
-        let Sum { ready, oldest } = self.last_others;
+        let QueueTotals { ready, oldest } = self.last_other_queues;
         let running_there = running
             .iter()
             .filter(|(name, _)| !self.known.contains_key(*name))
             .map(|(_, number)| number)
             .sum();
         let others = QueueSample {
-            name: OVERFLOW.to_owned(),
+            name: OVERFLOW_QUEUE.to_owned(),
             ready,
             running: running_there,
             age: age(oldest),
@@ -175,20 +175,20 @@ impl QueueSampler {
     }
 }
 
-fn named(queues: Vec<QueueState>) -> impl Iterator<Item = (String, QueueState)> {
+fn by_name(queues: Vec<QueueState>) -> impl Iterator<Item = (String, QueueState)> {
     queues.into_iter().map(|queue| (queue.name.clone(), queue))
 }
 
 /// Numbers of jobs by state.
-type Numbers = [u64; JobState::WORDS.len()];
+type JobNumbers = [u64; JobState::WORDS.len()];
 
 /// Sampler of jobs in unfinished workflows.
 #[derive(Debug, Default)]
 struct JobSampler {
     after: Option<Cursor>,
     /// Numbers for the current round, and for the last full one.
-    numbers: Numbers,
-    last: Option<Numbers>,
+    numbers: JobNumbers,
+    last: Option<JobNumbers>,
 }
 
 impl JobSampler {
@@ -202,14 +202,14 @@ impl JobSampler {
         let query = Query {
             filter,
             order: Order::OldestFirst,
-            limit: WORKFLOWS,
+            limit: WORKFLOWS_PER_PAGE,
             after: self.after,
         };
         let page = engine.list(&query).await.ok()?;
         for workflow in &page.items {
             self.numbers
                 .iter_mut()
-                .zip(workflow.meta.counts.each())
+                .zip(workflow.meta.counts.entries())
                 .for_each(|(sum, (_, number))| *sum += u64::from(number));
         }
         self.after = page.next;
@@ -225,25 +225,29 @@ impl JobSampler {
 struct RunningSampler {
     from: RunningCursor,
     /// Numbers for the current round, and for the last full one.
-    numbers: Numbered,
-    last: Numbered,
+    numbers: JobsByQueue,
+    last: JobsByQueue,
 }
 
 impl RunningSampler {
     /// Reads the next page. If the store does not answer, the last numbers stay.
     async fn sample(&mut self, engine: &Engine) {
         if let Ok(found) = engine.running_jobs(self.from.clone()).await {
-            self.take(found);
+            self.add_page(found);
         }
     }
 
-    fn take(&mut self, RunningJobs { queues, next }: RunningJobs) {
+    fn add_page(&mut self, RunningJobs { queues, next }: RunningJobs) {
         for (queue, number) in queues {
             // Clients choose the names of queues, so their number is limited.
-            let room = self.numbers.len() < RUNNING_QUEUES || self.numbers.contains_key(&queue);
+            let room = self.numbers.len() < MAX_RUNNING_QUEUES || self.numbers.contains_key(&queue);
             *self
                 .numbers
-                .entry(if room { queue } else { OVERFLOW.to_owned() })
+                .entry(if room {
+                    queue
+                } else {
+                    OVERFLOW_QUEUE.to_owned()
+                })
                 .or_default() += number;
         }
         if next.is_none() {
@@ -275,17 +279,17 @@ mod tests {
         let mut queues = QueueSampler::default();
         let mut turn = |ready: &dyn Fn(usize) -> u64| {
             for page in 0..5 {
-                queues.take(
+                queues.merge_page(
                     (page * 1_000..(page + 1) * 1_000)
                         .map(|at| queue(at, ready(at)))
                         .collect(),
                     page < 4,
                 );
             }
-            queues.samples(Timestamp::from_micros(100_000_000), &Numbered::default())
+            queues.samples(Timestamp::from_micros(100_000_000), &JobsByQueue::default())
         };
         let samples = turn(&|at| if at % 1_000 == 7 { 50 } else { 1 });
-        assert_eq!(samples.len(), MOST_QUEUES + 1);
+        assert_eq!(samples.len(), MAX_QUEUE_SAMPLES + 1);
         assert_eq!(
             samples.iter().filter(|sample| sample.ready == 50).count(),
             5
@@ -297,7 +301,7 @@ mod tests {
         assert_eq!(
             samples
                 .iter()
-                .find(|sample| sample.name == OVERFLOW)
+                .find(|sample| sample.name == OVERFLOW_QUEUE)
                 .unwrap()
                 .age,
             99
@@ -316,19 +320,19 @@ mod tests {
                 next: more.then(RunningCursor::default),
             }
         };
-        running.take(some(0..3, true));
+        running.add_page(some(0..3, true));
         assert!(running.last.is_empty());
-        running.take(some(2..RUNNING_QUEUES + 5, false));
+        running.add_page(some(2..MAX_RUNNING_QUEUES + 5, false));
         assert_eq!(
             (
                 running.last["q00001"],
                 running.last["q00002"],
-                running.last[OVERFLOW]
+                running.last[OVERFLOW_QUEUE]
             ),
             (2, 4, 10)
         );
         let mut queues = QueueSampler::default();
-        queues.take(vec![queue(2, 0)], false);
+        queues.merge_page(vec![queue(2, 0)], false);
         let samples = queues.samples(Timestamp::from_micros(100_000_000), &running.last);
         let shown = |name: &str| {
             samples
@@ -339,10 +343,10 @@ mod tests {
         };
         assert_eq!(shown("q00002"), 4);
         assert_eq!(
-            shown("q00002") + shown(OVERFLOW),
+            shown("q00002") + shown(OVERFLOW_QUEUE),
             running.last.values().sum::<u64>()
         );
-        running.take(some(0..0, false));
+        running.add_page(some(0..0, false));
         assert!(running.last.is_empty());
     }
 }

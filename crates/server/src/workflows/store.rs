@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
-use tidegate_api::{Activity, Api};
+use tidegate_api::{Api, ApiMetrics};
 use tidegate_pipeline::{Client, Config, Parallelism};
 use tidegate_workflow::{
-    Durability, Engine, EngineOptions, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store,
-    StoreError, Thread,
+    Durability, Engine, EngineOptions, EngineThread, RedisOptions, RedisStore, SqliteOptions,
+    SqliteStore, Store, StoreError,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -20,24 +20,24 @@ use tracing::{info, warn};
 
 use super::clock::StoreClock;
 use super::durability_check;
-use super::units::Counters;
-use crate::rls::redis::{OF_SENTINEL, other_kind, refused};
-use crate::settings::{RedisServer, Workflows as Settings};
+use super::units::UnitCounters;
+use crate::rls::redis::{SENTINEL_PREFIX, kind_advice, login_advice};
+use crate::settings::{RedisServer, WorkflowSettings as Settings};
 use crate::telemetry::traces::Traces;
 
 /// Name of the database in the data folder.
-const FILE: &str = "workflows.db";
+const FILE_NAME: &str = "workflows.db";
 /// Default prefix of keys.
-const PREFIX: &str = "tg:";
+const DEFAULT_PREFIX: &str = "tg:";
 /// Interval between two checks whether another server created the store, and between two attempts
 /// to open one in Redis. A server without calls of the API must not load Redis noticeably.
-const LOOK: Duration = Duration::from_secs(10);
+const OPEN_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two attempts to open a file, which another process may lock until it ends.
-const LOOK_AT_FILE: Duration = Duration::from_secs(1);
+const FILE_OPEN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Timeout of calls and of the start for one attempt to open the store. A slow disk or Redis must
 /// not delay limits.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Location of a store that may not exist yet.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl StoreLocation {
             Self::Memory(_) => Ok(true),
             Self::File { path, .. } => {
                 let owned = path.clone();
-                apart(move || owned.try_exists())
+                run_blocking(move || owned.try_exists())
                     .await?
                     .map_err(|error| unavailable(format!("{}: {error}", path.display())))
             }
@@ -113,7 +113,7 @@ impl StoreLocation {
             Self::File { path, options } => {
                 let path = path.clone();
                 let options = options.clone();
-                apart(move || SqliteStore::open(&path, &options))
+                run_blocking(move || SqliteStore::open(&path, &options))
                     .await?
                     .map(Store::Sqlite)
             }
@@ -145,14 +145,14 @@ impl StoreLocation {
 
     fn pause(&self) -> Duration {
         match self {
-            Self::Memory(_) | Self::File { .. } => LOOK_AT_FILE,
-            Self::Redis { .. } => LOOK,
+            Self::Memory(_) | Self::File { .. } => FILE_OPEN_INTERVAL,
+            Self::Redis { .. } => OPEN_INTERVAL,
         }
     }
 }
 
 /// Runs work that may wait for a disk on a blocking thread, so that calls are served meanwhile.
-async fn apart<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
     spawn_blocking(work)
@@ -166,19 +166,19 @@ fn unavailable(reason: String) -> StoreError {
 
 /// Path of the SQLite file.
 pub(crate) fn file(settings: &Settings) -> PathBuf {
-    settings.data_dir.join(FILE)
+    settings.data_dir.join(FILE_NAME)
 }
 
 /// Location of a store in memory, for people.
-const MEMORY: &str = "memory of this process, lost when it ends";
+const MEMORY_TEXT: &str = "memory of this process, lost when it ends";
 
 /// Location of the workflows for people, without credentials.
-pub(crate) fn shown(settings: &Settings) -> String {
+pub(crate) fn location_text(settings: &Settings) -> String {
     match &settings.redis {
-        None if settings.test_clock => format!("{MEMORY}; tests move its clock"),
-        None if settings.in_process => MEMORY.to_owned(),
+        None if settings.test_clock => format!("{MEMORY_TEXT}; tests move its clock"),
+        None if settings.in_process => MEMORY_TEXT.to_owned(),
         // The default prefix is not shown.
-        Some(server) if settings.prefix != PREFIX => {
+        Some(server) if settings.prefix != DEFAULT_PREFIX => {
             format!("redis at {}, prefix {}", server.shown, settings.prefix)
         }
         Some(server) => format!("redis at {}", server.shown),
@@ -198,10 +198,10 @@ fn engine_config(server: &RedisServer) -> Config {
 /// Configuration of a Redis client for writes that wait for replicas.
 fn waiting_config(server: &RedisServer) -> Config {
     /// Limit of concurrent writes that wait for one node; further writes wait for a connection.
-    const CONNECTIONS: usize = 32;
+    const MAX_WAITING_CONNECTIONS: usize = 32;
     let mut config = engine_config(server);
     config.in_flight_commands = 1;
-    config.max_connections = CONNECTIONS;
+    config.max_connections = MAX_WAITING_CONNECTIONS;
     config
 }
 
@@ -212,7 +212,7 @@ pub(super) struct Opener<'a> {
     /// `durability_check::follow` logs them.
     risks_logged: bool,
     /// Notified if the first attempt succeeds; dropped if it fails or takes long.
-    looked: Option<oneshot::Sender<()>>,
+    first_attempt: Option<oneshot::Sender<()>>,
     /// Latest problem in the log. Empty if there is none.
     reported: String,
     clock: StoreClock,
@@ -222,23 +222,23 @@ pub(super) struct Opener<'a> {
 #[derive(Clone)]
 pub(super) struct OpenContext<'a> {
     pub(super) settings: &'a Settings,
-    pub(super) counters: Counters,
+    pub(super) counters: UnitCounters,
     /// None if attempts are not traced.
     pub(super) traces: Option<Traces>,
     pub(super) api: &'a Api,
-    pub(super) activity: &'a Activity,
+    pub(super) activity: &'a ApiMetrics,
 }
 
 impl<'a> Opener<'a> {
     pub(super) fn new(
         context: OpenContext<'a>,
-        looked: Option<oneshot::Sender<()>>,
+        first_attempt: Option<oneshot::Sender<()>>,
         clock: StoreClock,
     ) -> Self {
         Self {
             context,
             risks_logged: false,
-            looked,
+            first_attempt,
             reported: String::new(),
             clock,
         }
@@ -251,9 +251,9 @@ impl<'a> Opener<'a> {
     /// If the future is dropped, an empty store may have been created.
     pub(super) async fn open(mut self, runtimes: &[Handle]) -> Engine {
         let mut called = false;
-        let mut place = None;
+        let mut location = None;
         loop {
-            match self.look(&mut place, called, runtimes).await {
+            match self.attempt(&mut location, called, runtimes).await {
                 Ok(Some(engine)) => {
                     if !self.reported.is_empty() {
                         info!("the store of workflows is open");
@@ -261,12 +261,19 @@ impl<'a> Opener<'a> {
                     return engine;
                 }
                 Ok(None) => {
-                    self.log_risks(place.as_ref()).await;
-                    called = timeout(LOOK, self.context.api.await_call()).await.is_ok();
+                    self.log_risks(location.as_ref()).await;
+                    called = timeout(OPEN_INTERVAL, self.context.api.await_call())
+                        .await
+                        .is_ok();
                 }
                 Err(error) => {
                     self.report(&error);
-                    sleep(place.as_ref().map_or(LOOK, StoreLocation::pause)).await;
+                    sleep(
+                        location
+                            .as_ref()
+                            .map_or(OPEN_INTERVAL, StoreLocation::pause),
+                    )
+                    .await;
                 }
             }
         }
@@ -274,12 +281,12 @@ impl<'a> Opener<'a> {
 
     /// Logs the durability risks of a store that is not created yet, once: people read the log when
     /// a server starts.
-    async fn log_risks(&mut self, place: Option<&StoreLocation>) {
+    async fn log_risks(&mut self, location: Option<&StoreLocation>) {
         if std::mem::replace(&mut self.risks_logged, true) {
             return;
         }
-        if let Some(place) = place
-            && let Ok(Some(found)) = timeout(PATIENCE, place.durability()).await
+        if let Some(location) = location
+            && let Ok(Some(found)) = timeout(OPEN_TIMEOUT, location.durability()).await
         {
             durability_check::log_new(
                 &found,
@@ -290,36 +297,36 @@ impl<'a> Opener<'a> {
     }
 
     /// Makes one attempt, however long it takes. None if there is no store, and no call needs one.
-    async fn look(
+    async fn attempt(
         &mut self,
-        place: &mut Option<StoreLocation>,
+        location: &mut Option<StoreLocation>,
         called: bool,
         runtimes: &[Handle],
     ) -> Result<Option<Engine>, StoreError> {
         let context = self.context.clone();
         let clock = self.clock.clone();
-        let mut look = pin!(find(&context, &clock, runtimes, place, called));
-        let found = match timeout(PATIENCE, look.as_mut()).await {
+        let mut attempt = pin!(open_store(&context, &clock, runtimes, location, called));
+        let found = match timeout(OPEN_TIMEOUT, attempt.as_mut()).await {
             Ok(found) => found,
             Err(_) => {
                 self.report(&unavailable(format!(
                     "it has not answered for {} s, and is waited for",
-                    PATIENCE.as_secs()
+                    OPEN_TIMEOUT.as_secs()
                 )));
-                look.await
+                attempt.await
             }
         };
-        if let (Ok(_), Some(looked)) = (&found, self.looked.take()) {
+        if let (Ok(_), Some(first_attempt)) = (&found, self.first_attempt.take()) {
             // The receiver may have been dropped after its timeout.
-            let _ = looked.send(());
+            let _ = first_attempt.send(());
         }
         found
     }
 
     /// Reports a failure to callers, and logs it if it is new.
     fn report(&mut self, error: &StoreError) {
-        self.looked = None;
-        let store = shown(self.context.settings);
+        self.first_attempt = None;
+        let store = location_text(self.context.settings);
         let reason = match error {
             StoreError::Unavailable { reason } => reason.clone(),
             error => error.to_string(),
@@ -352,21 +359,25 @@ pub(crate) fn advice(settings: &Settings, reason: &str) -> String {
                 .to_owned()
         }
         None => String::new(),
-        Some(server) if reason.contains("NOPERM") && !reason.contains(OF_SENTINEL) => format!(
+        Some(server) if reason.contains("NOPERM") && !reason.contains(SENTINEL_PREFIX) => format!(
             "Allow its user the commands of workflows (docs/redis-keys.md), see {} and `ACL GETUSER`, with the keys and channels `~{prefix}* \
              &{prefix}*`. ",
             server.origin.auth,
             prefix = settings.prefix
         ),
-        Some(server) => refused(reason, &server.origin)
-            .or_else(|| other_kind(reason, &server.origin))
+        Some(server) => login_advice(reason, &server.origin)
+            .or_else(|| kind_advice(reason, &server.origin))
             .map(|advice| format!("About this Redis: {advice}. "))
             .unwrap_or_default(),
     }
 }
 
 /// Engine threads with the store, each with its own connections on its runtime.
-fn on_each(store: &Store, runtimes: &[Handle], counters: &Counters) -> Vec<Thread> {
+fn engine_threads(
+    store: &Store,
+    runtimes: &[Handle],
+    counters: &UnitCounters,
+) -> Vec<EngineThread> {
     let on = |(at, runtime): (usize, &Handle)| {
         let _entered = runtime.enter();
         // The first runtime is the one that opened the store.
@@ -375,34 +386,34 @@ fn on_each(store: &Store, runtimes: &[Handle], counters: &Counters) -> Vec<Threa
         } else {
             store.for_new_thread()
         };
-        Thread::new(store, runtime.clone()).with_units(counters.of_thread())
+        EngineThread::new(store, runtime.clone()).with_units(counters.for_thread())
     };
     runtimes.iter().enumerate().map(on).collect()
 }
 
 /// Opens the store if it exists, or if `called` is set because a call needs it.
-async fn find(
+async fn open_store(
     context: &OpenContext<'_>,
     clock: &StoreClock,
     runtimes: &[Handle],
-    place: &mut Option<StoreLocation>,
+    location: &mut Option<StoreLocation>,
     called: bool,
 ) -> Result<Option<Engine>, StoreError> {
-    let place = match place {
-        Some(place) => place,
-        None => place.insert(StoreLocation::new(context.settings)?),
+    let location = match location {
+        Some(location) => location,
+        None => location.insert(StoreLocation::new(context.settings)?),
     };
-    if !called && !place.exists().await? {
+    if !called && !location.exists().await? {
         return Ok(None);
     }
-    let store = place.open().await?;
+    let store = location.open().await?;
     clock.start(&store).await;
     let options = EngineOptions {
         retention: context.settings.retention,
-        memory: context.settings.memory,
-        attempts: context.traces.as_ref().map(Traces::of_attempts),
+        memory_bytes: context.settings.memory,
+        attempt_observer: context.traces.as_ref().map(Traces::attempt_exporter),
     };
-    Engine::start_on(on_each(&store, runtimes, &context.counters), options)
+    Engine::start_on_threads(engine_threads(&store, runtimes, &context.counters), options)
         .await
         .map(Some)
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_workflow::{Engine, Partition, StoreError, Trouble};
+use tidegate_workflow::{Engine, Partition, StoreError, StoreFailure};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::backoff::{OnceAMinute, Patience};
+use super::backoff::{Backoff, LogThrottle};
 
 /// Interval of the log check while something fails.
-const LOOK: Duration = Duration::from_secs(1);
+const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Wait after a failure: failures with one cause occur within this time, and are logged in one
 /// line.
 const COALESCE_TIME: Duration = Duration::from_millis(100);
@@ -21,43 +21,43 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 /// Probes until the future is dropped.
 pub(super) async fn run(engine: Engine) {
-    let mut said = LoggedFailures::default();
-    let mut asking = RecoveryProbes {
+    let mut logged = LoggedFailures::default();
+    let mut probes = RecoveryProbes {
         engine: engine.clone(),
-        each: JoinSet::new(),
+        tasks: JoinSet::new(),
         troubles: Vec::new(),
     };
     loop {
-        if said.is_news(&engine.troubles()) {
+        if logged.is_first(&engine.store_failures()) {
             probe(
                 &engine,
                 (0..engine.store().partitions()).map(Partition).collect(),
             )
             .await;
         }
-        let troubles = engine.troubles();
-        said.note(&troubles);
+        let troubles = engine.store_failures();
+        logged.record(&troubles);
         let troubled = !troubles.is_empty();
-        asking.begin(troubles.into_values());
+        probes.begin(troubles.into_values());
         tokio::select! {
-            () = engine.trouble_began() => sleep(COALESCE_TIME).await,
-            Some(works) = asking.each.join_next() => if let Ok(trouble) = works {
-                asking.troubles.retain(|other| *other != trouble);
+            () = engine.wait_for_store_failure() => sleep(COALESCE_TIME).await,
+            Some(works) = probes.tasks.join_next() => if let Ok(trouble) = works {
+                probes.troubles.retain(|other| *other != trouble);
             },
-            () = sleep(LOOK), if troubled => {}
+            () = sleep(LOG_CHECK_INTERVAL), if troubled => {}
         }
     }
 }
 
 /// Probes partitions concurrently. Returns after `PROBE_TIMEOUT` at the latest.
 async fn probe(engine: &Engine, partitions: Vec<Partition>) {
-    let mut asked = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for partition in partitions {
         let engine = engine.clone();
-        asked.spawn(async move { engine.probe(partition).await });
+        tasks.spawn(async move { engine.probe(partition).await });
     }
     let _late = timeout(PROBE_TIMEOUT, async {
-        while asked.join_next().await.is_some() {}
+        while tasks.join_next().await.is_some() {}
     })
     .await;
 }
@@ -66,35 +66,35 @@ async fn probe(engine: &Engine, partitions: Vec<Partition>) {
 /// equal failures share a task. When one of them recovers, all are probed.
 struct RecoveryProbes {
     engine: Engine,
-    each: JoinSet<Trouble>,
-    troubles: Vec<Trouble>,
+    tasks: JoinSet<StoreFailure>,
+    troubles: Vec<StoreFailure>,
 }
 
 impl RecoveryProbes {
-    fn begin(&mut self, troubles: impl Iterator<Item = Trouble>) {
+    fn begin(&mut self, troubles: impl Iterator<Item = StoreFailure>) {
         for trouble in troubles {
             if !self.troubles.contains(&trouble) {
                 self.troubles.push(trouble.clone());
-                self.each
-                    .spawn(until_it_is_over(self.engine.clone(), trouble));
+                self.tasks
+                    .spawn(probe_until_recovered(self.engine.clone(), trouble));
             }
         }
     }
 }
 
-async fn until_it_is_over(engine: Engine, trouble: Trouble) -> Trouble {
-    let mut patience = Patience::default();
+async fn probe_until_recovered(engine: Engine, trouble: StoreFailure) -> StoreFailure {
+    let mut backoff = Backoff::default();
     let alike = || -> Vec<Partition> {
         let all = engine
-            .troubles()
+            .store_failures()
             .into_iter()
             .filter(|(_, other)| *other == trouble);
         all.map(|(partition, _)| partition).collect()
     };
-    while let Some(one) = fastrand::choice(alike()) {
-        sleep(patience.next()).await;
-        engine.probe(one).await;
-        if !engine.troubles().contains_key(&one) {
+    while let Some(partition) = fastrand::choice(alike()) {
+        sleep(backoff.next()).await;
+        engine.probe(partition).await;
+        if !engine.store_failures().contains_key(&partition) {
             probe(&engine, alike()).await;
         }
     }
@@ -108,17 +108,17 @@ struct LoggedFailures {
     troubled: bool,
     /// Text of the latest warning. Empty if nothing fails.
     shown: String,
-    lines: OnceAMinute,
+    lines: LogThrottle,
 }
 
 impl LoggedFailures {
     /// Whether these are the first failures.
-    fn is_news(&self, troubles: &BTreeMap<Partition, Trouble>) -> bool {
+    fn is_first(&self, troubles: &BTreeMap<Partition, StoreFailure>) -> bool {
         !self.troubled && !troubles.is_empty()
     }
 
     /// Logs new failures, a reminder once a minute, and the recovery.
-    fn note(&mut self, troubles: &BTreeMap<Partition, Trouble>) {
+    fn record(&mut self, troubles: &BTreeMap<Partition, StoreFailure>) {
         self.troubled = !troubles.is_empty();
         if troubles.is_empty() {
             if !self.shown.is_empty() {
@@ -129,7 +129,7 @@ impl LoggedFailures {
             return;
         }
         if self.lines.add(1).is_some() {
-            self.shown = shown(troubles);
+            self.shown = failures_text(troubles);
             warn!(
                 "the store of workflows does not work as it should: {}",
                 self.shown
@@ -139,9 +139,9 @@ impl LoggedFailures {
 }
 
 /// Failures as text, with one sentence for failures in the same partitions with the same reason.
-fn shown(troubles: &BTreeMap<Partition, Trouble>) -> String {
-    type Kind = (&'static str, fn(&Trouble) -> Option<&StoreError>);
-    let kinds: [Kind; 3] = [
+fn failures_text(troubles: &BTreeMap<Partition, StoreFailure>) -> String {
+    type FailureKind = (&'static str, fn(&StoreFailure) -> Option<&StoreError>);
+    let kinds: [FailureKind; 3] = [
         ("reads", |trouble| trouble.reads.as_ref()),
         ("removals", |trouble| trouble.removals.as_ref()),
         ("writes", |trouble| trouble.writes.as_ref()),
@@ -203,7 +203,7 @@ mod tests {
                 reason: reason.to_owned(),
             })
         };
-        let refused = Trouble {
+        let refused = StoreFailure {
             removals: error("NOREPLICAS."),
             writes: error("NOREPLICAS."),
             reads: None,
@@ -211,22 +211,22 @@ mod tests {
         let troubles = [(Partition(0), refused.clone()), (Partition(1), refused)].into();
         let one =
             "removals and writes fail in partitions 0-1: the store is unavailable: NOREPLICAS";
-        assert_eq!(shown(&troubles), one);
-        let full = Trouble {
+        assert_eq!(failures_text(&troubles), one);
+        let full = StoreFailure {
             reads: error("gone"),
             writes: error("gone"),
             removals: None,
         };
         let two = [(
             Partition(1),
-            Trouble {
+            StoreFailure {
                 removals: error("OOM"),
                 ..full
             },
         )]
         .into();
         assert_eq!(
-            shown(&two),
+            failures_text(&two),
             "reads and writes fail in partitions 1: the store is unavailable: gone; removals fail in partitions 1: the store is \
              unavailable: OOM"
         );

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::PART;
+use super::THREAD_NAME;
 use crate::net::runtime::ThreadRuntime;
 use crate::supervise::failpoint;
 
@@ -42,7 +42,7 @@ impl Threads {
     /// # Errors
     /// The system refuses to start a thread.
     pub(super) fn start(count: usize) -> io::Result<Self> {
-        let (tell, ended) = mpsc::channel(count.max(1));
+        let (exits, ended) = mpsc::channel(count.max(1));
         let stop = CancellationToken::new();
         let mut threads = Self {
             runtimes: vec![Handle::current()],
@@ -51,18 +51,20 @@ impl Threads {
             ended,
         };
         for at in 1..count {
-            let part: Arc<str> = format!("{PART}-{at}").into();
+            let part: Arc<str> = format!("{THREAD_NAME}-{at}").into();
             let runtime = ThreadRuntime::new()?;
-            let told = ThreadExit(tell.clone(), at - 1);
+            let exit_guard = ThreadExit(exits.clone(), at - 1);
             let handle = runtime.handle();
             let stop = threads.stop.clone();
             let main = move || {
-                let _told = told;
+                let _exit_guard = exit_guard;
                 runtime.block_on(failpoint::with(part, stop.cancelled_owned()));
             };
-            threads
-                .others
-                .push(Builder::new().name(format!("{PART}-{at}")).spawn(main)?);
+            threads.others.push(
+                Builder::new()
+                    .name(format!("{THREAD_NAME}-{at}"))
+                    .spawn(main)?,
+            );
             threads.runtimes.push(handle);
         }
         Ok(threads)
@@ -75,7 +77,7 @@ impl Threads {
 
     /// Waits until another thread ends unexpectedly, and panics with its panic: a part of the
     /// server restarts as a whole.
-    pub(super) async fn broken(&mut self) {
+    pub(super) async fn wait_for_failure(&mut self) {
         let Some(at) = self.ended.recv().await else {
             return std::future::pending().await;
         };

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use tidegate_api::RateLimits;
 use tidegate_ratelimit::{
-    AcquireRequest, Acquired, Effect, Entry, Exhausted, LimitOverride, Limiter, OverrideError,
-    OverrideTarget, Permits, Reach, Reason, TakeFacts, Timestamp, Units as Needs,
+    AcquireFacts, AcquireRequest, Acquired, Entry, Exhausted, ExhaustedReason, LimitOverride,
+    Limiter, OverrideEffect, OverrideError, OverrideTarget, Permits, Reach, Timestamp,
+    Units as Needs,
 };
 use tidegate_workflow::{
-    Later, Limit, LimitExhausted, Limits as JobLimits, Receipt, UnitGrant, UnitRequest, Units,
+    BoxFuture, Limit, LimitExhausted, Limits as JobLimits, Receipt, UnitCounter, UnitGrant,
+    UnitRequest,
 };
 use tracing::warn;
 
@@ -23,29 +25,29 @@ use crate::telemetry::metrics::Shard;
 
 /// Time after which a limit is tried again that could not be read, or that has no units in this
 /// window.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Wait for a limit that is smaller than one job needs: only another configuration changes that.
-const NEVER: Duration = Duration::from_secs(60);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Minimum interval between two warnings, in seconds.
-const BETWEEN_WARNINGS: u64 = 60;
+const WARNING_INTERVAL_SECONDS: u64 = 60;
 
 /// Factory of unit counters, one for each thread.
 #[derive(Clone)]
-pub(crate) struct Counters(Arc<dyn Fn() -> JobUnits + Send + Sync>);
+pub(crate) struct UnitCounters(Arc<dyn Fn() -> JobUnits + Send + Sync>);
 
-impl Counters {
+impl UnitCounters {
     /// Creates a factory. `make` is called on the runtime of each thread.
     pub(crate) fn new(make: impl Fn() -> JobUnits + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
 
     /// Creates the counter for the current runtime.
-    pub(crate) fn of_thread(&self) -> Arc<dyn Units> {
+    pub(crate) fn for_thread(&self) -> Arc<dyn UnitCounter> {
         Arc::new((self.0)())
     }
 }
 
-impl fmt::Debug for Counters {
+impl fmt::Debug for UnitCounters {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Counters").finish_non_exhaustive()
     }
@@ -53,13 +55,13 @@ impl fmt::Debug for Counters {
 
 /// Rate limits for workflows and their API. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Limits {
+pub(crate) struct WorkflowLimits {
     /// Factory of unit counters for jobs.
-    pub(crate) counters: Counters,
+    pub(crate) counters: UnitCounters,
     /// Rate limits that the API shows and changes.
     pub(crate) shown: RateLimits,
     /// Status of the latest load of their configuration.
-    pub(crate) latest: LoadStatus,
+    pub(crate) load_status: LoadStatus,
 }
 
 /// Unit counter for the jobs of one thread.
@@ -89,9 +91,9 @@ impl JobUnits {
     }
 
     /// Throttles the key of a rate limit for a time, at all servers.
-    async fn throttle_one(
+    async fn throttle_key(
         &self,
-        needs: &Owned,
+        needs: &LimitNeed,
         reach: Reach,
         pause: Duration,
     ) -> Result<(), OverrideError> {
@@ -102,7 +104,7 @@ impl JobUnits {
                 domain: needs.domain.clone(),
                 entries: needs.entries.clone(),
             },
-            effect: Effect::Throttled(reach),
+            effect: OverrideEffect::Throttled(reach),
             until: Some(Timestamp(now.0.saturating_add(pause))),
             by: "a worker".to_owned(),
             at: now,
@@ -115,13 +117,13 @@ impl JobUnits {
         Ok(self.overrides.refresh().await?)
     }
 
-    async fn take_all(&self, wanted: Vec<UnitRequest>) -> Vec<UnitGrant> {
-        let needs: Vec<(Vec<usize>, Vec<Owned>)> = wanted.iter().map(owned).collect();
+    async fn acquire_all(&self, wanted: Vec<UnitRequest>) -> Vec<UnitGrant> {
+        let needs: Vec<(Vec<usize>, Vec<LimitNeed>)> = wanted.iter().map(limit_needs).collect();
         let limits: Vec<Vec<Needs<'_>>> = needs
             .iter()
-            .map(|(_, each)| each.iter().map(Owned::needs).collect())
+            .map(|(_, each)| each.iter().map(LimitNeed::needs).collect())
             .collect();
-        let asked: Vec<AcquireRequest<'_>> = limits
+        let requests: Vec<AcquireRequest<'_>> = limits
             .iter()
             .zip(&wanted)
             .map(|(limits, wanted)| AcquireRequest {
@@ -129,53 +131,59 @@ impl JobUnits {
                 times: wanted.jobs,
             })
             .collect();
-        let mut facts = TakeFacts::default();
-        let taken = self
+        let mut facts = AcquireFacts::default();
+        let acquired = self
             .limiter
             .acquire(
-                &asked,
+                &requests,
                 clock::now(),
                 Instant::now() + self.timeout,
                 &mut facts,
             )
             .await;
         self.count(&facts);
-        match taken {
-            Ok(taken) => taken
+        match acquired {
+            Ok(acquired) => acquired
                 .into_iter()
                 .zip(&needs)
-                .map(|(taken, (places, _))| self.granted(taken, places))
+                .map(|(acquired, (indices, _))| self.granted(acquired, indices))
                 .collect(),
             Err(error) => {
-                self.tell(&error);
-                wanted.iter().map(|_| refused(0, AGAIN)).collect()
+                self.warn_failure(&error);
+                wanted.iter().map(|_| refused(0, RETRY_AFTER)).collect()
             }
         }
     }
 
-    fn granted(&self, taken: Acquired, places: &[usize]) -> UnitGrant {
+    fn granted(&self, acquired: Acquired, indices: &[usize]) -> UnitGrant {
         let Acquired {
-            permits, closed, ..
-        } = taken;
+            permits,
+            exhausted: closed,
+            ..
+        } = acquired;
         let no_room = closed.map(|Exhausted { limit, reason }| {
             let (after, again) = match reason {
                 // Units that one limit granted and another one refused are refunded within a
                 // moment.
-                Reason::UsedUp { after } if places.len() > 1 => (after, Some(after.min(AGAIN))),
-                Reason::UsedUp { after } => (after, None),
+                ExhaustedReason::UsedUp { after } if indices.len() > 1 => {
+                    (after, Some(after.min(RETRY_AFTER)))
+                }
+                ExhaustedReason::UsedUp { after } => (after, None),
                 // A paused limit may be resumed at any time, and checking it again costs no call of
                 // the store.
-                Reason::Paused { after } => (after.unwrap_or(NEVER), Some(AGAIN)),
-                Reason::Never => (NEVER, Some(NEVER)),
-                Reason::Failed(error) => {
-                    self.tell(&error);
-                    (AGAIN, Some(AGAIN))
+                ExhaustedReason::Paused { after } => {
+                    (after.unwrap_or(MAX_RETRY_AFTER), Some(RETRY_AFTER))
+                }
+                ExhaustedReason::Never => (MAX_RETRY_AFTER, Some(MAX_RETRY_AFTER)),
+                ExhaustedReason::Failed(error) => {
+                    self.warn_failure(&error);
+                    (RETRY_AFTER, Some(RETRY_AFTER))
                 }
             };
             LimitExhausted {
-                limit: places[limit],
-                after,
-                again,
+                limit_index: indices[limit],
+                available_after: after,
+                retry_after: again,
             }
         });
         let jobs = permits.times();
@@ -183,45 +191,45 @@ impl JobUnits {
         UnitGrant {
             jobs,
             receipt: (jobs > 0).then_some(receipt),
-            no_room,
+            exhausted: no_room,
         }
     }
 
-    fn count(&self, facts: &TakeFacts) {
+    fn count(&self, facts: &AcquireFacts) {
         self.metrics.decision("", &facts.counted);
         for (domain, times) in &facts.unknown_domains {
             self.metrics.unknown_domain(domain, *times);
         }
-        if let Some(error) = &facts.lost {
-            self.tell(error);
+        if let Some(error) = &facts.refund_error {
+            self.warn_failure(error);
         }
     }
 
     fn may_warn(&self) -> bool {
         let second = clock::now().0 / 1_000_000;
         let last = self.warned.load(Relaxed);
-        second >= last + BETWEEN_WARNINGS && self.warned.swap(second, Relaxed) == last
+        second >= last + WARNING_INTERVAL_SECONDS && self.warned.swap(second, Relaxed) == last
     }
 
-    fn tell(&self, error: &dyn fmt::Display) {
+    fn warn_failure(&self, error: &dyn fmt::Display) {
         if self.may_warn() {
             warn!(%error, "units of rate limits could not be acquired or refunded for jobs: jobs with these limits wait");
         }
     }
 }
 
-impl Units for JobUnits {
-    fn acquire(&self, wanted: Vec<UnitRequest>) -> Later<'_, Vec<UnitGrant>> {
-        Box::pin(self.take_all(wanted))
+impl UnitCounter for JobUnits {
+    fn acquire(&self, wanted: Vec<UnitRequest>) -> BoxFuture<'_, Vec<UnitGrant>> {
+        Box::pin(self.acquire_all(wanted))
     }
 
-    fn throttle(&self, limits: Arc<JobLimits>, pause: Duration) -> Later<'_, ()> {
+    fn throttle(&self, limits: Arc<JobLimits>, pause: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let (_, each) = owned(&UnitRequest { limits, jobs: 0 });
-            let needs: Vec<Needs<'_>> = each.iter().map(Owned::needs).collect();
+            let (_, each) = limit_needs(&UnitRequest { limits, jobs: 0 });
+            let needs: Vec<Needs<'_>> = each.iter().map(LimitNeed::needs).collect();
             let reaches = self.limiter.reach_when_throttled(&needs, clock::now());
             for (needs, reach) in each.iter().zip(reaches) {
-                if let Err(error) = self.throttle_one(needs, reach, pause).await
+                if let Err(error) = self.throttle_key(needs, reach, pause).await
                     && self.may_warn()
                 {
                     warn!(%error, "a limit whose jobs were throttled could not be closed: they are handed out again");
@@ -230,21 +238,21 @@ impl Units for JobUnits {
         })
     }
 
-    fn give_back(&self, receipt: Receipt, jobs: u32) -> Later<'_, ()> {
+    fn refund(&self, receipt: Receipt, jobs: u32) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let Some(permits) = receipt.downcast_ref::<Mutex<Permits>>() else {
                 return;
             };
-            let back = permits
+            let refunded = permits
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .split_off(jobs);
             if let Err(error) = self
                 .limiter
-                .refund(vec![back], clock::now(), Instant::now() + self.timeout)
+                .refund(vec![refunded], clock::now(), Instant::now() + self.timeout)
                 .await
             {
-                self.tell(&error);
+                self.warn_failure(&error);
             }
         })
     }
@@ -260,22 +268,22 @@ fn refused(limit: usize, after: Duration) -> UnitGrant {
     UnitGrant {
         jobs: 0,
         receipt: None,
-        no_room: Some(LimitExhausted {
-            limit,
-            after,
-            again: Some(after),
+        exhausted: Some(LimitExhausted {
+            limit_index: limit,
+            available_after: after,
+            retry_after: Some(after),
         }),
     }
 }
 
 /// Need of a job under one rate limit, in the types of the limiter.
-struct Owned {
+struct LimitNeed {
     domain: String,
     entries: Vec<Entry>,
     hits: NonZeroU32,
 }
 
-impl Owned {
+impl LimitNeed {
     fn needs(&self) -> Needs<'_> {
         Needs {
             domain: &self.domain,
@@ -286,10 +294,10 @@ impl Owned {
 }
 
 /// The rate limits among the limits of jobs, with their indices.
-fn owned(wanted: &UnitRequest) -> (Vec<usize>, Vec<Owned>) {
+fn limit_needs(wanted: &UnitRequest) -> (Vec<usize>, Vec<LimitNeed>) {
     let each = wanted
         .limits
-        .each()
+        .as_slice()
         .iter()
         .enumerate()
         .filter_map(|(at, limit)| match limit {
@@ -307,7 +315,7 @@ fn owned(wanted: &UnitRequest) -> (Vec<usize>, Vec<Owned>) {
                     .collect();
                 Some((
                     at,
-                    Owned {
+                    LimitNeed {
                         domain: domain.clone(),
                         entries,
                         hits: NonZeroU32::new(*hits)?,

@@ -13,7 +13,7 @@ use tidegate::proto::envoy::extensions::common::ratelimit::v3::{
 };
 use tidegate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tidegate::settings::Settings;
-use tidegate::{GrpcAddress, ServeError, Started, Stop};
+use tidegate::{GrpcAddress, ServeError, Started, StopSignal};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
@@ -143,7 +143,7 @@ impl Server {
             }
             shutdown.cancelled().await;
             was_asked = true;
-            Stop::Manager
+            StopSignal::Manager
         };
         let thread = std::thread::spawn(move || {
             tidegate::run(settings, asked, move |started| {

@@ -20,9 +20,9 @@ pub struct Change {
 
 impl Change {
     /// The write that made the expected state. `None` if that write is not known.
-    pub(crate) fn since(&self) -> Option<Stamp> {
+    pub(crate) fn base_stamp(&self) -> Option<Stamp> {
         match &self.write {
-            Write::Put(put) => put.trail?.since,
+            Write::Put(put) => put.trail?.base,
             Write::Delete(_) => None,
         }
     }
@@ -52,7 +52,7 @@ pub struct Put {
     pub meta: Vec<u8>,
     /// The parts that never change. They are written with a new workflow and when a migration
     /// changes the format.
-    pub birth: Option<CreationRecord>,
+    pub creation: Option<CreationRecord>,
     /// New states of jobs; none of a small workflow.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,
     /// Outputs and errors to write.
@@ -68,18 +68,18 @@ pub struct Put {
     /// The time at which the workflow is removed.
     pub expiry: TimerMove,
     /// The times of both rows with the expected state. `None` if they are not known.
-    pub was: Option<RowTimes>,
+    pub stored_times: Option<RowTimes>,
     /// The entry that lets the store report later which jobs this write changed. `None` if the
     /// store records nothing.
     pub trail: Option<TrailEntry>,
     /// The label, if `jobs` holds all jobs that ever changed: the state may be written anew. Only
     /// stores that write in chunks use it.
-    pub whole: Option<Vec<u8>>,
+    pub rewrite_label: Option<Vec<u8>>,
     /// Whether ready rows may be written after the state. The state then lists its writer until
     /// they are written. Only stores that write in chunks use it.
-    pub rows: Rows,
+    pub row_timing: RowTiming,
     /// Writers of earlier states whose missing rows this change adds.
-    pub settled: Vec<u32>,
+    pub completed_row_writers: Vec<u32>,
 }
 
 /// Times of a workflow's rows in the sets ordered by time. `None` if there is no row.
@@ -93,12 +93,12 @@ pub struct RowTimes {
 
 /// The time at which the ready rows of a change are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Rows {
+pub enum RowTiming {
     /// With the state.
     #[default]
-    AtOnce,
+    WithState,
     /// After the state, because there are many. A timer makes a sweep verify them.
-    Follow,
+    AfterState,
 }
 
 /// Identifies the write that made a state.
@@ -114,11 +114,11 @@ pub struct Stamp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrailEntry {
     /// The write that made the expected state. `None` if the workflow must not exist.
-    pub since: Option<Stamp>,
+    pub base: Option<Stamp>,
     /// This write.
     pub stamp: Stamp,
     /// Number of jobs of the workflow.
-    pub jobs: usize,
+    pub job_count: usize,
 }
 
 /// Parts of a workflow that are written once.
@@ -162,7 +162,7 @@ pub enum TimerMove {
     /// The row is written with this time.
     To(Timestamp),
     /// The row is removed.
-    Away,
+    Remove,
 }
 
 /// Names one result of a workflow.
@@ -194,7 +194,7 @@ pub enum Applied {
     Behind(NewerState),
     /// Nothing was written: the stored state differs and is too large for a reply. The caller must
     /// read it.
-    Elsewhere,
+    MustReload,
     /// Nothing was written: another workflow has the idempotency key.
     KeyTaken(WorkflowId),
 }
@@ -207,7 +207,7 @@ pub struct StoredState {
     /// The jobs that have changed since the creation, in any order.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,
     /// Writers of states whose ready rows may be missing.
-    pub owing: Vec<u32>,
+    pub pending_row_writers: Vec<u32>,
 }
 
 /// A stored state that is later than the expected one, still encoded.

@@ -11,30 +11,33 @@ use crate::state::{Job, Label, Meta};
 use crate::store::error::StoreError;
 
 /// Maximum number of jobs of a small workflow. Each adds about 50 bytes to every write.
-const JOBS: usize = 8;
+const MAX_JOBS: usize = 8;
 /// Maximum bytes of a small workflow's label: the label is part of every write.
-const LABEL: usize = 256;
+const MAX_LABEL_BYTES: usize = 256;
 /// Maximum bytes of a small workflow's graph, estimated by [`text_bytes`]. Small graphs are read in
 /// batches without a check of their sizes.
-pub(crate) const GRAPH: usize = 16 << 10;
+pub(crate) const MAX_GRAPH_BYTES: usize = 16 << 10;
 
 /// Whether the state of a workflow with this graph is one value. The workflow id holds this fact
 /// for the store.
 pub(crate) fn is_small(graph: &Graph) -> bool {
     let Label { name, tags } = &graph.label;
     let label = name.len() + tags.iter().map(String::len).sum::<usize>();
-    graph.jobs.len() <= JOBS && label <= LABEL && label + texts(graph) <= GRAPH
+    graph.jobs.len() <= MAX_JOBS
+        && label <= MAX_LABEL_BYTES
+        && label + text_bytes(graph) <= MAX_GRAPH_BYTES
 }
 
 /// Bytes of names, params and limits of a graph with few jobs.
-fn texts(graph: &Graph) -> usize {
-    let json = |json: Option<&Json>| json.map_or(0, |json| json.text().len());
+fn text_bytes(graph: &Graph) -> usize {
+    let json_bytes =
+        |json_bytes: Option<&Json>| json_bytes.map_or(0, |json_bytes| json_bytes.text().len());
     let mut bytes = graph.idempotency_key.as_ref().map_or(0, String::len);
-    bytes += json(graph.globals.as_ref());
+    bytes += json_bytes(graph.globals.as_ref());
     for (index, job) in (0..).map(JobIndex).zip(graph.jobs.iter()) {
         let limits = graph.limits(index).map_or(0, |limits| limits.key().len());
         bytes += job.name.len() + job.handler.len() + job.queue.len();
-        bytes += json(graph.params(index)) + limits;
+        bytes += json_bytes(graph.params(index)) + limits;
     }
     bytes
 }
@@ -49,11 +52,11 @@ pub(crate) fn encode_compact(
     let bytes = encode(meta, Format::LATEST);
     let length = bytes.len();
     let value = downgraded(Meta::KIND, append(bytes, &(label, jobs)), format);
-    (value, length_of_meta(meta, format, length))
+    (value, meta_bytes(meta, format, length))
 }
 
 /// Bytes of a meta in a format. `latest` is its length in the latest format.
-fn length_of_meta(meta: &Meta, format: Format, latest: usize) -> usize {
+fn meta_bytes(meta: &Meta, format: Format, latest: usize) -> usize {
     if format == Format::LATEST {
         latest
     } else {
@@ -63,10 +66,10 @@ fn length_of_meta(meta: &Meta, format: Format, latest: usize) -> usize {
 
 /// A decoded value.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SplitValue {
+pub(crate) struct DecodedValue {
     pub(crate) meta: Meta,
     /// Bytes of the value that belong to the meta.
-    pub(crate) length: usize,
+    pub(crate) meta_bytes: usize,
     /// `None` if the workflow is not small: the value then holds no jobs.
     pub(crate) jobs: Option<Vec<Job>>,
 }
@@ -75,26 +78,30 @@ pub(crate) struct SplitValue {
 pub(crate) fn decode_compact(
     value: &[u8],
     what: impl FnOnce() -> String,
-) -> Result<SplitValue, StoreError> {
-    try_split(value).map_err(|error| unreadable(error, what))
+) -> Result<DecodedValue, StoreError> {
+    try_decode(value).map_err(|error| unreadable(error, what))
 }
 
-fn try_split(value: &[u8]) -> Result<SplitValue, CodecError> {
+fn try_decode(value: &[u8]) -> Result<DecodedValue, CodecError> {
     let (format, record) = upgraded(Meta::KIND, value)?;
     let (meta, rest): (Meta, _) = postcard::take_from_bytes(&record)?;
     let latest = Format::LATEST.mark().len() + record.len() - rest.len();
-    let length = length_of_meta(&meta, format, latest);
+    let length = meta_bytes(&meta, format, latest);
     let jobs = if rest.is_empty() {
         None
     } else {
         let (_, jobs): (Label, Vec<Job>) = postcard::from_bytes(rest)?;
         Some(jobs)
     };
-    Ok(SplitValue { meta, length, jobs })
+    Ok(DecodedValue {
+        meta,
+        meta_bytes: length,
+        jobs,
+    })
 }
 
 /// The encoded label in a value. `None` if the value holds no label.
-pub(crate) fn label(value: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn encoded_label(value: &[u8]) -> Option<Vec<u8>> {
     let (format, record) = upgraded(Meta::KIND, value).ok()?;
     let (_, rest) = postcard::take_from_bytes::<Meta>(&record).ok()?;
     let (label, _) = postcard::take_from_bytes::<Label>(rest).ok()?;
@@ -133,7 +140,7 @@ mod tests {
             )
         };
         assert_eq!(
-            [100, GRAPH / 2 - 100, GRAPH / 2].map(is_small),
+            [100, MAX_GRAPH_BYTES / 2 - 100, MAX_GRAPH_BYTES / 2].map(is_small),
             [true, true, false]
         );
     }
@@ -169,13 +176,13 @@ mod tests {
             let (value, length) = encode_compact(&meta, &label, &jobs, format);
             let what = || "a value".to_owned();
             let read = |jobs: Option<&[Job]>| {
-                Ok(SplitValue {
+                Ok(DecodedValue {
                     meta: meta.clone(),
-                    length,
+                    meta_bytes: length,
                     jobs: jobs.map(<[Job]>::to_vec),
                 })
             };
-            assert_eq!(Format::of_record(&value).unwrap().0, format);
+            assert_eq!(Format::split_mark(&value).unwrap().0, format);
             assert_eq!(decode::<Meta>(&value, what).unwrap(), meta);
             assert_eq!(decode_compact(&value, what), read(Some(&jobs)));
             assert_eq!(decode_compact(&value[..length], what), read(None));
@@ -185,6 +192,6 @@ mod tests {
     }
 
     fn label_of(value: &[u8]) -> Label {
-        decode(&super::label(value).unwrap(), String::new).unwrap()
+        decode(&super::encoded_label(value).unwrap(), String::new).unwrap()
     }
 }

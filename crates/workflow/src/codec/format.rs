@@ -59,7 +59,7 @@ impl Format {
     /// The format of a store with this schema version. `None` if this program does not know the
     /// format.
     #[must_use]
-    pub fn of_schema(version: u32) -> Option<Self> {
+    pub fn from_schema(version: u32) -> Option<Self> {
         let format = Self(u8::try_from(version).ok()?);
         let is_known = format == Self::LATEST || UPGRADES.iter().any(|known| known.from == format);
         is_known.then_some(format)
@@ -77,12 +77,12 @@ impl Format {
     }
 
     /// The format of a record, and the bytes after its mark.
-    pub(crate) fn of_record(record: &[u8]) -> Result<(Self, &[u8]), CodecError> {
+    pub(crate) fn split_mark(record: &[u8]) -> Result<(Self, &[u8]), CodecError> {
         let (version, rest) = match record {
             [mark, 0, rest @ ..] if *mark >= 0x80 => (u32::from(mark & 0x7f), rest),
             _ => return Err(CodecError::NoFormat),
         };
-        let format = Self::of_schema(version).ok_or(CodecError::Format(version))?;
+        let format = Self::from_schema(version).ok_or(CodecError::Format(version))?;
         Ok((format, rest))
     }
 }
@@ -92,7 +92,7 @@ pub(super) fn upgraded(
     kind: RecordKind,
     record: &[u8],
 ) -> Result<(Format, Cow<'_, [u8]>), CodecError> {
-    let (format, rest) = Format::of_record(record)?;
+    let (format, rest) = Format::split_mark(record)?;
     let mut rest = Cow::Borrowed(rest);
     for upgrade in UPGRADES.iter().filter(|upgrade| upgrade.from >= format) {
         rest = (upgrade.rewrite)(kind, &rest)?.into();
@@ -151,7 +151,7 @@ impl Schema {
     }
 
     pub(crate) fn format(&self) -> Format {
-        Format::of_schema(self.0.current.load(Relaxed)).expect("it was the schema of a format")
+        Format::from_schema(self.0.current.load(Relaxed)).expect("it was the schema of a format")
     }
 
     /// Whether a migration has begun and not ended.

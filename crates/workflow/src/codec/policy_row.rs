@@ -13,56 +13,58 @@ const HANDLER_LIMITS: &str = "limits/handler/";
 const QUEUE_WEIGHTS: &str = "weights/queue/";
 
 /// The name and the value of a row. The value is `None` if the row is to be removed.
-pub(crate) type Row = (String, Option<String>);
+pub(crate) type PolicyRow = (String, Option<String>);
 
 /// The row of the limits of a queue or handler.
-pub(crate) fn limits_row(subject: &PolicyTarget, limits: &[LimitDefinition]) -> Row {
-    let kind = match subject {
+pub(crate) fn limits_row(target: &PolicyTarget, limits: &[LimitDefinition]) -> PolicyRow {
+    let kind = match target {
         PolicyTarget::Queue(_) => QUEUE_LIMITS,
         PolicyTarget::Handler(_) => HANDLER_LIMITS,
     };
     let value = (!limits.is_empty())
         .then(|| serde_json::to_string(limits).expect("limits are always JSON"));
-    (format!("{kind}{}", subject.name()), value)
+    (format!("{kind}{}", target.name()), value)
 }
 
 /// The row of the weights of a queue.
-pub(crate) fn weights_row(queue: &str, weights: &[Weight]) -> Row {
+pub(crate) fn weights_row(queue: &str, weights: &[Weight]) -> PolicyRow {
     let value = (!weights.is_empty())
         .then(|| serde_json::to_string(weights).expect("weights are always JSON"));
     (format!("{QUEUE_WEIGHTS}{queue}"), value)
 }
 
 /// Decodes rows. Rows of unknown kinds, which a later version wrote, are logged and skipped.
-pub(crate) fn read<'a>(rows: impl Iterator<Item = (&'a String, &'a String)>) -> Policies {
-    let mut terms = Policies::default();
+pub(crate) fn decode_policies<'a>(
+    rows: impl Iterator<Item = (&'a String, &'a String)>,
+) -> Policies {
+    let mut policies = Policies::default();
     for (name, value) in rows {
-        let known = if let Some(queue) = name.strip_prefix(QUEUE_LIMITS) {
+        let is_known = if let Some(queue) = name.strip_prefix(QUEUE_LIMITS) {
             let limits = json(value).map(|limits| {
-                terms
+                policies
                     .limits
                     .insert(PolicyTarget::Queue(queue.to_owned()), limits)
             });
             limits.is_some()
         } else if let Some(handler) = name.strip_prefix(HANDLER_LIMITS) {
             let limits = json(value).map(|limits| {
-                terms
+                policies
                     .limits
                     .insert(PolicyTarget::Handler(handler.to_owned()), limits)
             });
             limits.is_some()
         } else if let Some(queue) = name.strip_prefix(QUEUE_WEIGHTS) {
             json(value)
-                .map(|weights| terms.weights.insert(queue.to_owned(), weights))
+                .map(|weights| policies.weights.insert(queue.to_owned(), weights))
                 .is_some()
         } else {
             false
         };
-        if !known {
+        if !is_known {
             warn!(row = %name, "limits or weights of a queue or a handler cannot be read, and do not hold here: a later version wrote them");
         }
     }
-    terms
+    policies
 }
 
 fn json<T: DeserializeOwned>(value: &str) -> Option<T> {
@@ -97,7 +99,7 @@ mod tests {
             PolicyTarget::Queue("mail".to_owned()),
             PolicyTarget::Handler("a/b".to_owned()),
         ];
-        let mut rows: Vec<Row> = subjects
+        let mut rows: Vec<PolicyRow> = subjects
             .iter()
             .map(|subject| limits_row(subject, &limits))
             .collect();
@@ -115,7 +117,8 @@ mod tests {
         rows.push(("limits/queue/later".to_owned(), Some(later)));
         rows.push(("else".to_owned(), Some("[]".to_owned())));
         let values = rows.iter();
-        let terms = read(values.filter_map(|(name, value)| Some((name, value.as_ref()?))));
+        let terms =
+            decode_policies(values.filter_map(|(name, value)| Some((name, value.as_ref()?))));
         assert!(
             subjects
                 .iter()

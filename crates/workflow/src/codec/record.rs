@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::format::{Format, RecordKind, downgraded, upgraded};
-use super::note::Progress;
+use super::job_note::Progress;
 use crate::graph::Graph;
 use crate::state::{AttemptError, Job, Label, Meta};
 use crate::store::error::StoreError;

@@ -9,7 +9,7 @@ use crate::state::{Job, JobState, Label, Status};
 use crate::time::Timestamp;
 
 /// Separates a handler from a limit key in a row. No name contains it.
-const LIMITED: char = '\u{1}';
+const LIMIT_KEY_SEPARATOR: char = '\u{1}';
 
 /// A row of a sorted set. Rows are sorted by their bytes.
 pub type Row = Vec<u8>;
@@ -42,7 +42,7 @@ impl ReadyJob {
             queue: &self.queue,
             handler: &self.handler,
             limit_key: &self.limit_key,
-            place: ReadyKey::new(self.priority, self.since, self.workflow, self.job),
+            key: ReadyKey::new(self.priority, self.since, self.workflow, self.job),
         };
         row.bytes()
     }
@@ -55,10 +55,10 @@ impl ReadyJob {
             queue: row.queue.to_owned(),
             handler: row.handler.to_owned(),
             limit_key: row.limit_key.to_owned(),
-            priority: row.place.priority(),
-            since: row.place.since(),
-            workflow: row.place.workflow(),
-            job: row.place.job(),
+            priority: row.key.priority(),
+            since: row.key.since(),
+            workflow: row.key.workflow(),
+            job: row.key.job(),
         })
     }
 }
@@ -70,7 +70,7 @@ pub(crate) struct ReadyRow<'a> {
     pub(crate) handler: &'a str,
     /// Empty without limits.
     pub(crate) limit_key: &'a str,
-    pub(crate) place: ReadyKey,
+    pub(crate) key: ReadyKey,
 }
 
 /// Priority, time, workflow and position of a ready job: the end of its row. Keys sort in claim
@@ -80,14 +80,14 @@ pub(crate) struct ReadyKey([u8; Self::BYTES]);
 
 impl<'a> ReadyRow<'a> {
     pub(crate) fn read(row: &'a [u8]) -> Option<Self> {
-        let (queue, tail) = until_zero(row)?;
-        let (lane, place) = until_zero(tail)?;
-        let (handler, limit_key) = lane.split_once(LIMITED).unwrap_or((lane, ""));
+        let (queue, tail) = split_at_zero(row)?;
+        let (lane, key_bytes) = split_at_zero(tail)?;
+        let (handler, limit_key) = lane.split_once(LIMIT_KEY_SEPARATOR).unwrap_or((lane, ""));
         Some(Self {
             queue,
             handler,
             limit_key,
-            place: ReadyKey(place.try_into().ok()?),
+            key: ReadyKey(key_bytes.try_into().ok()?),
         })
     }
 
@@ -97,13 +97,13 @@ impl<'a> ReadyRow<'a> {
         row.extend_from_slice(self.queue.as_bytes());
         row.push(0);
         push_lane(&mut row, self.handler, self.limit_key);
-        row.extend_from_slice(&self.place.0);
+        row.extend_from_slice(&self.key.0);
         row
     }
 }
 
 /// The text before the first zero byte, and the bytes after that zero byte.
-fn until_zero(row: &[u8]) -> Option<(&str, &[u8])> {
+fn split_at_zero(row: &[u8]) -> Option<(&str, &[u8])> {
     let end = row.iter().position(|&byte| byte == 0)?;
     Some((std::str::from_utf8(&row[..end]).ok()?, &row[end + 1..]))
 }
@@ -150,7 +150,7 @@ pub fn queue_rows(queue: &str) -> Row {
 }
 
 /// The prefix of a row that all rows of its lane share.
-pub(crate) fn lane_of(row: &[u8]) -> &[u8] {
+pub(crate) fn lane_prefix(row: &[u8]) -> &[u8] {
     let mut zeros = row
         .iter()
         .enumerate()
@@ -161,7 +161,7 @@ pub(crate) fn lane_of(row: &[u8]) -> &[u8] {
 
 /// Whether a lane, given by the prefix of its rows, holds jobs with limits.
 pub(crate) fn is_limited(lane: &[u8]) -> bool {
-    lane.contains(&(LIMITED as u8))
+    lane.contains(&(LIMIT_KEY_SEPARATOR as u8))
 }
 
 /// A row that sorts after all rows of a lane and before those of all later lanes. `lane` is the
@@ -169,7 +169,7 @@ pub(crate) fn is_limited(lane: &[u8]) -> bool {
 pub(crate) fn lane_end(lane: &[u8]) -> Row {
     let mut end = lane.to_vec();
     end.pop();
-    end.push(LIMITED as u8);
+    end.push(LIMIT_KEY_SEPARATOR as u8);
     end
 }
 
@@ -225,7 +225,7 @@ impl Section<'_> {
 
 /// The workflow of an index row.
 #[must_use]
-pub fn workflow_of(row: &[u8]) -> Option<WorkflowId> {
+pub fn workflow_in_row(row: &[u8]) -> Option<WorkflowId> {
     row.last_chunk().map(|&bytes| WorkflowId::from_bytes(bytes))
 }
 
@@ -239,12 +239,12 @@ pub(crate) fn status_rows(id: WorkflowId, label: &Label, status: Status) -> Vec<
 }
 
 /// The index row of a workflow that does not depend on its status.
-pub(crate) fn lasting_row(id: WorkflowId) -> Row {
+pub(crate) fn permanent_row(id: WorkflowId) -> Row {
     Section::All.row(id)
 }
 
 /// The ready row of a job. `None` if the job is not ready.
-pub(crate) fn ready_row_of(
+pub(crate) fn ready_row(
     workflow: WorkflowId,
     index: JobIndex,
     job: &Job,
@@ -254,14 +254,16 @@ pub(crate) fn ready_row_of(
     let since = job
         .ready_at
         .filter(|_| status == Status::Running && job.state == JobState::Ready)?;
-    let about = &graph.jobs[index.index()];
+    let definition = &graph.jobs[index.index()];
     let limits = graph.limits(index);
-    let limit_key = limits.map_or(Cow::Borrowed(""), |limits| limits.key_within(workflow));
+    let limit_key = limits.map_or(Cow::Borrowed(""), |limits| {
+        limits.key_for_workflow(workflow)
+    });
     let row = ReadyRow {
-        queue: &about.queue,
-        handler: &about.handler,
+        queue: &definition.queue,
+        handler: &definition.handler,
         limit_key: &limit_key,
-        place: ReadyKey::new(about.priority, since, workflow, index),
+        key: ReadyKey::new(definition.priority, since, workflow, index),
     };
     Some(row.bytes())
 }
@@ -277,7 +279,7 @@ pub fn lane_rows(queue: &str, handler: &str, limit_key: &str) -> Row {
 fn push_lane(row: &mut Row, handler: &str, limit_key: &str) {
     row.extend_from_slice(handler.as_bytes());
     if !limit_key.is_empty() {
-        row.push(LIMITED as u8);
+        row.push(LIMIT_KEY_SEPARATOR as u8);
         row.extend_from_slice(limit_key.as_bytes());
     }
     row.push(0);
@@ -285,8 +287,9 @@ fn push_lane(row: &mut Row, handler: &str, limit_key: &str) {
 
 /// The ready rows of a workflow.
 pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: Status) -> Vec<Row> {
-    let each = (0..).map(JobIndex).zip(jobs);
-    each.filter_map(|(index, job)| ready_row_of(id, index, job, graph, status))
+    let indexed_jobs = (0..).map(JobIndex).zip(jobs);
+    indexed_jobs
+        .filter_map(|(index, job)| ready_row(id, index, job, graph, status))
         .collect()
 }
 

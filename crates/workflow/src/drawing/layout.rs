@@ -11,23 +11,23 @@
 //! except for sorting. Memory is linear in jobs, because the number of drawn lines is bounded.
 
 mod block;
-mod joined;
+pub(crate) mod coordinates;
+pub(crate) mod geometry;
+mod junctions;
 pub(crate) mod label;
 pub(crate) mod layers;
 mod neighbours;
 mod order;
-pub(crate) mod place;
-pub(crate) mod shape;
 #[cfg(test)]
 mod tests;
 pub(crate) mod units;
 
 use self::block::Grid;
+use self::coordinates::vertical_positions;
+use self::geometry::{BOX_GAP, BOX_HEIGHT};
+pub use self::geometry::{Block, Edge, End, Layout, Node, Point};
 use self::layers::{Layered, Via};
-use self::place::rows;
-use self::shape::{BOX_GAP, BOX_HEIGHT};
-pub use self::shape::{Block, Edge, End, Layout, Node, Point};
-use self::units::{Alike, Unit};
+use self::units::{Grouping, Unit};
 use crate::graph::Graph;
 
 /// Pixels of free space around the picture.
@@ -38,21 +38,21 @@ const BEND_HEIGHT: i32 = 2;
 impl Layout {
     /// Lays out a graph.
     #[must_use]
-    pub fn of(graph: &Graph) -> Self {
-        let layered = ordered(Layered::of(graph, Alike::Together));
+    pub fn new(graph: &Graph) -> Self {
+        let layered = ordered(Layered::new(graph, Grouping::Blocks));
         let size = |unit: &Unit| match unit {
             Unit::Job(job) => (label::box_width(&graph.jobs[job.index()]), BOX_HEIGHT),
-            Unit::Block(jobs) => Grid::of(graph, jobs).size(),
+            Unit::Block(jobs) => Grid::new(graph, jobs).size(),
         };
         let (widths, heights): (Vec<i32>, Vec<i32>) = layered.units.iter().map(size).unzip();
-        let mut rows = rows(&layered, &heights, BEND_HEIGHT, BOX_GAP);
+        let mut rows = vertical_positions(&layered, &heights, BEND_HEIGHT, BOX_GAP);
         let has_rail = layered
             .routes
             .iter()
             .any(|route| matches!(route.via, Via::Rail));
         let top = MARGIN + if has_rail { BOX_GAP } else { 0 };
         rows.iter_mut().for_each(|row| *row += top);
-        let columns = place::columns(&layered, &widths, &rows, MARGIN);
+        let columns = coordinates::columns(&layered, &widths, &rows, MARGIN);
         Drawing {
             graph,
             layered: &layered,
@@ -68,7 +68,7 @@ impl Layout {
     /// gain of ordering the layers.
     #[must_use]
     pub fn crossings(graph: &Graph) -> (u64, u64) {
-        let layered = Layered::of(graph, Alike::Together);
+        let layered = Layered::new(graph, Grouping::Blocks);
         (
             order::crossings(&layered),
             order::crossings(&ordered(layered)),
@@ -87,7 +87,7 @@ struct Drawing<'a> {
     graph: &'a Graph,
     layered: &'a Layered,
     rows: &'a [i32],
-    columns: &'a [place::Column],
+    columns: &'a [coordinates::Column],
     /// Widths of the units.
     widths: Vec<i32>,
     heights: Vec<i32>,
@@ -108,13 +108,13 @@ impl Drawing<'_> {
                     ends.push(End::Job(*job));
                 }
                 Unit::Block(jobs) => {
-                    let grid = Grid::of(self.graph, jobs);
+                    let grid = Grid::new(self.graph, jobs);
                     let corner = Point {
                         x: frame.x,
                         y: frame.y,
                     };
-                    for (place, job) in jobs.iter().enumerate() {
-                        nodes[job.index()] = grid.node(place, corner, frame.layer);
+                    for (index, job) in jobs.iter().enumerate() {
+                        nodes[job.index()] = grid.node(index, corner, frame.layer);
                     }
                     ends.push(End::Block(blocks.len()));
                     blocks.push(Block {
@@ -127,7 +127,7 @@ impl Drawing<'_> {
         let units = self.layered.units.len();
         let junctions = (units..units + self.layered.junctions).map(|vertex| self.point(vertex));
         Layout {
-            width: self.columns.last().map_or(0, place::Column::right) + MARGIN,
+            width: self.columns.last().map_or(0, coordinates::Column::right) + MARGIN,
             height: self.lowest() + MARGIN,
             nodes,
             blocks,
@@ -139,13 +139,13 @@ impl Drawing<'_> {
 
     /// The lowest point of all units and bends.
     fn lowest(&self) -> i32 {
-        let below = |vertex: usize| {
+        let half_height = |vertex: usize| {
             self.heights
                 .get(vertex)
                 .map_or(BEND_HEIGHT, |height| height / 2)
         };
         let rows = self.rows.iter().enumerate();
-        rows.map(|(vertex, row)| row + below(vertex))
+        rows.map(|(vertex, row)| row + half_height(vertex))
             .max()
             .unwrap_or(0)
     }
@@ -171,7 +171,7 @@ impl Drawing<'_> {
             y: self.rows[unit] - height / 2,
             width: self.widths[unit],
             height,
-            layer: self.layered.layer[unit],
+            layer: self.layered.layer_of[unit],
         }
     }
 
@@ -182,8 +182,8 @@ impl Drawing<'_> {
         }
     }
 
-    fn column(&self, vertex: usize) -> place::Column {
-        self.columns[self.layered.layer[vertex] as usize]
+    fn column(&self, vertex: usize) -> coordinates::Column {
+        self.columns[self.layered.layer_of[vertex] as usize]
     }
 
     fn edges(&self, ends: &[End]) -> Vec<Edge> {
@@ -200,8 +200,8 @@ impl Drawing<'_> {
                 y: self.rows[from],
             };
             let mut points = Vec::with_capacity(4);
-            pass(&mut points, begin);
-            pass(
+            push_point(&mut points, begin);
+            push_point(
                 &mut points,
                 Point {
                     x: self.column(from).right(),
@@ -213,8 +213,8 @@ impl Drawing<'_> {
                     for &bend in bends {
                         let column = self.column(bend as usize);
                         let y = self.rows[bend as usize];
-                        pass(&mut points, Point { x: column.left, y });
-                        pass(
+                        push_point(&mut points, Point { x: column.left, y });
+                        push_point(
                             &mut points,
                             Point {
                                 x: column.right(),
@@ -224,19 +224,19 @@ impl Drawing<'_> {
                     }
                 }
                 Via::Rail => {
-                    let first = self.columns[self.layered.layer[from] as usize + 1].left;
-                    let last = self.columns[self.layered.layer[to] as usize - 1].right();
-                    pass(
+                    let first = self.columns[self.layered.layer_of[from] as usize + 1].left;
+                    let last = self.columns[self.layered.layer_of[to] as usize - 1].right();
+                    push_point(
                         &mut points,
                         Point {
                             x: first,
                             y: MARGIN,
                         },
                     );
-                    pass(&mut points, Point { x: last, y: MARGIN });
+                    push_point(&mut points, Point { x: last, y: MARGIN });
                 }
             }
-            pass(&mut points, self.point(to));
+            push_point(&mut points, self.point(to));
             Edge {
                 from: end(from),
                 to: end(to),
@@ -248,7 +248,7 @@ impl Drawing<'_> {
 }
 
 /// Appends a point. Duplicates and the middle one of three level points are left out.
-fn pass(points: &mut Vec<Point>, next: Point) {
+fn push_point(points: &mut Vec<Point>, next: Point) {
     if points.last() == Some(&next) {
         return;
     }

@@ -7,8 +7,8 @@
 mod channel;
 mod dot;
 mod list;
-mod look;
 mod mermaid;
+mod state_style;
 mod subject;
 mod svg;
 mod terminal;
@@ -41,7 +41,7 @@ impl Picture<'_> {
     /// # Errors
     /// The picture is too large.
     pub fn svg(&self) -> Result<String, TooLarge> {
-        Page::of(|out| svg::write(self, out))
+        BoundedText::render(|out| svg::write(self, out))
     }
 
     /// The graph in the language of Graphviz. Every dependency is a line of text.
@@ -49,7 +49,7 @@ impl Picture<'_> {
     /// # Errors
     /// The picture is too large.
     pub fn dot(&self) -> Result<String, TooLarge> {
-        Page::of(|out| dot::write(self, out))
+        BoundedText::render(|out| dot::write(self, out))
     }
 
     /// The graph as a Mermaid flowchart. Mermaid itself refuses more than 500 dependencies unless
@@ -58,7 +58,7 @@ impl Picture<'_> {
     /// # Errors
     /// The picture is too large.
     pub fn mermaid(&self) -> Result<String, TooLarge> {
-        Page::of(|out| mermaid::write(self, out))
+        BoundedText::render(|out| mermaid::write(self, out))
     }
 
     /// The graph in characters; each line ends in a line feed. If it does not fit, jobs with the
@@ -73,17 +73,17 @@ impl Picture<'_> {
 }
 
 /// A text of at most [`MAX_PICTURE`] bytes.
-struct Page(String);
+struct BoundedText(String);
 
-impl Page {
-    fn of(write: impl FnOnce(&mut Self) -> fmt::Result) -> Result<String, TooLarge> {
+impl BoundedText {
+    fn render(write: impl FnOnce(&mut Self) -> fmt::Result) -> Result<String, TooLarge> {
         let mut page = Self(String::new());
         write(&mut page).map_err(|fmt::Error| TooLarge)?;
         Ok(page.0)
     }
 }
 
-impl fmt::Write for Page {
+impl fmt::Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.0.len() + text.len() > MAX_PICTURE {
             return Err(fmt::Error);

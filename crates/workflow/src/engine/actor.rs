@@ -8,23 +8,23 @@ mod batch;
 pub(crate) mod cache;
 mod cached_workflow;
 mod commit;
-mod ended;
+mod ended_attempt;
 mod event;
 mod load;
 pub(crate) mod partial_writes;
 pub(crate) mod request;
-pub(crate) mod undelivered;
+pub(crate) mod undelivered_lease;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::apply::Player;
+use self::apply::Applier;
 use self::batch::WorkflowBatch;
 use self::cache::StateCache;
-use self::commit::Round;
+use self::commit::GroupCommit;
 use self::partial_writes::PartialWrites;
 use self::request::Envelope;
-use self::undelivered::GiveBack;
+use self::undelivered_lease::SharedLeaseReleaser;
 use super::context::Context;
 use super::error::EngineError;
 use crate::id::Partition;
@@ -45,8 +45,8 @@ const MIN_BATCH: usize = 16;
 #[derive(Debug)]
 pub(crate) struct PartitionActor {
     partition: Partition,
-    inbox: Mutex<Mailbox>,
-    pub(crate) torn: PartialWrites,
+    mailbox: Mutex<Mailbox>,
+    pub(crate) partial_writes: PartialWrites,
 }
 
 #[derive(Debug, Default)]
@@ -61,13 +61,13 @@ impl PartitionActor {
     pub(crate) fn new(partition: Partition) -> Self {
         Self {
             partition,
-            inbox: Mutex::default(),
-            torn: PartialWrites::default(),
+            mailbox: Mutex::default(),
+            partial_writes: PartialWrites::default(),
         }
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Mailbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues requests. Returns true if the caller must start a task that runs the actor.
@@ -76,39 +76,41 @@ impl PartitionActor {
     /// Too many requests are queued, or the engine is closing. The requests are returned.
     pub(crate) fn enqueue(
         &self,
-        posted: Vec<Envelope>,
+        envelopes: Vec<Envelope>,
     ) -> Result<bool, (Vec<Envelope>, EngineError)> {
-        let mut inbox = self.inbox();
-        if inbox.closed {
-            return Err((posted, EngineError::Closed));
+        let mut mailbox = self.mailbox();
+        if mailbox.closed {
+            return Err((envelopes, EngineError::Closed));
         }
-        if !inbox.queued.is_empty() && inbox.queued.len() + posted.len() > MAX_QUEUED {
-            return Err((posted, EngineError::Overloaded));
+        if !mailbox.queued.is_empty() && mailbox.queued.len() + envelopes.len() > MAX_QUEUED {
+            return Err((envelopes, EngineError::Overloaded));
         }
-        inbox.queued.extend(posted);
-        Ok(!std::mem::replace(&mut inbox.running, true))
+        mailbox.queued.extend(envelopes);
+        Ok(!std::mem::replace(&mut mailbox.running, true))
     }
 
     /// Handles the end of the task that ran the actor: the next request starts another task.
     /// Callers of queued requests get the error that the engine is closed.
     pub(crate) fn on_task_lost(&self) {
-        let mut inbox = self.inbox();
-        inbox.running = false;
-        let waiting = std::mem::take(&mut inbox.queued);
+        let mut mailbox = self.mailbox();
+        mailbox.running = false;
+        let waiting = std::mem::take(&mut mailbox.queued);
         // Dropping the requests may queue others, which takes the lock again.
-        drop(inbox);
+        drop(mailbox);
         drop(waiting);
     }
 
     pub(crate) fn close(&self) {
-        self.inbox().closed = true;
+        self.mailbox().closed = true;
     }
 
-    fn next_batch(&self, most: usize) -> Option<Vec<Envelope>> {
-        let mut inbox = self.inbox();
-        let size = inbox.queued.len().min(most);
-        inbox.running = size > 0;
-        inbox.running.then(|| inbox.queued.drain(..size).collect())
+    fn next_batch(&self, max: usize) -> Option<Vec<Envelope>> {
+        let mut mailbox = self.mailbox();
+        let size = mailbox.queued.len().min(max);
+        mailbox.running = size > 0;
+        mailbox
+            .running
+            .then(|| mailbox.queued.drain(..size).collect())
     }
 
     /// Serves all queued requests. `releaser` returns each lease that does not reach its worker.
@@ -116,69 +118,70 @@ impl PartitionActor {
         &self,
         context: &Context,
         store: &Store,
-        states: &StateCache,
-        give_back: &GiveBack,
+        state_cache: &StateCache,
+        releaser: &SharedLeaseReleaser,
     ) {
-        let player = Player {
+        let applier = Applier {
             context,
             store,
-            give_back,
+            releaser,
         };
-        let round = Round {
-            player,
+        let group_commit = GroupCommit {
+            applier,
             partition: self.partition,
-            states,
-            torn: &self.torn,
+            state_cache,
+            partial_writes: &self.partial_writes,
         };
-        while let Some(posted) = self.next_batch(store.round()) {
-            for groups in load::pieces(store, states.take(posted)).await {
-                self.serve_groups(&round, groups).await;
+        while let Some(envelopes) = self.next_batch(store.max_batch()) {
+            for batches in load::split_into_chunks(store, state_cache.batches_for(envelopes)).await
+            {
+                self.serve_batches(&group_commit, batches).await;
             }
         }
     }
 
-    async fn serve_groups(&self, round: &Round<'_>, mut groups: Vec<WorkflowBatch>) {
-        while !groups.is_empty() {
-            groups = round
-                .states
-                .take(self.commit_with_retries(round, groups).await);
+    async fn serve_batches(&self, group_commit: &GroupCommit<'_>, mut batches: Vec<WorkflowBatch>) {
+        while !batches.is_empty() {
+            batches = group_commit
+                .state_cache
+                .batches_for(self.commit_with_retries(group_commit, batches).await);
         }
     }
 
     /// Returns the requests that were split off so that the others conflict less.
     async fn commit_with_retries(
         &self,
-        round: &Round<'_>,
-        mut groups: Vec<WorkflowBatch>,
+        group_commit: &GroupCommit<'_>,
+        mut batches: Vec<WorkflowBatch>,
     ) -> Vec<Envelope> {
-        let mut left = Vec::new();
+        let mut split_off = Vec::new();
         for attempt in 1..=MAX_ATTEMPTS {
-            groups = round.commit(groups).await;
-            if groups.is_empty() {
-                return left;
+            batches = group_commit.commit(batches).await;
+            if batches.is_empty() {
+                return split_off;
             }
             if attempt >= WHOLE_BATCH_ATTEMPTS {
                 // The requests keep the order in which they arrived.
-                groups
-                    .iter_mut()
-                    .for_each(|group| drop(left.splice(0..0, group.split_off_half(MIN_BATCH))));
+                batches.iter_mut().for_each(|batch| {
+                    drop(split_off.splice(0..0, batch.split_off_half(MIN_BATCH)))
+                });
             }
         }
-        for group in groups {
-            round.states.give_up(group.id);
-            let error = match group.refused.as_deref() {
+        for batch in batches {
+            group_commit.state_cache.remove_placeholder(batch.id);
+            let error = match batch.unanswered.as_deref() {
                 Some(StoreError::Unknown { reason }) => StoreError::Unavailable {
                     reason: reason.clone(),
                 }
                 .into(),
                 Some(error) => error.clone().into(),
-                None => EngineError::Contended { workflow: group.id },
+                None => EngineError::Contended { workflow: batch.id },
             };
-            group
-                .posted
+            batch
+                .envelopes
                 .into_iter()
-                .for_each(|posted| posted.answer(Err(error.clone())));
+                .for_each(|envelope| envelope.send_reply(Err(error.clone())));
         }
-        left
+        split_off
     }
 }

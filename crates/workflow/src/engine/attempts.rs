@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 /// Callback for each attempt that ended. The server that wrote the end calls it after the write. It
 /// must be fast. Clones share the callback.
 #[derive(Clone)]
-pub struct Attempts(Arc<dyn Fn(&AttemptEnd<'_>) + Send + Sync>);
+pub struct AttemptObserver(Arc<dyn Fn(&AttemptEnd<'_>) + Send + Sync>);
 
 /// An attempt that ended.
 #[derive(Debug, Clone, Copy)]
@@ -52,18 +52,18 @@ pub enum AttemptOutcome<'a> {
     Revoked(LeaseEnd),
 }
 
-impl Attempts {
+impl AttemptObserver {
     /// The callback runs on the thread that serves the workflow.
-    pub fn new(told: impl Fn(&AttemptEnd<'_>) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(told))
+    pub fn new(observe: impl Fn(&AttemptEnd<'_>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
     }
 
-    pub(super) fn tell(&self, end: &AttemptEnd<'_>) {
+    pub(super) fn notify(&self, end: &AttemptEnd<'_>) {
         (self.0)(end);
     }
 }
 
-impl fmt::Debug for Attempts {
+impl fmt::Debug for AttemptObserver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Attempts").finish_non_exhaustive()
     }

@@ -16,7 +16,7 @@ use self::claimed::Claimed;
 use self::leases::LeasedBatch;
 use self::pending_claims::PendingClaims;
 use super::Engine;
-use super::actor::answer::{Answer, Leased};
+use super::actor::answer::{Answer, LeasedJob};
 use super::actor::request::Request;
 use super::error::EngineError;
 use super::queues::excluded_jobs::ExcludedJobs;
@@ -24,22 +24,22 @@ use super::queues::waiting_claim::WaitingClaim;
 use super::queues::{ClaimMode, DequeueRequest, DequeuedJob, PartitionScope};
 use crate::codec::lease::LeaseRef;
 use crate::id::{Partition, WorkflowId};
-use crate::state::Worker;
+use crate::state::WorkerName;
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 use crate::transition::event::Lease;
 
 /// Number of ready rows that are read of each partition if no job is known.
-const REFILL: usize = 512;
+const REFILL_ROWS: usize = 512;
 /// Number of ready rows that are read of each partition after other servers claimed the known jobs:
 /// enough to find the next ones.
-pub(super) const REFRESH: usize = 64;
+pub(super) const REFRESH_ROWS: usize = 64;
 /// Maximum number of reads in one claim after such refusals. Each refusal means that another server
 /// got jobs, so the servers together make progress.
-const TRIES: usize = 8;
+const MAX_REFRESHES: usize = 8;
 /// Maximum number of attempts in one claim after limits had no capacity. Each attempt blocks more
 /// keys.
-const DENIALS: usize = 64;
+const MAX_DENIALS: usize = 64;
 
 /// The jobs that a worker claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,48 +95,48 @@ impl Engine {
         &self,
         claim: &Claim,
         except: &[LeaseRef],
-        patience: ClaimMode,
+        mode: ClaimMode,
         now: Timestamp,
     ) -> Result<LeasedBatch, EngineError> {
-        Ok(LeasedBatch::of(
-            self.lease(claim, &ExcludedJobs::of(except), patience, now)
+        Ok(LeasedBatch::from_leased(
+            self.claim_with_retries(claim, &ExcludedJobs::from_leases(except), mode, now)
                 .await?,
         ))
     }
 
     /// Leases jobs. If other servers have leased the known ones, reads the store until there are
     /// jobs or the store has none.
-    async fn lease(
+    async fn claim_with_retries(
         &self,
         claim: &Claim,
         except: &ExcludedJobs,
-        patience: ClaimMode,
+        mode: ClaimMode,
         now: Timestamp,
-    ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
-        self.queues().open_due(now);
-        let told = CallClock::at(now);
+    ) -> Result<Vec<(WorkflowId, LeasedJob)>, EngineError> {
+        self.queues().unblock_due(now);
+        let clock = CallClock::new(now);
         let mut refreshed = 0;
         let mut denied = 0;
         loop {
-            let tried = self.try_lease(claim, except, patience, told).await?;
-            match tried {
-                Tried { leased, .. } if !leased.is_empty() => return Ok(leased),
-                Tried {
+            let attempt = self.try_claim(claim, except, mode, clock).await?;
+            match attempt {
+                ClaimAttempt { leased, .. } if !leased.is_empty() => return Ok(leased),
+                ClaimAttempt {
                     refused: 0,
                     denied: 0,
                     ..
                 } => return Ok(Vec::new()),
                 // The exhausted limits are blocked now, so the next attempt gets jobs of other
                 // keys.
-                Tried { refused: 0, .. } if denied < DENIALS => {
+                ClaimAttempt { refused: 0, .. } if denied < MAX_DENIALS => {
                     denied += 1;
                     if denied > 1 {
-                        self.block_next_keys(&claim.queues, denied, told).await;
+                        self.block_next_keys(&claim.queues, denied, clock).await;
                     }
                 }
-                _ if refreshed < TRIES => {
+                _ if refreshed < MAX_REFRESHES => {
                     refreshed += 1;
-                    self.refresh(&claim.queues).await?;
+                    self.refresh_queues(&claim.queues).await?;
                 }
                 _ => return Ok(Vec::new()),
             }
@@ -145,23 +145,29 @@ impl Engine {
 
     /// Reads those queues again of which jobs were refused. Remote partitions are read only when
     /// they are needed.
-    async fn refresh(&self, queues: &[String]) -> Result<(), StoreError> {
-        if self.queues().are_shared() {
-            let here: Vec<Partition> = self.core.context.home.mine.each().collect();
+    async fn refresh_queues(&self, queues: &[String]) -> Result<(), StoreError> {
+        if self.queues().has_remote_partitions() {
+            let local_partitions: Vec<Partition> = self
+                .core
+                .context
+                .membership
+                .local_partitions
+                .iter()
+                .collect();
             self.refill_in(
                 &self
                     .queues()
                     .incomplete(queues, PartitionScope::Local, ClaimMode::Immediate),
-                &here,
-                REFRESH,
+                &local_partitions,
+                REFRESH_ROWS,
             )
             .await?
         } else {
-            self.refill_up_to(
+            self.refill_all_partitions(
                 &self
                     .queues()
                     .incomplete(queues, PartitionScope::All, ClaimMode::Immediate),
-                REFRESH,
+                REFRESH_ROWS,
             )
             .await?
         };
@@ -169,37 +175,37 @@ impl Engine {
     }
 
     /// Dequeues jobs, acquires the units of their limits, and leases them.
-    async fn try_lease(
+    async fn try_claim(
         &self,
         claim: &Claim,
         except: &ExcludedJobs,
-        patience: ClaimMode,
-        told: CallClock,
-    ) -> Result<Tried, EngineError> {
-        let taken = self.take(claim, except, patience).await?;
+        mode: ClaimMode,
+        clock: CallClock,
+    ) -> Result<ClaimAttempt, EngineError> {
+        let dequeued = self.dequeue(claim, except, mode).await?;
         // A claim that does not wait has just read the remote partitions itself.
-        let waits = taken.jobs().is_empty() && patience == ClaimMode::LongPoll;
-        let place = if waits {
+        let waits = dequeued.jobs().is_empty() && mode == ClaimMode::LongPoll;
+        let scope = if waits {
             PartitionScope::All
         } else {
             PartitionScope::Local
         };
-        self.refill_beside(&claim.queues, place);
-        if taken
+        self.refill_in_background(&claim.queues, scope);
+        if dequeued
             .jobs()
             .iter()
-            .all(|taken| taken.lane.limits.is_empty())
+            .all(|dequeued| dequeued.lane.limits.is_empty())
         {
-            return self.lease_taken(taken, claim, told).await;
+            return self.claim_dequeued(dequeued, claim, clock).await;
         }
         // Runs in its own task: if the caller leaves half way, units of limits must not stay
         // acquired without a lease.
         let engine = self.clone();
         let claim = claim.clone();
-        let taken = taken.into_jobs();
+        let dequeued = dequeued.into_jobs();
         let leasing = async move {
-            let taken = PendingClaims::new(engine.queues(), taken);
-            engine.lease_taken(taken, &claim, told).await
+            let dequeued = PendingClaims::new(engine.queues(), dequeued);
+            engine.claim_dequeued(dequeued, &claim, clock).await
         };
         self.core
             .tasks
@@ -208,50 +214,50 @@ impl Engine {
             .unwrap_or(Err(EngineError::Closed))
     }
 
-    async fn lease_taken(
+    async fn claim_dequeued(
         &self,
-        mut taken: PendingClaims<'_>,
+        mut dequeued: PendingClaims<'_>,
         claim: &Claim,
-        told: CallClock,
-    ) -> Result<Tried, EngineError> {
-        let charge = self.charge(&mut taken, claim.lease, told).await;
-        let now = told.started_at();
-        let worker = Worker::from(claim.worker.as_str());
+        clock: CallClock,
+    ) -> Result<ClaimAttempt, EngineError> {
+        let charge = self.charge(&mut dequeued, claim.lease, clock).await;
+        let now = clock.started_at();
+        let worker = WorkerName::from(claim.worker.as_str());
         let expires = now + claim.lease;
-        let requests = taken
+        let requests = dequeued
             .jobs()
             .iter()
             .zip(charge.tokens())
-            .map(|(taken, &token)| {
+            .map(|(dequeued, &token)| {
                 let lease = Lease {
                     token,
                     worker: worker.clone(),
                     expires,
                 };
                 (
-                    taken.workflow(),
+                    dequeued.workflow(),
                     Request::Claim {
-                        job: taken.job(),
+                        job: dequeued.job(),
                         lease,
                     },
                 )
             });
         let requests = requests.collect();
-        let ids: Vec<WorkflowId> = taken.jobs().iter().map(DequeuedJob::workflow).collect();
-        let asked = taken.asked();
-        let charge = charge.asked();
+        let ids: Vec<WorkflowId> = dequeued.jobs().iter().map(DequeuedJob::workflow).collect();
+        let submitted = dequeued.mark_sent();
+        let charge = charge.mark_submitted();
         let mut answers = self.request_all(requests, now).await;
-        asked.resolve(&answers);
+        submitted.resolve(&answers);
         let denied = charge.denied;
         let was_limited = charge.has_limits();
-        charge.settle(&mut answers);
-        let (leased, refused) = sorted(ids.into_iter().zip(answers))?;
+        charge.resolve(&mut answers);
+        let (leased, refused) = split_leased(ids.into_iter().zip(answers))?;
         if was_limited && !leased.is_empty() {
             // The unblock of a limit woke one worker, whatever its capacity, so the next one is
             // woken here.
-            self.queues().pass_on(&claim.queues);
+            self.queues().wake_next_claim(&claim.queues);
         }
-        Ok(Tried {
+        Ok(ClaimAttempt {
             leased,
             refused,
             denied,
@@ -260,68 +266,81 @@ impl Engine {
 
     /// Dequeues jobs. If too few are known, the store is read before: local partitions first, and
     /// remote ones only if these have no job.
-    async fn take(
+    async fn dequeue(
         &self,
         claim: &Claim,
         except: &ExcludedJobs,
-        patience: ClaimMode,
+        mode: ClaimMode,
     ) -> Result<PendingClaims<'_>, StoreError> {
-        let wanting = DequeueRequest {
+        let request = DequeueRequest {
             queues: &claim.queues,
             handlers: claim.handlers.as_deref(),
             except,
-            near: self.caller_thread(),
+            caller_thread: self.caller_thread(),
         };
-        let thirsty = self.queues().thirsty(&claim.queues);
-        if !thirsty.is_empty() {
-            let here: Vec<Partition> = self.core.context.home.mine.each().collect();
-            self.refill_in(&thirsty, &here, REFILL).await?;
+        let lanes_to_refill = self.queues().lanes_to_refill(&claim.queues);
+        if !lanes_to_refill.is_empty() {
+            let local_partitions: Vec<Partition> = self
+                .core
+                .context
+                .membership
+                .local_partitions
+                .iter()
+                .collect();
+            self.refill_in(&lanes_to_refill, &local_partitions, REFILL_ROWS)
+                .await?;
         }
         // Created before the read below: if the read fails or the caller leaves, the drop requeues
         // the jobs.
-        let first = self.queues().dequeue(wanting, claim.limit);
-        let mut taken = PendingClaims::new(self.queues(), first);
-        if self.queues().are_shared() && taken.jobs().len() < claim.limit {
-            let incomplete =
-                self.queues()
-                    .incomplete(&claim.queues, PartitionScope::Local, patience);
-            if !incomplete.is_empty() {
-                let here: Vec<Partition> = self.core.context.home.mine.each().collect();
-                self.refill_with(patience, &incomplete, &here, REFILL)
-                    .await?;
-                taken.add(
-                    self.queues()
-                        .dequeue(wanting, claim.limit - taken.jobs().len()),
-                );
-            }
-            if taken.jobs().is_empty() {
-                self.take_elsewhere(claim.limit, wanting, &mut taken)
-                    .await?;
-            }
-            if !taken.jobs().is_empty() {
-                return Ok(taken);
-            }
-        }
-        if taken.jobs().len() < claim.limit {
+        let first = self.queues().dequeue(request, claim.limit);
+        let mut dequeued = PendingClaims::new(self.queues(), first);
+        if self.queues().has_remote_partitions() && dequeued.jobs().len() < claim.limit {
             let incomplete = self
                 .queues()
-                .incomplete(&claim.queues, PartitionScope::All, patience);
+                .incomplete(&claim.queues, PartitionScope::Local, mode);
+            if !incomplete.is_empty() {
+                let local_partitions: Vec<Partition> = self
+                    .core
+                    .context
+                    .membership
+                    .local_partitions
+                    .iter()
+                    .collect();
+                self.refill_for_claim(mode, &incomplete, &local_partitions, REFILL_ROWS)
+                    .await?;
+                dequeued.add(
+                    self.queues()
+                        .dequeue(request, claim.limit - dequeued.jobs().len()),
+                );
+            }
+            if dequeued.jobs().is_empty() {
+                self.claim_remote(claim.limit, request, &mut dequeued)
+                    .await?;
+            }
+            if !dequeued.jobs().is_empty() {
+                return Ok(dequeued);
+            }
+        }
+        if dequeued.jobs().len() < claim.limit {
+            let incomplete = self
+                .queues()
+                .incomplete(&claim.queues, PartitionScope::All, mode);
             if !incomplete.is_empty() {
                 // The local partitions were read above.
-                let (partitions, most) = if self.queues().are_shared() {
-                    (self.away(), REFRESH)
+                let (partitions, row_limit) = if self.queues().has_remote_partitions() {
+                    (self.remote_partitions(), REFRESH_ROWS)
                 } else {
-                    (self.store().all_partitions().collect(), REFILL)
+                    (self.store().all_partitions().collect(), REFILL_ROWS)
                 };
-                self.refill_with(patience, &incomplete, &partitions, most)
+                self.refill_for_claim(mode, &incomplete, &partitions, row_limit)
                     .await?;
-                taken.add(
+                dequeued.add(
                     self.queues()
-                        .dequeue(wanting, claim.limit - taken.jobs().len()),
+                        .dequeue(request, claim.limit - dequeued.jobs().len()),
                 );
             }
         }
-        Ok(taken)
+        Ok(dequeued)
     }
 
     /// Waits until one of these queues may have work for [`Engine::claim`]. The call must precede
@@ -337,9 +356,9 @@ impl Engine {
         handlers: Option<&[String]>,
         except: &[LeaseRef],
     ) -> impl Future<Output = ()> + use<'a> {
-        let waiting = self
-            .queues()
-            .wait(queues, handlers, ExcludedJobs::of(except), None);
+        let waiting =
+            self.queues()
+                .start_waiting(queues, handlers, ExcludedJobs::from_leases(except), None);
         async { drop(waiting.arrived().await) }
     }
 
@@ -354,18 +373,18 @@ impl Engine {
         claim: &'a Claim,
         except: &[LeaseRef],
     ) -> impl Future<Output = LeasedBatch> + use<'a> {
-        let lessee = WaitingClaim {
-            worker: Worker::from(claim.worker.as_str()),
+        let waiting_claim = WaitingClaim {
+            worker: WorkerName::from(claim.worker.as_str()),
             lease: claim.lease,
             limit: claim.limit,
         };
-        let waiting = self.queues().wait(
+        let waiting = self.queues().start_waiting(
             &claim.queues,
             claim.handlers.as_deref(),
-            ExcludedJobs::of(except),
-            Some(lessee),
+            ExcludedJobs::from_leases(except),
+            Some(waiting_claim),
         );
-        async { LeasedBatch::of(waiting.arrived().await) }
+        async { LeasedBatch::from_leased(waiting.arrived().await) }
     }
 
     /// Adds jobs that are known here to leased ones, up to the limit of the claim.
@@ -379,15 +398,15 @@ impl Engine {
         except: &[LeaseRef],
         now: Timestamp,
     ) -> LeasedBatch {
-        let limit = claim.limit.saturating_sub(leases.number());
+        let limit = claim.limit.saturating_sub(leases.len());
         if limit > 0 && !leases.is_full() && self.queues().has_runnable(&claim.queues) {
             let more = self
-                .lease(
+                .claim_with_retries(
                     &Claim {
                         limit,
                         ..claim.clone()
                     },
-                    &ExcludedJobs::of(except),
+                    &ExcludedJobs::from_leases(except),
                     ClaimMode::LongPoll,
                     now,
                 )
@@ -401,8 +420,8 @@ impl Engine {
 }
 
 /// Result of one attempt to claim jobs.
-struct Tried {
-    leased: Vec<(WorkflowId, Leased)>,
+struct ClaimAttempt {
+    leased: Vec<(WorkflowId, LeasedJob)>,
     /// Number of jobs that were not ready any more.
     refused: usize,
     /// Number of jobs without capacity under their limits.
@@ -413,9 +432,9 @@ struct Tried {
 ///
 /// # Errors
 /// No job was leased, and one attempt failed.
-fn sorted(
+fn split_leased(
     answers: impl Iterator<Item = (WorkflowId, Result<Answer, EngineError>)>,
-) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
+) -> Result<(Vec<(WorkflowId, LeasedJob)>, usize), EngineError> {
     let mut leased = Vec::new();
     let mut refused = 0;
     let mut failure = None;

@@ -2,7 +2,7 @@
 //! timers.
 
 pub(crate) mod attempt_counts;
-pub(crate) mod served;
+pub(crate) mod served_since;
 pub(crate) mod watchers;
 
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
 use self::attempt_counts::AttemptCounts;
-use self::served::Served;
+use self::served_since::ServedSince;
 use self::watchers::Watchers;
-use super::attempts::Attempts;
+use super::attempts::AttemptObserver;
 use super::membership::Membership;
 use super::queues::QueueCache;
-use super::store_health::Troubles;
-use super::sweep::orphans::Gone;
+use super::store_health::StoreHealth;
+use super::sweep::orphans::OrphanRows;
 use crate::id::Partition;
 use crate::state::RetentionDefaults;
 use crate::time::Timestamp;
@@ -30,94 +30,95 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Context {
     /// Retention of ended workflows whose definition sets none.
     pub(crate) retention: RetentionDefaults,
-    pub(crate) home: Membership,
+    pub(crate) membership: Membership,
     pub(crate) queues: QueueCache,
-    pub(super) gone: Gone,
-    pub(crate) troubles: Troubles,
-    pub(crate) served: Served,
+    pub(super) orphan_rows: OrphanRows,
+    pub(crate) store_health: StoreHealth,
+    pub(crate) served_since: ServedSince,
     pub(super) watchers: Arc<Watchers>,
-    pub(super) tally: Arc<AttemptCounts>,
+    pub(super) attempt_counts: Arc<AttemptCounts>,
     /// Callback for each attempt that ended, if any.
-    pub(crate) attempts: Option<Attempts>,
+    pub(crate) attempt_observer: Option<AttemptObserver>,
     /// Number of changes that were not written, because another server was first.
     pub(crate) conflicts: AtomicU64,
     /// Time of the next sweep of each partition, in microseconds.
-    expected: Vec<AtomicU64>,
+    next_sweeps: Vec<AtomicU64>,
     /// Notified when such a time of a local partition becomes earlier.
-    sooner: Notify,
+    earlier_sweep: Notify,
     /// Notified when another server announces a change that is not of one workflow.
-    pub(crate) called_out: Notify,
+    pub(crate) broadcast_received: Notify,
 }
 
 impl Context {
     pub(super) fn new(
         partitions: u16,
         retention: RetentionDefaults,
-        attempts: Option<Attempts>,
+        attempt_observer: Option<AttemptObserver>,
     ) -> Self {
-        let home = Membership::new(partitions);
+        let membership = Membership::new(partitions);
         Self {
             retention,
-            queues: QueueCache::new(home.mine.clone()),
-            home,
-            gone: Gone::default(),
-            troubles: Troubles::default(),
-            served: Served::new(partitions),
+            queues: QueueCache::new(membership.local_partitions.clone()),
+            membership,
+            orphan_rows: OrphanRows::default(),
+            store_health: StoreHealth::default(),
+            served_since: ServedSince::new(partitions),
             watchers: Arc::default(),
-            tally: Arc::default(),
-            attempts,
+            attempt_counts: Arc::default(),
+            attempt_observer,
             conflicts: AtomicU64::new(0),
-            expected: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
-            sooner: Notify::new(),
-            called_out: Notify::new(),
+            next_sweeps: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
+            earlier_sweep: Notify::new(),
+            broadcast_received: Notify::new(),
         }
     }
 
     /// Records which partitions are served again after a gap.
-    pub(super) fn note_gaps(&self, now: Timestamp) {
-        self.troubles
-            .take_recovered()
+    pub(super) fn record_recoveries(&self, now: Timestamp) {
+        self.store_health
+            .drain_recovered()
             .into_iter()
-            .for_each(|partition| self.served.begin_again(partition, now));
+            .for_each(|partition| self.served_since.restart(partition, now));
     }
 
     /// Schedules a sweep of a partition at this time, or earlier.
-    pub(crate) fn expect_by(&self, partition: Partition, moment: Timestamp) {
-        let Some(expected) = self.expected.get(usize::from(partition.0)) else {
+    pub(crate) fn schedule_sweep(&self, partition: Partition, due: Timestamp) {
+        let Some(next_sweep) = self.next_sweeps.get(usize::from(partition.0)) else {
             return;
         };
-        if moment.micros() < expected.fetch_min(moment.micros(), Relaxed)
-            && self.home.mine.contains(partition)
+        if due.micros() < next_sweep.fetch_min(due.micros(), Relaxed)
+            && self.membership.local_partitions.contains(partition)
         {
-            self.sooner.notify_one();
+            self.earlier_sweep.notify_one();
         }
     }
 
     /// Replaces the time of the next sweep of a partition. A sweep that begins reads the timers of
     /// the partition again, and the next one is due at `next` at the latest.
-    pub(super) fn expect_only(&self, partition: Partition, next: Timestamp) {
-        self.expected[usize::from(partition.0)].store(next.micros(), Relaxed);
+    pub(super) fn reset_next_sweep(&self, partition: Partition, next: Timestamp) {
+        self.next_sweeps[usize::from(partition.0)].store(next.micros(), Relaxed);
     }
 
     /// Whether a sweep of a partition is due.
-    pub(super) fn is_due(&self, partition: Partition, now: Timestamp) -> bool {
-        self.expected[usize::from(partition.0)].load(Relaxed) <= now.micros()
+    pub(super) fn is_sweep_due(&self, partition: Partition, now: Timestamp) -> bool {
+        self.next_sweeps[usize::from(partition.0)].load(Relaxed) <= now.micros()
     }
 
     /// Returns the time of the earliest sweep of a local partition.
-    pub(super) fn next_due(&self) -> Option<Timestamp> {
-        let each = self
-            .home
-            .mine
-            .each()
-            .map(|at| self.expected[usize::from(at.0)].load(Relaxed));
-        each.min()
+    pub(super) fn next_sweep(&self) -> Option<Timestamp> {
+        let times = self
+            .membership
+            .local_partitions
+            .iter()
+            .map(|partition| self.next_sweeps[usize::from(partition.0)].load(Relaxed));
+        times
+            .min()
             .filter(|&micros| micros != NEVER)
             .map(Timestamp::from_micros)
     }
 
     /// Waits until [`Context::next_sweep`] becomes earlier.
-    pub(super) async fn sooner(&self) {
-        self.sooner.notified().await;
+    pub(super) async fn earlier_sweep(&self) {
+        self.earlier_sweep.notified().await;
     }
 }

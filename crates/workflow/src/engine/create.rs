@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 
 /// Maximum attempts of a creation whose idempotency key belongs to a workflow that is removed at
 /// that moment.
-const TRIES: usize = 4;
+const MAX_ATTEMPTS: usize = 4;
 /// Workflows of one call that share a partition. A few, because a page of the newest workflows
 /// reads only a few rows of each partition.
 const WORKFLOWS_PER_PARTITION: usize = 8;
@@ -40,7 +40,7 @@ pub struct NewWorkflow {
     /// The jobs to run.
     pub graph: Graph,
     /// Whether the workflow starts with its creation.
-    pub begin: StartMode,
+    pub start: StartMode,
     /// The time of creation in another system. `None` for the current time.
     pub created_at: Option<Timestamp>,
 }
@@ -49,18 +49,18 @@ pub struct NewWorkflow {
 #[derive(Debug, Clone)]
 struct CreationAttempt {
     graph: Arc<Graph>,
-    begin: StartMode,
+    start: StartMode,
     created_at: Timestamp,
 }
 
 impl CreationAttempt {
     fn request(&self) -> Request {
         let graph = Arc::clone(&self.graph);
-        let begin = self.begin.clone();
+        let start = self.start.clone();
         let created_at = self.created_at;
         Request::Create {
             graph,
-            begin,
+            start_mode: start,
             created_at,
         }
     }
@@ -87,43 +87,46 @@ impl Engine {
         new: Vec<NewWorkflow>,
         now: Timestamp,
     ) -> Vec<Result<Created, EngineError>> {
-        let began = Instant::now();
+        let started = Instant::now();
         if let Err(error) = self.register(new.iter().map(|new| &new.graph), now).await {
             return new.iter().map(|_| Err(error.clone().into())).collect();
         }
-        let mut begun = Vec::with_capacity(new.len());
+        let mut attempts = Vec::with_capacity(new.len());
         for NewWorkflow {
             graph,
-            begin,
+            start,
             created_at,
         } in new
         {
-            let graph = Arc::new(self.core.states.shapes.share(graph));
-            begun.push(CreationAttempt {
+            let graph = Arc::new(self.core.state_cache.interner.share(graph));
+            attempts.push(CreationAttempt {
                 graph,
-                begin,
+                start,
                 created_at: created_at.unwrap_or(now),
             });
         }
-        let mut created = self.create_all(&begun, now).await;
+        let mut created = self.create_all(&attempts, now).await;
         // Nothing was written, so workflows that no key binds to a partition may go to another one.
-        let homeless: Vec<usize> = (0..begun.len())
-            .filter(|&at| self.may_move(&begun[at], &created[at]))
+        let movable: Vec<usize> = (0..attempts.len())
+            .filter(|&at| self.can_change_partition(&attempts[at], &created[at]))
             .collect();
-        if !homeless.is_empty() {
-            let again: Vec<CreationAttempt> =
-                homeless.iter().map(|&at| begun[at].clone()).collect();
-            for (at, answer) in homeless.into_iter().zip(self.create_all(&again, now).await) {
+        if !movable.is_empty() {
+            let retried: Vec<CreationAttempt> =
+                movable.iter().map(|&at| attempts[at].clone()).collect();
+            for (at, answer) in movable
+                .into_iter()
+                .zip(self.create_all(&retried, now).await)
+            {
                 created[at] = answer;
             }
         }
         // This process was suspended, so the names may have been removed. If this call fails, a
         // sweep enters them.
-        if began.elapsed() > STALL_TIMEOUT {
+        if started.elapsed() > STALL_TIMEOUT {
             let _later = self
                 .register(
-                    begun.iter().map(|begun| &*begun.graph),
-                    now + began.elapsed(),
+                    attempts.iter().map(|attempts| &*attempts.graph),
+                    now + started.elapsed(),
                 )
                 .await;
         }
@@ -137,27 +140,27 @@ impl Engine {
     ) -> Vec<Result<Created, EngineError>> {
         let mut ids = Vec::with_capacity(all.len());
         let mut requests = Vec::with_capacity(all.len());
-        let mut neighbours = (None, 0);
-        let place = self.place_of(all);
-        for begun in all {
-            let small = is_small(&begun.graph);
-            let partition = match begun.graph.idempotency_key.as_deref() {
-                Some(key) => self.partition_of(key),
-                None if small => self.partition_with(&mut neighbours, place),
-                None => self.any_partition(place),
+        let mut shared = (None, 0);
+        let scope = self.partition_scope(all);
+        for attempt in all {
+            let small = is_small(&attempt.graph);
+            let partition = match attempt.graph.idempotency_key.as_deref() {
+                Some(key) => self.partition_for_key(key),
+                None if small => self.shared_partition(&mut shared, scope),
+                None => self.random_partition(scope),
             };
-            let id = WorkflowId::of_size(begun.created_at, partition, small);
+            let id = WorkflowId::with_size(attempt.created_at, partition, small);
             ids.push(id);
-            requests.push((id, begun.request()));
+            requests.push((id, attempt.request()));
         }
         let mut created = Vec::with_capacity(all.len());
-        for ((id, begun), answer) in ids
+        for ((id, attempt), answer) in ids
             .into_iter()
             .zip(all)
             .zip(self.request_all(requests, now).await)
         {
             created.push(match answer {
-                Ok(answer) => self.created(id, begun, answer, now).await,
+                Ok(answer) => self.resolve_existing(id, attempt, answer, now).await,
                 Err(error) => Err(error),
             });
         }
@@ -165,22 +168,26 @@ impl Engine {
     }
 
     /// Whether a part of the store that the creation does not depend on refused it.
-    fn may_move(&self, begun: &CreationAttempt, created: &Result<Created, EngineError>) -> bool {
+    fn can_change_partition(
+        &self,
+        attempt: &CreationAttempt,
+        created: &Result<Created, EngineError>,
+    ) -> bool {
         let refused = matches!(
             created,
             Err(EngineError::Store(StoreError::Unavailable { .. }))
         );
-        refused && begun.graph.idempotency_key.is_none() && !self.writable().is_empty()
+        refused && attempt.graph.idempotency_key.is_none() && !self.working_partitions().is_empty()
     }
 
     /// Whether some partitions fail and others work.
-    pub(in crate::engine) fn works_in_part(&self) -> bool {
-        !self.core.context.troubles.is_none() && !self.writable().is_empty()
+    pub(in crate::engine) fn is_partially_available(&self) -> bool {
+        !self.core.context.store_health.is_healthy() && !self.working_partitions().is_empty()
     }
 
     /// The partitions without a known failure.
-    fn writable(&self) -> Vec<Partition> {
-        let troubles = self.core.context.troubles.all();
+    fn working_partitions(&self) -> Vec<Partition> {
+        let troubles = self.core.context.store_health.failures();
         self.store()
             .all_partitions()
             .filter(|partition| !troubles.contains_key(partition))
@@ -188,24 +195,24 @@ impl Engine {
     }
 
     /// The result of a creation. An existing workflow with the same key must be equal.
-    async fn created(
+    async fn resolve_existing(
         &self,
         id: WorkflowId,
-        begun: &CreationAttempt,
+        attempt: &CreationAttempt,
         mut answer: Answer,
         now: Timestamp,
     ) -> Result<Created, EngineError> {
-        let mut tries = 0;
+        let mut attempts = 0;
         while let Some(existing) = answer.existing {
-            if let Some(created) = self.same(existing, begun).await? {
+            if let Some(created) = self.find_equal(existing, attempt).await? {
                 return Ok(created);
             }
-            tries += 1;
-            if tries == TRIES {
+            attempts += 1;
+            if attempts == MAX_ATTEMPTS {
                 return Err(EngineError::Contended { workflow: existing });
             }
             // The workflow was removed just now, so the key is free.
-            answer = self.request(id, begun.request(), now).await?;
+            answer = self.request(id, attempt.request(), now).await?;
         }
         let status = answer.status.expect("a creation answers with the status");
         Ok(Created {
@@ -217,17 +224,17 @@ impl Engine {
 
     /// The workflow that has an idempotency key, if it has the same graph and, as far as is known,
     /// the same start. `None` if it is gone.
-    async fn same(
+    async fn find_equal(
         &self,
         existing: WorkflowId,
-        begun: &CreationAttempt,
+        attempt: &CreationAttempt,
     ) -> Result<Option<Created>, EngineError> {
-        let graph = &*begun.graph;
+        let graph = &*attempt.graph;
         let stored = self.store().load(&[existing]).await?.pop().flatten();
         let Some(stored) = stored else {
             return Ok(None);
         };
-        let known: Graph = decode(&stored.graph, || {
+        let stored_graph: Graph = decode(&stored.graph, || {
             format!("the graph of workflow {existing}")
         })?;
         let meta: Meta = decode(&stored.state.meta, || {
@@ -235,12 +242,12 @@ impl Engine {
         })?;
         // The start mode of the creation is not stored: a workflow that was started later may have
         // been created either way.
-        let same_start = match begun.begin {
+        let same_start = match attempt.start {
             StartMode::Now => meta.status != Status::Pending,
             StartMode::Later => meta.started_at != Some(meta.created_at),
             StartMode::As(_) => true,
         };
-        if same_start && known.means_the_same(graph) {
+        if same_start && stored_graph.has_same_definition(graph) {
             return Ok(Some(Created {
                 workflow: existing,
                 status: meta.status,
@@ -259,22 +266,24 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn find_by_key(&self, key: &str) -> Result<Option<WorkflowId>, StoreError> {
-        self.store().keyed(self.partition_of(key), key).await
+        self.store()
+            .workflow_by_key(self.partition_for_key(key), key)
+            .await
     }
 
     /// The partitions for new workflows without a key: the assigned ones, unless the local workers
     /// have a backlog.
-    fn place_of(&self, all: &[CreationAttempt]) -> PartitionScope {
-        let waits = |begun: &CreationAttempt| {
-            begun
+    fn partition_scope(&self, all: &[CreationAttempt]) -> PartitionScope {
+        let backlog = |attempt: &CreationAttempt| {
+            attempt
                 .graph
                 .jobs
                 .first()
-                .map_or(0, |job| self.queues().known(&job.queue))
+                .map_or(0, |job| self.queues().known_job_count(&job.queue))
         };
-        match self.queues().are_shared() {
+        match self.queues().has_remote_partitions() {
             true if all.len() > WORKFLOWS_PER_PARTITION
-                || all.iter().any(|begun| waits(begun) > LOCAL_BACKLOG) =>
+                || all.iter().any(|attempt| backlog(attempt) > LOCAL_BACKLOG) =>
             {
                 PartitionScope::All
             }
@@ -283,19 +292,26 @@ impl Engine {
     }
 
     /// A random partition in `scope`, if possible one without a known failure.
-    fn any_partition(&self, place: PartitionScope) -> Partition {
+    fn random_partition(&self, scope: PartitionScope) -> Partition {
         let context = &self.core.context;
         let any = Partition(fastrand::u16(..self.store().partitions()));
-        if context.troubles.is_none() {
-            return match place {
-                PartitionScope::Local => {
-                    fastrand::choice(context.home.mine.each().collect::<Vec<_>>()).unwrap_or(any)
-                }
+        if context.store_health.is_healthy() {
+            return match scope {
+                PartitionScope::Local => fastrand::choice(
+                    context
+                        .membership
+                        .local_partitions
+                        .iter()
+                        .collect::<Vec<_>>(),
+                )
+                .unwrap_or(any),
                 PartitionScope::All => any,
             };
         }
-        let writable = self.writable();
-        let fits = |at: &Partition| place == PartitionScope::All || context.home.mine.contains(*at);
+        let writable = self.working_partitions();
+        let fits = |at: &Partition| {
+            scope == PartitionScope::All || context.membership.local_partitions.contains(*at)
+        };
         let fitting: Vec<Partition> = writable.iter().copied().filter(fits).collect();
         fastrand::choice(fitting)
             .or_else(|| fastrand::choice(writable))
@@ -304,20 +320,20 @@ impl Engine {
 
     /// The partition of the previous workflow of the call, until it has [`WORKFLOWS_PER_PARTITION`]
     /// of them. Workflows of one partition share a write.
-    fn partition_with(
+    fn shared_partition(
         &self,
         (partition, number): &mut (Option<Partition>, usize),
-        place: PartitionScope,
+        scope: PartitionScope,
     ) -> Partition {
         *number += 1;
         if *number % WORKFLOWS_PER_PARTITION == 1 {
             *partition = None;
         }
-        *partition.get_or_insert_with(|| self.any_partition(place))
+        *partition.get_or_insert_with(|| self.random_partition(scope))
     }
 
     /// The partition of all creations with a key.
-    fn partition_of(&self, key: &str) -> Partition {
-        Partition::of_text(key, self.store().partitions())
+    fn partition_for_key(&self, key: &str) -> Partition {
+        Partition::for_name(key, self.store().partitions())
     }
 }

@@ -39,12 +39,12 @@ pub enum EngineError {
     },
     /// Limits or weights of a queue or a handler are wrong.
     #[error(transparent)]
-    Terms(#[from] GraphError),
+    InvalidPolicies(#[from] GraphError),
     /// Too many queues and handlers have limits or weights.
     #[error(
         "more than {most} queues and handlers have limits or weights, or these have more than {bytes} bytes: name limits in jobs"
     )]
-    TooManyTerms {
+    TooManyPolicies {
         /// Most queues and handlers that may have some.
         most: usize,
         /// Most bytes of all of them.

@@ -6,12 +6,12 @@
 mod charge;
 mod lookahead;
 mod permits;
-mod spared;
+mod reacquire;
 pub(crate) mod status;
 pub(in crate::engine) mod throttle;
-pub(in crate::engine) mod unbegun;
 mod unblock;
 pub(crate) mod unit_counter;
+pub(in crate::engine) mod unstarted;
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::graph::limits::Limit;
 
 /// Separates the number in the name of a limit. No domain, key, value or name of a concurrency
 /// limit contains it.
-const NUMBER: char = '\0';
+const NUMBER_SEPARATOR: char = '\0';
 
 /// The name under which a limit is blocked. It contains the units per job or the maximum of running
 /// jobs: a limit without room for one number may have room for another.
-pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
+pub(crate) fn limit_name(limit: &Limit) -> Arc<str> {
     match limit {
-        Limit::Concurrency { name, most } => name_of_set(name, *most),
+        Limit::Concurrency { name, most } => concurrency_limit_name(name, *most),
         Limit::Units {
             domain,
             entries,
@@ -35,7 +35,7 @@ pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
             for (key, value) in entries {
                 name.extend([key, "\t", value, "\n"]);
             }
-            name.push(NUMBER);
+            name.push(NUMBER_SEPARATOR);
             name.push_str(&hits.to_string());
             name.into()
         }
@@ -43,30 +43,31 @@ pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
 }
 
 /// The name of a concurrency limit with a maximum of running jobs, see [`limit_name`].
-pub(crate) fn name_of_set(set: &str, most: u32) -> Arc<str> {
-    format!("{set}{NUMBER}{most}").into()
+pub(crate) fn concurrency_limit_name(set: &str, most: u32) -> Arc<str> {
+    format!("{set}{NUMBER_SEPARATOR}{most}").into()
 }
 
 /// The number in the name of a limit: units per job, or maximum of running jobs.
 pub(crate) fn number_in(name: &str) -> u32 {
-    name.split_once(NUMBER)
+    name.split_once(NUMBER_SEPARATOR)
         .and_then(|(_, number)| number.parse().ok())
         .unwrap_or(1)
 }
 
 /// Whether the name is that of a concurrency limit.
-pub(crate) fn is_set(name: &str) -> bool {
-    !counted_by(name).ends_with('\n')
+pub(crate) fn is_concurrency_limit(name: &str) -> bool {
+    !counter_prefix(name).ends_with('\n')
 }
 
 /// The prefix of a limit's name, which is equal for all jobs that the limit counts, whatever their
 /// numbers are.
-pub(crate) fn counted_by(name: &str) -> &str {
-    name.split_once(NUMBER).map_or(name, |(counted, _)| counted)
+pub(crate) fn counter_prefix(name: &str) -> &str {
+    name.split_once(NUMBER_SEPARATOR)
+        .map_or(name, |(prefix, _)| prefix)
 }
 
 /// Whether a name has a prefix that [`counter_prefix`] returned.
-pub(crate) fn is_counted_by(name: &str, counted: &str) -> bool {
-    name.strip_prefix(counted)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(NUMBER))
+pub(crate) fn has_counter_prefix(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(NUMBER_SEPARATOR))
 }

@@ -12,7 +12,7 @@ use tracing::warn;
 use self::query::{Cursor, Query};
 use super::Engine;
 use super::error::EngineError;
-use super::partial::Missing;
+use super::partial::MissingPartitions;
 use crate::codec::record::decode;
 use crate::id::{Partition, WorkflowId};
 use crate::state::{Label, Meta};
@@ -20,24 +20,24 @@ use crate::store::error::StoreError;
 use crate::store::query::{EncodedSummary, Order, RowRange};
 
 /// Maximum reads of index rows for one page, when a filter without an index skips many rows.
-const ROUNDS: usize = 20;
+const MAX_READS: usize = 20;
 /// Minimum rows of such a read, so that a small page does not end after a few rows without a match.
-const AT_ONCE: usize = 100;
+const MIN_FILTERED_ROWS: usize = 100;
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
     /// The workflows.
-    pub items: Vec<Listed>,
+    pub items: Vec<ListedWorkflow>,
     /// The start of the next page. `None` if this is the last page.
     pub next: Option<Cursor>,
     /// Partitions that did not answer: their workflows are left out.
-    pub missing: Missing,
+    pub missing: MissingPartitions,
 }
 
 /// A workflow as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedWorkflow {
     /// Its id.
     pub workflow: WorkflowId,
     /// Name and tags.
@@ -56,27 +56,27 @@ impl Engine {
         let mut page = Page {
             items: Vec::with_capacity(limit),
             next: query.after,
-            missing: Missing::default(),
+            missing: MissingPartitions::default(),
         };
-        for _ in 0..ROUNDS {
-            let missing = limit - page.items.len();
+        for _ in 0..MAX_READS {
+            let remaining = limit - page.items.len();
             let wanted = if query.filter.needs_labels() {
-                missing.max(AT_ONCE)
+                remaining.max(MIN_FILTERED_ROWS)
             } else {
-                missing
+                remaining
             };
             let (ids, more) = self
-                .ids(query, page.next, wanted, &mut page.missing)
+                .page_ids(query, page.next, wanted, &mut page.missing)
                 .await?;
             page.next = ids.last().copied().filter(|_| more);
-            let asked: Vec<Partition> = ids.iter().map(WorkflowId::partition).collect();
-            let heads = self.store().heads(&ids).await;
-            let heads = self.answered_each(&asked, heads, &mut page.missing)?;
+            let queried: Vec<Partition> = ids.iter().map(WorkflowId::partition).collect();
+            let heads = self.store().summaries(&ids).await;
+            let heads = self.split_indexed_answers(&queried, heads, &mut page.missing)?;
             for (at, head) in heads {
                 let id = ids[at];
                 // The workflow may have been removed between the two reads.
                 let Some(head) = head else { continue };
-                match listed(id, &head) {
+                match decode_listed(id, &head) {
                     Ok(listed) if query.filter.admits(&listed.label) => page.items.push(listed),
                     Ok(_) => {}
                     // A workflow that cannot be read must not hide the others.
@@ -95,72 +95,77 @@ impl Engine {
     }
 
     /// The next `limit` ids in order, and whether there are more.
-    async fn ids(
+    async fn page_ids(
         &self,
         query: &Query,
         after: Option<Cursor>,
         limit: usize,
-        missing: &mut Missing,
+        missing: &mut MissingPartitions,
     ) -> Result<(Vec<WorkflowId>, bool), StoreError> {
-        let (partitions, unreadable) = self.readable();
+        let (partitions, unreadable) = self.readable_partitions();
         missing.add(unreadable);
-        let spans = query.filter.spans(query.order, after);
-        let mut questions: Vec<(Partition, RowRange)> =
+        let spans = query.filter.ranges(query.order, after);
+        let mut ranges: Vec<(Partition, RowRange)> =
             Vec::with_capacity(spans.len() * partitions.len());
         for span in spans {
-            questions.extend(
+            ranges.extend(
                 partitions
                     .iter()
                     .map(|&partition| (partition, span.clone())),
             );
         }
         // One more row than the page takes shows whether there is a next page.
-        let all = limit + 1;
-        let share = share(all, partitions.len());
-        let mut found = self.pages(&questions, query.order, share, missing).await?;
-        let (ids, _) = merged(&found, query.order, limit + 1);
+        let full = limit + 1;
+        let per_partition = rows_per_partition(full, partitions.len());
+        let mut found = self
+            .read_pages(&ranges, query.order, per_partition, missing)
+            .await?;
+        let (ids, _) = merge(&found, query.order, limit + 1);
         // If the last row of a read is in the page, unread rows may belong to the page as well.
-        let cut = |rows: &Vec<WorkflowId>| {
-            rows.len() == share && rows.last().is_some_and(|last| ids.contains(last))
+        let may_lack_rows = |rows: &Vec<WorkflowId>| {
+            rows.len() == per_partition && rows.last().is_some_and(|last| ids.contains(last))
         };
-        let again: Vec<usize> = (0..found.len())
-            .filter(|&at| share < all && cut(&found[at]))
+        let retried: Vec<usize> = (0..found.len())
+            .filter(|&at| per_partition < full && may_lack_rows(&found[at]))
             .collect();
-        if !again.is_empty() {
-            let questions: Vec<(Partition, RowRange)> =
-                again.iter().map(|&at| questions[at].clone()).collect();
-            for (at, rows) in again
+        if !retried.is_empty() {
+            let ranges: Vec<(Partition, RowRange)> =
+                retried.iter().map(|&at| ranges[at].clone()).collect();
+            for (at, rows) in retried
                 .into_iter()
-                .zip(self.pages(&questions, query.order, all, missing).await?)
+                .zip(self.read_pages(&ranges, query.order, full, missing).await?)
             {
                 found[at] = rows;
             }
         }
-        Ok(merged(&found, query.order, limit))
+        Ok(merge(&found, query.order, limit))
     }
 
     /// The rows of each question; empty if its partition did not answer.
-    async fn pages(
+    async fn read_pages(
         &self,
-        questions: &[(Partition, RowRange)],
+        ranges: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
-        missing: &mut Missing,
+        missing: &mut MissingPartitions,
     ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
-        let asked: Vec<Partition> = questions.iter().map(|(partition, _)| *partition).collect();
-        let rows = self.store().page(questions, order, limit).await;
-        let mut all = vec![Vec::new(); questions.len()];
-        for (at, rows) in self.answered_each(&asked, rows, missing)? {
+        let queried: Vec<Partition> = ranges.iter().map(|(partition, _)| *partition).collect();
+        let rows = self.store().page(ranges, order, limit).await;
+        let mut all = vec![Vec::new(); ranges.len()];
+        for (at, rows) in self.split_indexed_answers(&queried, rows, missing)? {
             all[at] = rows;
         }
         Ok(all)
     }
 }
 
-pub(super) fn listed(workflow: WorkflowId, head: &EncodedSummary) -> Result<Listed, StoreError> {
+pub(super) fn decode_listed(
+    workflow: WorkflowId,
+    head: &EncodedSummary,
+) -> Result<ListedWorkflow, StoreError> {
     let label: Label = decode(&head.label, || format!("the label of workflow {workflow}"))?;
     let meta: Meta = decode(&head.meta, || format!("the state of workflow {workflow}"))?;
-    Ok(Listed {
+    Ok(ListedWorkflow {
         workflow,
         label,
         meta,
@@ -168,7 +173,7 @@ pub(super) fn listed(workflow: WorkflowId, head: &EncodedSummary) -> Result<List
 }
 
 /// Merges sorted lists into the first `limit` ids. Also returns whether there are more.
-fn merged(found: &[Vec<WorkflowId>], order: Order, limit: usize) -> (Vec<WorkflowId>, bool) {
+fn merge(found: &[Vec<WorkflowId>], order: Order, limit: usize) -> (Vec<WorkflowId>, bool) {
     let mut ids = found.concat();
     match order {
         Order::NewestFirst => ids.sort_unstable_by(|a, b| b.cmp(a)),
@@ -184,7 +189,7 @@ fn merged(found: &[Vec<WorkflowId>], order: Order, limit: usize) -> (Vec<Workflo
 /// Rows to read of each partition so that the first `wanted` rows are almost always among them. It
 /// is the mean plus seven standard deviations of a Poisson distribution. For 100 rows of 16
 /// partitions it is too few once in a million pages.
-fn share(wanted: usize, partitions: usize) -> usize {
+fn rows_per_partition(wanted: usize, partitions: usize) -> usize {
     let mean = wanted as f64 / partitions.max(1) as f64;
     ((mean + 7.0 * mean.sqrt()).ceil() as usize + 1).min(wanted)
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tracing::warn;
 
-use self::members::{FutureRecords, MemberRecord, Members, roster};
+use self::members::{FutureRecords, MemberRecord, Members, members_from_records};
 use self::partitions::LocalPartitions;
 use super::Engine;
 use crate::id::Partition;
@@ -27,7 +27,7 @@ use crate::time::Timestamp;
 /// Timers that are due within this time are announced to the server of their partition. That server
 /// finds later timers itself: every [`super::sweep::POLL_INTERVAL`], it reads the timers that are
 /// due within [`super::sweep::LOOKAHEAD`].
-const SOON: Duration = Duration::from_secs(26);
+const TIMER_NOTICE_HORIZON: Duration = Duration::from_secs(26);
 
 /// Description of a server, which the others can read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -53,9 +53,9 @@ pub struct Member {
     /// Id of the server, until its process ends.
     pub id: ServerId,
     /// Description of the server.
-    pub about: ServerDescription,
+    pub description: ServerDescription,
     /// Time of its start.
-    pub began: Timestamp,
+    pub started_at: Timestamp,
     /// Time of its last heartbeat.
     pub last_heartbeat: Timestamp,
     /// Time since which workers could reach all partitions through it, if it reports that.
@@ -67,16 +67,16 @@ pub struct Member {
 /// Membership of this server, and its view of the other members.
 #[derive(Debug)]
 pub(crate) struct Membership {
-    pub(crate) announcer: Notifier,
-    pub(crate) mine: Arc<LocalPartitions>,
-    known: Mutex<MemberView>,
+    pub(crate) notifier: Notifier,
+    pub(crate) local_partitions: Arc<LocalPartitions>,
+    view: Mutex<MemberView>,
     /// Whether this server has joined the others.
     joined: AtomicBool,
     /// Whether Redis refuses the announcements of this server.
     cannot_publish: AtomicBool,
     /// Notified when the members of the store may have changed.
-    changed: Notify,
-    hearing: Subscribed,
+    members_changed: Notify,
+    subscribed: Subscribed,
 }
 
 /// Notifications of other servers that this server receives.
@@ -94,58 +94,58 @@ struct Subscribed {
 
 #[derive(Debug, Default)]
 struct MemberView {
-    began: Option<Timestamp>,
-    living: Vec<Member>,
+    started_at: Option<Timestamp>,
+    alive: Vec<Member>,
     /// Servers whose records have expired. The next heartbeat removes these records.
-    gone: Vec<ServerId>,
+    expired: Vec<ServerId>,
     /// Servers whose records are from the future.
-    ahead: FutureRecords,
+    future_records: FutureRecords,
 }
 
 impl Membership {
     pub(super) fn new(partitions: u16) -> Self {
-        let announcer = Notifier::new(ServerId(fastrand::u64(1..)), partitions);
-        let mine = Arc::new(LocalPartitions::all(partitions));
-        let known = Mutex::default();
+        let notifier = Notifier::new(ServerId(fastrand::u64(1..)), partitions);
+        let local_partitions = Arc::new(LocalPartitions::all(partitions));
+        let view = Mutex::default();
         let joined = AtomicBool::new(false);
         let cannot_publish = AtomicBool::new(false);
         Self {
-            announcer,
-            mine,
-            known,
+            notifier,
+            local_partitions,
+            view,
             joined,
             cannot_publish,
-            changed: Notify::new(),
-            hearing: Subscribed::default(),
+            members_changed: Notify::new(),
+            subscribed: Subscribed::default(),
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, MemberView> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn view(&self) -> MutexGuard<'_, MemberView> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn server(&self) -> ServerId {
-        self.announcer.server
+    fn server_id(&self) -> ServerId {
+        self.notifier.server
     }
 
-    fn set_hears(&self, well: bool, all: bool) {
-        self.hearing.base.store(well, Relaxed);
-        self.hearing.waiting.store(all, Relaxed);
+    fn set_subscribed(&self, base: bool, waiting: bool) {
+        self.subscribed.base.store(base, Relaxed);
+        self.subscribed.waiting.store(waiting, Relaxed);
     }
 
-    fn hears(&self) -> bool {
-        self.hearing.base.load(Relaxed) && !self.hearing.peer_cannot_publish.load(Relaxed)
+    fn is_subscribed(&self) -> bool {
+        self.subscribed.base.load(Relaxed) && !self.subscribed.peer_cannot_publish.load(Relaxed)
     }
 
-    fn hears_all(&self) -> bool {
-        self.hearing.waiting.load(Relaxed) && !self.hearing.peer_cannot_publish.load(Relaxed)
+    fn is_fully_subscribed(&self) -> bool {
+        self.subscribed.waiting.load(Relaxed) && !self.subscribed.peer_cannot_publish.load(Relaxed)
     }
 
     /// Sets whether Redis refuses the announcements of this server. The other members learn that
     /// from its next record, and poll from then on.
-    fn set_mute(&self, mute: bool) {
-        if self.cannot_publish.swap(mute, Relaxed) != mute {
-            self.changed.notify_one();
+    fn set_cannot_publish(&self, cannot_publish: bool) {
+        if self.cannot_publish.swap(cannot_publish, Relaxed) != cannot_publish {
+            self.members_changed.notify_one();
         }
     }
 
@@ -153,38 +153,38 @@ impl Membership {
     /// for another reason.
     fn on_refused(&self, refused: Option<String>) {
         let Some(reason) = refused else { return };
-        let mut known = self
-            .hearing
+        let mut logged = self
+            .subscribed
             .refused
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if known.is_none() {
+        if logged.is_none() {
             warn!(
                 reason,
                 "redis does not let this server listen to others of its store, so it looks for their jobs four times a second: allow SUBSCRIBE \
                  and SSUBSCRIBE with the channels of its prefix (docs/redis-keys.md)"
             );
-            *known = Some(reason);
+            *logged = Some(reason);
         }
     }
 
-    fn entry(
+    fn record_json(
         &self,
-        about: &ServerDescription,
+        description: &ServerDescription,
         served_since: Option<Timestamp>,
         now: Timestamp,
     ) -> String {
-        let began = *self.known().began.get_or_insert(now);
-        let mute = self.cannot_publish.load(Relaxed);
-        let served = served_since.map(Timestamp::micros);
-        let entry = MemberRecord {
-            at: now.micros(),
-            began: began.micros(),
-            about: about.clone(),
-            cannot_publish: mute,
-            served,
+        let started_at = *self.view().started_at.get_or_insert(now);
+        let cannot_publish = self.cannot_publish.load(Relaxed);
+        let served_since_micros = served_since.map(Timestamp::micros);
+        let record = MemberRecord {
+            heartbeat_micros: now.micros(),
+            started_micros: started_at.micros(),
+            description: description.clone(),
+            cannot_publish,
+            served_since_micros,
         };
-        serde_json::to_string(&entry).expect("texts and numbers are JSON")
+        serde_json::to_string(&record).expect("texts and numbers are JSON")
     }
 }
 
@@ -197,156 +197,168 @@ impl Engine {
     /// The store does not answer. Then nothing changes.
     pub async fn heartbeat(
         &self,
-        about: &ServerDescription,
+        description: &ServerDescription,
         now: Timestamp,
-        asks: HeartbeatQuery,
+        query: HeartbeatQuery,
     ) -> Result<Option<Timestamp>, StoreError> {
         self.queues().advance(now);
-        let home = &self.core.context.home;
-        let troubles = &self.core.context.troubles;
-        let served = self
-            .core
-            .context
-            .served
-            .all_since()
-            .map(|since| if troubles.is_none() { since } else { now });
-        let entry = home.entry(about, served, now);
-        let gone = home.known().gone.clone();
-        let Some(roll) = self
+        let membership = &self.core.context.membership;
+        let store_health = &self.core.context.store_health;
+        let served_since = self.core.context.served_since.all_since().map(|since| {
+            if store_health.is_healthy() {
+                since
+            } else {
+                now
+            }
+        });
+        let record = membership.record_json(description, served_since, now);
+        let expired = membership.view().expired.clone();
+        let Some(stored) = self
             .store()
-            .servers(Some((home.server(), &entry)), &gone, asks)
+            .heartbeat(Some((membership.server_id(), &record)), &expired, query)
             .await?
         else {
             return Ok(None);
         };
-        let mut entries = roll.entries;
+        let mut records = stored.entries;
         // A full store takes no record. Then the other servers do not count on this one, which does
         // no harm.
-        let own = home.server().to_string();
-        entries.retain(|(id, _)| *id != own);
-        entries.push((own, entry));
-        let roster = roster(
-            entries,
+        let own = membership.server_id().to_string();
+        records.retain(|(id, _)| *id != own);
+        records.push((own, record));
+        let members = members_from_records(
+            records,
             self.store().partitions(),
-            &mut home.known().ahead,
+            &mut membership.view().future_records,
             now,
         );
-        let joins = !home.joined.swap(true, Relaxed);
+        let joins = !membership.joined.swap(true, Relaxed);
         if joins {
             self.store()
-                .call_out(home.server(), Broadcast::Servers)
+                .broadcast(membership.server_id(), Broadcast::Servers)
                 .await;
-        } else if roll.anew {
+        } else if stored.is_new {
             // Its record was gone: the store may have lost everything. If the check fails now, the
             // next one finds out.
-            let _later = self.look_around().await;
+            let _later = self.poll_store().await;
         }
-        self.learn_of_gaps(&roster, now);
-        if self.settle_among(roster, now) {
-            self.store().call_out(home.server(), Broadcast::Look).await;
+        self.shorten_gaps(&members, now);
+        if self.update_share(members, now) {
+            self.store()
+                .broadcast(membership.server_id(), Broadcast::Resync)
+                .await;
         }
-        Ok(roll.time)
+        Ok(stored.time)
     }
 
     /// Shortens the gaps of this server: while another server served all partitions, there was no
     /// gap.
-    fn learn_of_gaps(&self, roster: &Members, now: Timestamp) {
+    fn shorten_gaps(&self, members: &Members, now: Timestamp) {
         /// Most difference between the clocks of two servers.
         const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
-        let own = self.core.context.home.server();
-        for other in roster
-            .living
+        let own = self.core.context.membership.server_id();
+        for other in members
+            .alive
             .iter()
             .filter(|other| other.id != own && other.last_heartbeat <= now + MAX_CLOCK_SKEW)
         {
             if let Some(since) = other.served_since {
-                self.core.context.served.learn(other.last_heartbeat, since);
+                self.core
+                    .context
+                    .served_since
+                    .merge_peer(other.last_heartbeat, since);
             }
         }
     }
 
     /// Updates this server's share of the partitions. Returns whether other servers must poll,
     /// because earlier writes of this server were not announced to them.
-    fn settle_among(
+    fn update_share(
         &self,
         Members {
-            living,
-            gone,
-            cannot_publish: mute,
+            alive,
+            expired,
+            cannot_publish,
         }: Members,
         now: Timestamp,
     ) -> bool {
         let context = &self.core.context;
-        let home = &context.home;
-        let own = living.iter().find(|server| server.id == home.server());
-        let homes: Vec<Partition> = own.map(|own| own.partitions.clone()).unwrap_or_default();
-        let others = living.len() > 1;
+        let membership = &context.membership;
+        let own = alive
+            .iter()
+            .find(|server| server.id == membership.server_id());
+        let assigned: Vec<Partition> = own.map(|own| own.partitions.clone()).unwrap_or_default();
+        let others = alive.len() > 1;
         let mut moved = false;
         for partition in self.store().all_partitions() {
-            let is_mine = homes.contains(&partition);
-            home.announcer
-                .set_soon(partition, (!is_mine).then_some(now + SOON));
-            if home.mine.assign(partition, is_mine) {
+            let is_local = assigned.contains(&partition);
+            membership
+                .notifier
+                .set_announce_before(partition, (!is_local).then_some(now + TIMER_NOTICE_HORIZON));
+            if membership.local_partitions.assign(partition, is_local) {
                 moved = true;
-                context.expect_by(partition, now);
+                context.schedule_sweep(partition, now);
             }
         }
-        let was_alone = !home.announcer.has_others();
-        home.announcer.set_others(others);
-        home.hearing.peer_cannot_publish.store(mute, Relaxed);
+        let was_alone = !membership.notifier.has_peers();
+        membership.notifier.set_has_peers(others);
+        membership
+            .subscribed
+            .peer_cannot_publish
+            .store(cannot_publish, Relaxed);
         {
-            let mut known = home.known();
-            known.living = living;
-            known.gone = gone;
+            let mut view = membership.view();
+            view.alive = alive;
+            view.expired = expired;
         }
         if moved {
             self.core
-                .spread
-                .rebalance(|partition| home.mine.contains(partition));
-            self.queues().sort_out();
+                .thread_map
+                .rebalance(|partition| membership.local_partitions.contains(partition));
+            self.queues().reclassify();
         }
-        self.trust_queues();
+        self.update_queues_complete();
         was_alone && others
     }
 
     /// Leaves the other servers, which share out its partitions at once.
     pub async fn leave(&self) {
-        let home = &self.core.context.home;
-        if home.joined.swap(false, Relaxed) {
+        let membership = &self.core.context.membership;
+        if membership.joined.swap(false, Relaxed) {
             // A server that misses the broadcast notices the missing heartbeats.
             let _later = self
                 .store()
-                .servers(None, &[home.server()], HeartbeatQuery::MembersOnly)
+                .heartbeat(None, &[membership.server_id()], HeartbeatQuery::MembersOnly)
                 .await;
             self.store()
-                .call_out(home.server(), Broadcast::Servers)
+                .broadcast(membership.server_id(), Broadcast::Servers)
                 .await;
         }
     }
 
     /// Returns the members, as known to this server. Empty if no other server can use the store.
     #[must_use]
-    pub fn servers(&self) -> Vec<Member> {
-        self.core.context.home.known().living.clone()
+    pub fn members(&self) -> Vec<Member> {
+        self.core.context.membership.view().alive.clone()
     }
 
     /// Reads the members of the store without joining them.
     ///
     /// # Errors
     /// The store does not answer.
-    pub async fn read_servers(&self, now: Timestamp) -> Result<Vec<Member>, StoreError> {
-        let roll = self
+    pub async fn read_members(&self, now: Timestamp) -> Result<Vec<Member>, StoreError> {
+        let stored = self
             .store()
-            .servers(None, &[], HeartbeatQuery::MembersOnly)
+            .heartbeat(None, &[], HeartbeatQuery::MembersOnly)
             .await?
             .unwrap_or_default();
-        Ok(roster(
-            roll.entries,
+        Ok(members_from_records(
+            stored.entries,
             self.store().partitions(),
             &mut FutureRecords::default(),
             now,
         )
-        .living)
+        .alive)
     }
 
     /// Returns the number of changes that were applied again, because another server had changed
@@ -358,8 +370,8 @@ impl Engine {
 
     /// Returns the number of partitions that are assigned to this server.
     #[must_use]
-    pub fn home_partitions(&self) -> usize {
-        self.core.context.home.mine.each().count()
+    pub fn assigned_partition_count(&self) -> usize {
+        self.core.context.membership.local_partitions.iter().count()
     }
 
     /// Returns the number of times that a waiting worker was woken because there may be a job for
@@ -371,7 +383,7 @@ impl Engine {
 
     /// Returns the id of this server.
     #[must_use]
-    pub fn server(&self) -> ServerId {
-        self.core.context.home.server()
+    pub fn server_id(&self) -> ServerId {
+        self.core.context.membership.server_id()
     }
 }

@@ -14,9 +14,9 @@ use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{Job, JobState};
 use crate::store::error::StoreError;
-use crate::store::notes::{JobNote, Log, Noted};
+use crate::store::notes::{JobLog, JobNote, NoteOutcome};
 use crate::time::Timestamp;
-use crate::transition::refusal::lost;
+use crate::transition::refusal::job_lease_lost;
 
 /// A note of a worker about a job that it has leased.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub struct Note {
 }
 
 /// The requested jobs that are not in their initial state.
-type Jobs = BTreeMap<JobIndex, Job>;
+type JobsByIndex = BTreeMap<JobIndex, Job>;
 
 /// Decodes the jobs of an excerpt.
-fn known(
+fn decode_jobs(
     id: WorkflowId,
     excerpt: Result<Option<StoredState>, StoreError>,
-) -> Result<Jobs, EngineError> {
+) -> Result<JobsByIndex, EngineError> {
     let state = excerpt?.ok_or(EngineError::NoWorkflow { workflow: id })?;
     let value = decode_compact(&state.meta, || format!("the state of workflow {id}"))?;
     if let Some(jobs) = value.jobs {
@@ -62,12 +62,16 @@ impl Engine {
     ///
     /// # Cancellation
     /// When the future is dropped, any of the notes may be kept.
-    pub async fn note(&self, notes: Vec<Note>, now: Timestamp) -> Vec<Result<(), EngineError>> {
+    pub async fn add_notes(
+        &self,
+        notes: Vec<Note>,
+        now: Timestamp,
+    ) -> Vec<Result<(), EngineError>> {
         if notes.is_empty() {
             return Vec::new();
         }
         let leases: Vec<LeaseRef> = notes.iter().map(|note| note.lease).collect();
-        let attempts = self.attempts(&leases).await;
+        let attempts = self.leased_attempts(&leases).await;
         let allowed = notes
             .into_iter()
             .zip(&attempts)
@@ -91,24 +95,25 @@ impl Engine {
             });
         let mut noted = self
             .store()
-            .note(&allowed.collect::<Vec<_>>())
+            .add_notes(&allowed.collect::<Vec<_>>())
             .await
             .into_iter();
-        let each = leases
-            .into_iter()
-            .zip(attempts)
-            .map(|(LeaseRef { workflow, .. }, attempt)| {
-                attempt?;
-                match noted.next().expect("each of the others was written")? {
-                    Noted::Yes => Ok(()),
-                    Noted::Gone => Err(EngineError::NoWorkflow { workflow }),
-                }
-            });
-        each.collect()
+        let results =
+            leases
+                .into_iter()
+                .zip(attempts)
+                .map(|(LeaseRef { workflow, .. }, attempt)| {
+                    attempt?;
+                    match noted.next().expect("each of the others was written")? {
+                        NoteOutcome::Stored => Ok(()),
+                        NoteOutcome::Gone => Err(EngineError::NoWorkflow { workflow }),
+                    }
+                });
+        results.collect()
     }
 
     /// Returns the attempts that hold these leases, as the store has them now.
-    async fn attempts(&self, leases: &[LeaseRef]) -> Vec<Result<u16, EngineError>> {
+    async fn leased_attempts(&self, leases: &[LeaseRef]) -> Vec<Result<u16, EngineError>> {
         let mut jobs: BTreeMap<WorkflowId, Vec<JobIndex>> = BTreeMap::new();
         for lease in leases
             .iter()
@@ -118,17 +123,18 @@ impl Engine {
         }
         let wanted: Vec<(WorkflowId, Vec<JobIndex>)> = jobs.into_iter().collect();
         let excerpts = self.store().excerpts(&wanted).await;
-        let each = wanted
+        let decoded = wanted
             .into_iter()
             .zip(excerpts)
-            .map(|((id, _), excerpt)| (id, known(id, excerpt)));
-        let known: BTreeMap<WorkflowId, Result<Jobs, EngineError>> = each.collect();
+            .map(|((id, _), excerpt)| (id, decode_jobs(id, excerpt)));
+        let jobs_by_workflow: BTreeMap<WorkflowId, Result<JobsByIndex, EngineError>> =
+            decoded.collect();
         let unknown = Job::default();
         let attempt = |lease: &LeaseRef| {
             let none = EngineError::NoWorkflow {
                 workflow: lease.workflow,
             };
-            let jobs = known
+            let jobs = jobs_by_workflow
                 .get(&lease.workflow)
                 .ok_or(none)?
                 .as_ref()
@@ -136,7 +142,7 @@ impl Engine {
             let job = jobs.get(&lease.job).unwrap_or(&unknown);
             match job.state {
                 JobState::Running { .. } if job.token == lease.token => Ok(job.attempt),
-                _ => Err(lost(self.name_of(lease), job, lease.token).into()),
+                _ => Err(job_lease_lost(self.job_name(lease), job, lease.token).into()),
             }
         };
         leases.iter().map(attempt).collect()
@@ -144,8 +150,8 @@ impl Engine {
 
     /// Returns the name of a job, or its index if the graph is not in memory. A lost lease does not
     /// justify reading a graph.
-    fn name_of(&self, LeaseRef { workflow, job, .. }: &LeaseRef) -> String {
-        let graph = self.core.states.graph(*workflow);
+    fn job_name(&self, LeaseRef { workflow, job, .. }: &LeaseRef) -> String {
+        let graph = self.core.state_cache.graph(*workflow);
         let job_of = |graph: Arc<Graph>| graph.jobs.get(job.index()).map(|job| job.name.clone());
         graph.and_then(job_of).unwrap_or_else(|| job.to_string())
     }
@@ -154,7 +160,7 @@ impl Engine {
     ///
     /// # Errors
     /// There is no such workflow or job, or the store failed.
-    pub async fn log(&self, workflow: WorkflowId, job: &str) -> Result<Log, EngineError> {
+    pub async fn log(&self, workflow: WorkflowId, job: &str) -> Result<JobLog, EngineError> {
         let (graph, _place) = self
             .graph(workflow)
             .await?
@@ -164,9 +170,9 @@ impl Engine {
             job: job.to_owned(),
         })?;
         let log = self.store().log(workflow, index).await?;
-        if log == Log::default() {
+        if log == JobLog::default() {
             // The graph may stay in memory for longer than the workflow stays in the store.
-            self.head(workflow).await?;
+            self.encoded_summary(workflow).await?;
         }
         Ok(log)
     }

@@ -4,25 +4,25 @@
 use std::collections::BTreeMap;
 
 use super::Engine;
-use super::store_health::{StoreOperation, Trouble, Unserved};
+use super::store_health::{MissedWork, StoreFailure, StoreOperation};
 use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::query::RowRange;
 
 /// Partitions that an answer lacks, each with the reason. Empty if the answer is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Missing(pub BTreeMap<Partition, StoreError>);
+pub struct MissingPartitions(pub BTreeMap<Partition, StoreError>);
 
 /// Results of some partitions, and the partitions without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Partial<T> {
+pub struct PartialResult<T> {
     /// Results of the partitions that answered.
     pub found: T,
     /// Partitions without an answer.
-    pub missing: Missing,
+    pub missing: MissingPartitions,
 }
 
-impl Missing {
+impl MissingPartitions {
     /// Whether nothing is missing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -37,17 +37,17 @@ impl Missing {
 impl Engine {
     /// Returns the partitions to be read, and those that are known not to answer. If none is known
     /// to answer, all are to be read.
-    pub(crate) fn readable(&self) -> (Vec<Partition>, Missing) {
-        let unreadable = self.core.context.troubles.unreadable();
+    pub(crate) fn readable_partitions(&self) -> (Vec<Partition>, MissingPartitions) {
+        let unreadable = self.core.context.store_health.unreadable();
         let all = self.store().all_partitions();
         if unreadable.len() < usize::from(self.store().partitions()) {
             (
                 all.filter(|partition| !unreadable.contains_key(partition))
                     .collect(),
-                Missing(unreadable),
+                MissingPartitions(unreadable),
             )
         } else {
-            (all.collect(), Missing::default())
+            (all.collect(), MissingPartitions::default())
         }
     }
 
@@ -55,18 +55,18 @@ impl Engine {
     ///
     /// # Errors
     /// None of the partitions has answered.
-    pub(crate) fn answered<T>(
+    pub(crate) fn split_answers<T>(
         &self,
         partitions: &[Partition],
         answers: Vec<Result<T, StoreError>>,
-    ) -> Result<(Vec<(Partition, T)>, Missing), StoreError> {
+    ) -> Result<(Vec<(Partition, T)>, MissingPartitions), StoreError> {
         let mut found = Vec::with_capacity(answers.len());
         let mut missing = BTreeMap::new();
         for (&partition, answer) in partitions.iter().zip(answers) {
             self.core
                 .context
-                .troubles
-                .note(partition, StoreOperation::Read, answer.as_ref());
+                .store_health
+                .record(partition, StoreOperation::Read, answer.as_ref());
             match answer {
                 Ok(answer) => found.push((partition, answer)),
                 Err(error) => _ = missing.insert(partition, error),
@@ -74,7 +74,7 @@ impl Engine {
         }
         match missing.first_key_value() {
             Some((_, error)) if found.is_empty() => Err(error.clone()),
-            _ => Ok((found, Missing(missing))),
+            _ => Ok((found, MissingPartitions(missing))),
         }
     }
 
@@ -83,16 +83,16 @@ impl Engine {
     ///
     /// # Errors
     /// No query has an answer.
-    pub(crate) fn answered_each<T>(
+    pub(crate) fn split_indexed_answers<T>(
         &self,
         partitions: &[Partition],
         answers: Vec<Result<T, StoreError>>,
-        missing: &mut Missing,
+        missing: &mut MissingPartitions,
     ) -> Result<Vec<(usize, T)>, StoreError> {
-        let places = (0..)
+        let indexed = (0..)
             .zip(answers)
             .map(|(at, answer)| answer.map(|answer| (at, answer)));
-        let (found, others) = self.answered(partitions, places.collect())?;
+        let (found, others) = self.split_answers(partitions, indexed.collect())?;
         missing.add(others);
         Ok(found.into_iter().map(|(_, found)| found).collect())
     }
@@ -101,17 +101,17 @@ impl Engine {
     ///
     /// # Errors
     /// No partition answers.
-    pub(crate) async fn counted(
+    pub(crate) async fn sum_counts(
         &self,
-        spans: &[RowRange],
-        missing: &mut Missing,
+        ranges: &[RowRange],
+        missing: &mut MissingPartitions,
     ) -> Result<Vec<u64>, StoreError> {
-        let (partitions, unreadable) = self.readable();
+        let (partitions, unreadable) = self.readable_partitions();
         missing.add(unreadable);
-        let counts = self.store().count(spans, &partitions).await;
-        let (found, others) = self.answered(&partitions, counts)?;
+        let counts = self.store().count(ranges, &partitions).await;
+        let (found, others) = self.split_answers(&partitions, counts)?;
         missing.add(others);
-        let mut sums = vec![0; spans.len()];
+        let mut sums = vec![0; ranges.len()];
         for (_, counts) in found {
             sums.iter_mut()
                 .zip(counts)
@@ -122,27 +122,30 @@ impl Engine {
 
     /// Returns the partitions in which an operation of the store fails at the moment.
     #[must_use]
-    pub fn troubles(&self) -> BTreeMap<Partition, Trouble> {
-        self.core.context.troubles.all()
+    pub fn store_failures(&self) -> BTreeMap<Partition, StoreFailure> {
+        self.core.context.store_health.failures()
     }
 
     /// Waits until an operation that worked has failed. Only one task at a time may wait.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
-    pub async fn trouble_began(&self) {
-        self.core.context.troubles.began().await;
+    pub async fn wait_for_store_failure(&self) {
+        self.core.context.store_health.next_failure().await;
     }
 
     /// Returns work that was due and not done since the previous call.
     #[must_use]
-    pub fn take_unserved(&self) -> Option<Unserved> {
-        self.core.context.troubles.take_unserved()
+    pub fn take_missed_work(&self) -> Option<MissedWork> {
+        self.core.context.store_health.take_missed_work()
     }
 
     /// Probes whether the store serves a partition, and records the answer.
     pub async fn probe(&self, partition: Partition) {
         let probe = self.store().probe(partition).await;
-        self.core.context.troubles.probed(partition, &probe);
+        self.core
+            .context
+            .store_health
+            .record_probe(partition, &probe);
     }
 }

@@ -9,38 +9,38 @@ use tracing::warn;
 
 use super::Engine;
 use super::error::EngineError;
-use crate::codec::policy_row::{Row, limits_row, read, weights_row};
+use crate::codec::policy_row::{PolicyRow, decode_policies, limits_row, weights_row};
 use crate::graph::definition::LimitDefinition;
 use crate::graph::policies::{Policies, PolicyTarget, Weight, check_limits, check_weights};
 use crate::store::error::StoreError;
-use crate::store::register::Looked;
+use crate::store::register::Verification;
 use crate::store::subscription::Broadcast;
 
 /// Maximum number of queues and handlers with limits, and of queues with weights. All of them are
 /// read with one call.
-const MOST_ROWS: usize = 1_000;
+const MAX_POLICY_ROWS: usize = 1_000;
 /// Maximum size of all policies, in bytes.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_POLICY_BYTES: usize = 1 << 20;
 
 /// The policies that are known here.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyCache {
-    known: Mutex<Known>,
+    cached: Mutex<CachedPolicies>,
     /// Number of losses of the store after which the policies were written again.
     restored: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CachedPolicies {
     rows: BTreeMap<String, String>,
-    terms: Arc<Policies>,
+    policies: Arc<Policies>,
     /// Number of changes made here. A read that began before the latest change is outdated.
-    changes: u64,
+    change_count: u64,
 }
 
 impl PolicyCache {
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CachedPolicies> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -48,8 +48,8 @@ impl Engine {
     /// Returns the policies of all queues and handlers that are known here. Changes of other
     /// servers arrive within a quarter of a second.
     #[must_use]
-    pub fn terms(&self) -> Arc<Policies> {
-        Arc::clone(&self.core.terms.lock().terms)
+    pub fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.core.policy_cache.lock().policies)
     }
 
     /// Sets the limits that jobs of a queue or a handler get before their own, from now on. An
@@ -64,11 +64,11 @@ impl Engine {
     /// within 10 s.
     pub async fn set_limits(
         &self,
-        subject: &PolicyTarget,
+        target: &PolicyTarget,
         limits: &[LimitDefinition],
     ) -> Result<(), EngineError> {
-        check_limits(subject, limits)?;
-        self.set_terms(limits_row(subject, limits)).await
+        check_limits(target, limits)?;
+        self.set_policy_row(limits_row(target, limits)).await
     }
 
     /// Sets the weights of keys of a queue. An empty list removes them.
@@ -81,62 +81,63 @@ impl Engine {
     /// within 10 s.
     pub async fn set_weights(&self, queue: &str, weights: &[Weight]) -> Result<(), EngineError> {
         check_weights(queue, weights)?;
-        self.set_terms(weights_row(queue, weights)).await
+        self.set_policy_row(weights_row(queue, weights)).await
     }
 
-    async fn set_terms(&self, (name, value): Row) -> Result<(), EngineError> {
+    async fn set_policy_row(&self, (name, value): PolicyRow) -> Result<(), EngineError> {
         if let Some(value) = &value {
-            self.check_room(&name, value)?;
+            self.check_capacity(&name, value)?;
         }
-        self.store().set_terms(&name, value.as_deref()).await?;
+        self.store().set_policy_row(&name, value.as_deref()).await?;
         {
-            let mut known = self.core.terms.lock();
+            let mut known = self.core.policy_cache.lock();
             let mut rows = known.rows.clone();
             match value {
                 Some(value) => _ = rows.insert(name, value),
                 None => _ = rows.remove(&name),
             }
-            known.changes += 1;
-            self.know(&mut known, rows);
+            known.change_count += 1;
+            self.replace_rows(&mut known, rows);
         }
         self.store()
-            .call_out(self.server(), Broadcast::Queues)
+            .broadcast(self.server_id(), Broadcast::Queues)
             .await;
         Ok(())
     }
 
-    fn check_room(&self, name: &str, value: &str) -> Result<(), EngineError> {
-        let known = self.core.terms.lock();
+    fn check_capacity(&self, name: &str, value: &str) -> Result<(), EngineError> {
+        let known = self.core.policy_cache.lock();
         let others = || known.rows.iter().filter(|(other, _)| *other != name);
         let bytes = others()
             .map(|(name, value)| name.len() + value.len())
             .sum::<usize>()
             + name.len()
             + value.len();
-        if others().count() < MOST_ROWS && bytes <= MOST_BYTES {
+        if others().count() < MAX_POLICY_ROWS && bytes <= MAX_POLICY_BYTES {
             Ok(())
         } else {
-            Err(EngineError::TooManyTerms {
-                most: MOST_ROWS,
-                bytes: MOST_BYTES,
+            Err(EngineError::TooManyPolicies {
+                most: MAX_POLICY_ROWS,
+                bytes: MAX_POLICY_BYTES,
             })
         }
     }
 
     /// Reads the changes of other servers, and writes again the policies that the store has lost.
-    pub(in crate::engine) async fn read_terms(
+    pub(in crate::engine) async fn refresh_policies(
         &self,
-        looked: Option<Looked>,
+        store_state: Option<Verification>,
     ) -> Result<(), StoreError> {
-        let known = &self.core.terms;
-        let changes = known.lock().changes;
-        let rows: BTreeMap<String, String> = self.store().terms().await?.into_iter().collect();
-        let losses = looked.map_or(0, |looked| looked.losses);
+        let known = &self.core.policy_cache;
+        let changes = known.lock().change_count;
+        let rows: BTreeMap<String, String> =
+            self.store().policy_rows().await?.into_iter().collect();
+        let losses = store_state.map_or(0, |store_state| store_state.losses);
         if known.restored.load(Relaxed) < losses {
             let lost = known.lock().rows.clone();
             if rows.is_empty() && !lost.is_empty() {
                 for (name, value) in &lost {
-                    self.store().set_terms(name, Some(value)).await?;
+                    self.store().set_policy_row(name, Some(value)).await?;
                 }
                 warn!(
                     number = lost.len(),
@@ -148,24 +149,24 @@ impl Engine {
             known.restored.store(losses, Relaxed);
         }
         let mut known = known.lock();
-        if known.changes == changes {
-            self.know(&mut known, rows);
+        if known.change_count == changes {
+            self.replace_rows(&mut known, rows);
         }
         Ok(())
     }
 
-    fn know(&self, known: &mut Known, rows: BTreeMap<String, String>) {
+    fn replace_rows(&self, known: &mut CachedPolicies, rows: BTreeMap<String, String>) {
         if rows == known.rows {
             return;
         }
-        let terms = read(rows.iter());
-        self.queues().set_weights(&terms.weights);
-        let numbers_changed = terms.limits != known.terms.limits;
+        let policies = decode_policies(rows.iter());
+        self.queues().set_weights(&policies.weights);
+        let limits_changed = policies.limits != known.policies.limits;
         known.rows = rows;
-        known.terms = Arc::new(terms);
-        if numbers_changed {
+        known.policies = Arc::new(policies);
+        if limits_changed {
             // A limit on concurrency may have capacity now for jobs that wait.
-            self.queues().open_sets();
+            self.queues().unblock_concurrency_limits();
         }
     }
 }

@@ -4,13 +4,12 @@
 
 pub(crate) mod blocked_limits;
 mod candidates;
-pub(crate) mod demand;
+pub(crate) mod contention;
 pub(crate) mod dequeue;
 pub(crate) mod excluded_jobs;
-mod interest;
 mod known_jobs;
 mod lane;
-mod limited;
+mod limit_blocking;
 mod paused;
 mod quarantine;
 mod queue;
@@ -22,6 +21,7 @@ mod scheduler;
 mod waiting;
 pub(crate) mod waiting_claim;
 mod weights;
+mod worker_interest;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,8 +35,8 @@ pub(crate) use self::dequeue::{ClaimEnd, DequeueRequest, DequeuedJob};
 pub use self::paused::Paused;
 use self::quarantine::Quarantine;
 use self::queue::Queue;
-use self::ready_jobs::Room;
-use self::refill::{RefillRows, RefillStart, Refilled};
+use self::ready_jobs::KeyMemory;
+use self::refill::{RefillResult, RefillRows, RefillStart};
 pub use self::refill_target::ClaimMode;
 pub(crate) use self::refill_target::{PartitionScope, RefillTarget};
 use self::round_robin::RoundRobin;
@@ -58,7 +58,7 @@ const MAX_KEY_BYTES: usize = 64 << 20;
 /// The ready jobs that this server knows of.
 #[derive(Debug)]
 pub(crate) struct QueueCache {
-    mine: Arc<LocalPartitions>,
+    local_partitions: Arc<LocalPartitions>,
     /// Whether this server is notified of all jobs that other servers make ready, or is the only
     /// server.
     notified_of_all: AtomicBool,
@@ -67,51 +67,51 @@ pub(crate) struct QueueCache {
     /// Notified when a worker begins to wait and that was not announced yet.
     waiter_arrived: Notify,
     by_name: Mutex<HashMap<String, Queue>>,
-    aside: Mutex<Quarantine>,
-    closings: Mutex<BlockedLimits>,
-    room: Room,
+    quarantine: Mutex<Quarantine>,
+    blocked_limits: Mutex<BlockedLimits>,
+    key_memory: KeyMemory,
     /// Weights of the limit keys of each queue. Lock order: after `by_name`, or without it.
     weights: Mutex<HashMap<String, Arc<Weights>>>,
     /// Notified when a limit is blocked: the earliest time of an unblock may have changed.
-    closed: Notify,
-    turns: RoundRobin,
+    limit_blocked: Notify,
+    round_robin: RoundRobin,
     /// The time of the latest sweep or claim, in microseconds.
     now: AtomicU64,
     /// Notified when a queue must be read again.
     refill_needed: Notify,
     /// Whether it was announced that a worker claims jobs.
-    told_of_work: AtomicBool,
+    claim_announced: AtomicBool,
     /// Notified when a worker claims jobs and that was not announced yet.
     claim_started: Notify,
     /// Time at which a worker last began to wait.
     waited_at: AtomicU64,
     /// Number of times that a waiting worker was woken.
-    woken: AtomicU64,
+    wake_ups: AtomicU64,
     /// Number of waiting workers that accept leases of jobs as these become ready.
-    takers: AtomicUsize,
+    waiting_claims: AtomicUsize,
 }
 
 impl QueueCache {
-    pub(crate) fn new(mine: Arc<LocalPartitions>) -> Self {
+    pub(crate) fn new(local_partitions: Arc<LocalPartitions>) -> Self {
         Self {
-            mine,
+            local_partitions,
             notified_of_all: AtomicBool::new(true),
             waiter_announced: AtomicBool::default(),
             waiter_arrived: Notify::default(),
             by_name: Mutex::default(),
-            aside: Mutex::default(),
-            closings: Mutex::default(),
-            room: Room::new(MAX_KEY_BYTES),
+            quarantine: Mutex::default(),
+            blocked_limits: Mutex::default(),
+            key_memory: KeyMemory::new(MAX_KEY_BYTES),
             weights: Mutex::default(),
-            closed: Notify::default(),
-            turns: RoundRobin::default(),
+            limit_blocked: Notify::default(),
+            round_robin: RoundRobin::default(),
             now: AtomicU64::default(),
             refill_needed: Notify::default(),
-            told_of_work: AtomicBool::default(),
+            claim_announced: AtomicBool::default(),
             claim_started: Notify::default(),
             waited_at: AtomicU64::default(),
-            woken: AtomicU64::default(),
-            takers: AtomicUsize::default(),
+            wake_ups: AtomicU64::default(),
+            waiting_claims: AtomicUsize::default(),
         }
     }
 
@@ -120,26 +120,31 @@ impl QueueCache {
     }
 
     /// Lock order: after `by_name`, or without it.
-    fn aside(&self) -> MutexGuard<'_, Quarantine> {
-        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn quarantine(&self) -> MutexGuard<'_, Quarantine> {
+        self.quarantine
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lock order: after `by_name`, or without it.
-    fn closings(&self) -> MutexGuard<'_, BlockedLimits> {
-        self.closings.lock().unwrap_or_else(PoisonError::into_inner)
+    fn blocked_limits(&self) -> MutexGuard<'_, BlockedLimits> {
+        self.blocked_limits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the queue of a name. Before the map grows, queues without jobs and workers are
     /// removed.
-    fn entry<'a>(&self, each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue {
-        if each.len() >= MAX_IDLE_QUEUES
-            && each.len() == each.capacity()
-            && !each.contains_key(name)
+    fn queue_mut<'a>(&self, by_name: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue {
+        if by_name.len() >= MAX_IDLE_QUEUES
+            && by_name.len() == by_name.capacity()
+            && !by_name.contains_key(name)
         {
-            each.retain(|_, queue| !queue.is_idle());
+            by_name.retain(|_, queue| !queue.is_idle());
         }
-        each.entry_ref(name)
-            .or_insert_with(|| Queue::new(self.room.clone(), self.weights_of(name)))
+        by_name
+            .entry_ref(name)
+            .or_insert_with(|| Queue::new(self.key_memory.clone(), self.weights_for(name)))
     }
 
     /// Sets the time of the latest sweep.
@@ -153,7 +158,7 @@ impl QueueCache {
     }
 
     pub(crate) fn wake_ups(&self) -> u64 {
-        self.woken.load(Relaxed)
+        self.wake_ups.load(Relaxed)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -161,24 +166,28 @@ impl QueueCache {
     }
 
     /// Removes and adds rows, and wakes one waiting worker for each new job.
-    pub(crate) fn change(&self, remove: &[Row], add: &[Row]) {
+    pub(crate) fn apply_rows(&self, remove: &[Row], add: &[Row]) {
         if remove.is_empty() && add.is_empty() {
             return;
         }
-        let mut each = self.lock();
+        let mut by_name = self.lock();
         for row in remove.iter().filter_map(|row| ReadyRow::read(row)) {
-            if let Some(queue) = each.get_mut(row.queue) {
+            if let Some(queue) = by_name.get_mut(row.queue) {
                 queue.remove_row(&row);
             }
         }
         for row in add.iter().filter_map(|row| ReadyRow::read(row)) {
-            let queue = self.entry(&mut each, row.queue);
-            let key = queue.lanes.key_of(&row);
-            if self.mine.contains(row.place.workflow().partition()) || queue.is_wanted() {
-                queue.insert(&key, row.place, &self.mine, self.now());
-                queue.wake_for(&key, &row.place);
+            let queue = self.queue_mut(&mut by_name, row.queue);
+            let key = queue.ready_jobs.lane_key(&row);
+            if self
+                .local_partitions
+                .contains(row.key.workflow().partition())
+                || queue.has_waiters()
+            {
+                queue.insert(&key, row.key, &self.local_partitions, self.now());
+                queue.wake_for(&key, &row.key);
             } else {
-                queue.leave(&key, row.place, &self.mine);
+                queue.skip_remote(&key, row.key, &self.local_partitions);
             }
         }
     }
@@ -186,43 +195,55 @@ impl QueueCache {
     /// Forgets jobs that another server claims or tries to claim. If one of them is still ready,
     /// the next read of its lane finds it.
     pub(crate) fn on_remote_claim(&self, rows: &[Row]) {
-        let mut each = self.lock();
+        let mut by_name = self.lock();
         for row in rows.iter().filter_map(|row| ReadyRow::read(row)) {
-            if let Some(queue) = each.get_mut(row.queue) {
-                let key = queue.lanes.key_of(&row);
-                queue.remove(&key, &row.place);
-                queue.doubt_lane(&key, row.place.workflow().partition(), &self.mine);
+            if let Some(queue) = by_name.get_mut(row.queue) {
+                let key = queue.ready_jobs.lane_key(&row);
+                queue.remove(&key, &row.key);
+                queue.mark_lane_incomplete(
+                    &key,
+                    row.key.workflow().partition(),
+                    &self.local_partitions,
+                );
             }
         }
     }
 
     /// Merges the rows that a read found into a queue.
-    fn refill(&self, name: &str, began: RefillStart, found: &RefillRows) -> Refilled {
-        let mut each = self.lock();
-        let queue = self.entry(&mut each, name);
-        queue.asked = Some(self.now());
-        let refilled = queue.reconcile(began, found, (&mut self.aside(), &self.mine), self.now());
-        queue.wake_all(&refilled.new);
+    fn merge_refill(&self, name: &str, start: RefillStart, found: &RefillRows) -> RefillResult {
+        let mut by_name = self.lock();
+        let queue = self.queue_mut(&mut by_name, name);
+        queue.last_requested_at = Some(self.now());
+        let refilled = queue.reconcile(
+            start,
+            found,
+            (&mut self.quarantine(), &self.local_partitions),
+            self.now(),
+        );
+        queue.wake_all(&refilled.new_jobs);
         refilled
     }
 
     /// Returns queues with waiting workers that were resumed, or of which a claim failed, since
     /// their last read.
-    pub(crate) fn failed(&self) -> Vec<String> {
-        let mut each = self.lock();
-        each.iter_mut()
-            .filter_map(|(name, queue)| (queue.failed && queue.is_wanted()).then(|| name.clone()))
+    pub(crate) fn queues_to_refill(&self) -> Vec<String> {
+        let mut by_name = self.lock();
+        by_name
+            .iter_mut()
+            .filter_map(|(name, queue)| {
+                (queue.must_refill && queue.has_waiters()).then(|| name.clone())
+            })
             .collect()
     }
 
     /// Whether no queue must be read again for that reason and no workflow is quarantined until the
     /// store works.
-    pub(crate) fn are_well(&self) -> bool {
+    pub(crate) fn has_no_failures(&self) -> bool {
         !self
             .lock()
             .values_mut()
-            .any(|queue| queue.failed && queue.is_wanted())
-            && self.aside().is_written()
+            .any(|queue| queue.must_refill && queue.has_waiters())
+            && self.quarantine().none_await_store()
     }
 
     /// Waits until a queue may need another read: a claim failed, a queue was resumed, or jobs are
@@ -232,55 +253,57 @@ impl QueueCache {
     }
 
     /// Number of jobs of a queue that are known here.
-    pub(crate) fn known(&self, name: &str) -> usize {
-        self.lock().get(name).map_or(0, |queue| queue.lanes.len())
+    pub(crate) fn known_job_count(&self, name: &str) -> usize {
+        self.lock()
+            .get(name)
+            .map_or(0, |queue| queue.ready_jobs.len())
     }
 
     /// Whether a runnable job of one of these queues is known here.
     pub(crate) fn has_runnable(&self, names: &[String]) -> bool {
-        let each = self.lock();
-        let has_some = |queue: &Queue| !queue.paused && queue.lanes.open() > 0;
+        let by_name = self.lock();
+        let is_runnable = |queue: &Queue| !queue.paused && queue.ready_jobs.runnable() > 0;
         names
             .iter()
-            .filter_map(|name| each.get(name.as_str()))
-            .any(has_some)
+            .filter_map(|name| by_name.get(name.as_str()))
+            .any(is_runnable)
     }
 
     /// Returns at most `limit` of these queues, in rotation.
-    pub(crate) fn in_turn(&self, names: Vec<String>, most: usize) -> Vec<String> {
-        self.turns.next(names, most)
+    pub(crate) fn next_queues(&self, names: Vec<String>, limit: usize) -> Vec<String> {
+        self.round_robin.next(names, limit)
     }
 
     /// Marks all queues as incomplete: the store may have jobs that are not known here.
-    pub(crate) fn doubt_all(&self) {
+    pub(crate) fn mark_all_incomplete(&self) {
         self.lock().values_mut().for_each(Queue::mark_incomplete);
     }
 
     /// Sets whether this server is notified of all jobs that other servers make ready, or is the
     /// only server. If not, the jobs known here never count as complete.
-    pub(crate) fn trust(&self, trusted: bool) {
-        self.notified_of_all.store(trusted, Relaxed);
+    pub(crate) fn set_notified_of_all(&self, notified: bool) {
+        self.notified_of_all.store(notified, Relaxed);
     }
 
     /// Sorts the known jobs again into local and remote ones after partitions were reassigned.
-    pub(crate) fn sort_out(&self) {
+    pub(crate) fn reclassify(&self) {
         self.lock()
             .values_mut()
-            .for_each(|queue| queue.sort_out(&self.mine));
+            .for_each(|queue| queue.reclassify(&self.local_partitions));
     }
 
     /// Whether some partitions are assigned to other servers.
-    pub(crate) fn are_shared(&self) -> bool {
-        self.mine.is_partial()
+    pub(crate) fn has_remote_partitions(&self) -> bool {
+        self.local_partitions.is_partial()
     }
 
     /// Wakes one worker that waits for a queue with jobs, or for one that may have jobs.
     pub(crate) fn wake_one(&self, name: &str) {
         let now = self.now();
         if let Some(queue) = self.lock().get_mut(name) {
-            let woken = queue.lanes.open() > 0 && queue.wake_one();
+            let woken = queue.ready_jobs.runnable() > 0 && queue.wake_one();
             // The worker that leaves may have been woken to read the queue.
-            if !woken && !queue.paused && queue.complete.is_due(PartitionScope::All, now) {
+            if !woken && !queue.paused && queue.completeness.is_due(PartitionScope::All, now) {
                 queue.wake_any();
             }
         }
@@ -288,25 +311,25 @@ impl QueueCache {
 
     /// Whether a job of this priority may be leased without entering the queue. It may not if the
     /// queue is paused or has a more urgent job.
-    pub(crate) fn may_hand_over(&self, name: &str, priority: u8) -> bool {
-        let mut each = self.lock();
-        let Some(queue) = each.get_mut(name) else {
+    pub(crate) fn may_lease_directly(&self, name: &str, priority: u8) -> bool {
+        let mut by_name = self.lock();
+        let Some(queue) = by_name.get_mut(name) else {
             return true;
         };
-        queue.asked = Some(self.now());
-        queue.is_free_for(priority)
+        queue.last_requested_at = Some(self.now());
+        queue.may_lease_directly(priority)
     }
 
     /// Pauses or resumes a queue. A resumed queue is read again, because its known jobs may be old.
     /// [`QueueCache::queues_to_refill`] lists it until then, and the read wakes the waiting
     /// workers.
     pub(crate) fn set_paused(&self, name: &str, paused: Paused) {
-        let mut each = self.lock();
-        let queue = self.entry(&mut each, name);
+        let mut by_name = self.lock();
+        let queue = self.queue_mut(&mut by_name, name);
         if std::mem::replace(&mut queue.paused, paused == Paused::Yes) && !queue.paused {
-            queue.lanes.forget_all();
+            queue.ready_jobs.forget_all();
             queue.mark_incomplete();
-            queue.failed = true;
+            queue.must_refill = true;
             self.refill_needed.notify_one();
         }
     }
@@ -322,16 +345,16 @@ impl QueueCache {
 
     /// Returns the paused queues of `names`, and those that a worker waits for or requested lately.
     pub(crate) fn paused_and_served(&self, names: &[String]) -> (Vec<String>, Vec<String>) {
-        let mut each = self.lock();
+        let mut by_name = self.lock();
         let mut paused = Vec::new();
         let mut served = Vec::new();
         for name in names {
-            if let Some(queue) = each.get_mut(name.as_str()) {
+            if let Some(queue) = by_name.get_mut(name.as_str()) {
                 paused.extend(queue.paused.then(|| name.clone()));
-                let lately = queue
-                    .asked
-                    .is_some_and(|asked| self.now().since(asked) <= SERVED_TTL);
-                served.extend((queue.is_wanted() || lately).then(|| name.clone()));
+                let recently_requested = queue
+                    .last_requested_at
+                    .is_some_and(|at| self.now().since(at) <= SERVED_TTL);
+                served.extend((queue.has_waiters() || recently_requested).then(|| name.clone()));
             }
         }
         (paused, served)
@@ -340,7 +363,7 @@ impl QueueCache {
     /// Number of workers that wait for jobs of a queue.
     pub(crate) fn waiting_workers(&self, name: &str) -> usize {
         self.lock().get_mut(name).map_or(0, |queue| {
-            if queue.is_wanted() {
+            if queue.has_waiters() {
                 queue.waiting.len()
             } else {
                 0
@@ -355,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_nobody_uses_are_forgotten() {
+    fn unused_names_are_forgotten() {
         let queues = QueueCache::new(Arc::new(LocalPartitions::all(1)));
         let names = |from: usize| {
             (from..from + 100)
@@ -364,12 +387,12 @@ mod tests {
         };
         queues.set_paused("paused", Paused::Yes);
         let kept = ["kept".to_owned()];
-        let _waiting = queues.wait(&kept, None, ExcludedJobs::default(), None);
+        let _waiting = queues.start_waiting(&kept, None, ExcludedJobs::default(), None);
         for from in (0..100_000).step_by(100) {
             let names = names(from);
-            drop(queues.wait(&names, None, ExcludedJobs::default(), None));
+            drop(queues.start_waiting(&names, None, ExcludedJobs::default(), None));
             queues
-                .read(&names)
+                .begin_refill(&names)
                 .finish(names.iter().map(|_| RefillRows::default()));
         }
         assert!(

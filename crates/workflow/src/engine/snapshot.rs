@@ -7,10 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hashbrown::HashMap;
 
-use super::limits::status::Full;
-use super::list::Listed;
-use super::post::run_blocking::LargeReadPermit;
-use crate::codec::note::Progress;
+use super::dispatch::run_blocking::LargeReadPermit;
+use super::limits::status::ExhaustedLimit;
+use super::list::ListedWorkflow;
+use crate::codec::job_note::Progress;
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
@@ -21,22 +21,22 @@ use crate::workflow::reachability::Reachability;
 /// A workflow at one moment, or some of its jobs.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    shown: SnapshotSource,
+    source: SnapshotSource,
     paused_queues: Vec<String>,
     /// Queues that a worker of this server waits for or recently claimed jobs from.
     served_queues: Vec<String>,
     /// The permit of a large workflow that was read as a whole.
-    place: Option<LargeReadPermit>,
+    read_permit: Option<LargeReadPermit>,
     /// The reasons that callers found for ready jobs.
-    found: HashMap<JobIndex, WaitReason>,
+    reasons: HashMap<JobIndex, WaitReason>,
 }
 
 /// The data of a snapshot.
 #[derive(Debug, Clone)]
 enum SnapshotSource {
-    All(Box<Workflow>),
+    Whole(Box<Workflow>),
     /// Some jobs, none of which is blocked or unreachable.
-    Some(Box<PartialSnapshot>),
+    Partial(Box<PartialSnapshot>),
 }
 
 /// Some jobs of a workflow and their parents; other jobs count as waiting.
@@ -60,7 +60,7 @@ pub enum WaitReason {
     WaitsFor(Vec<JobIndex>),
     /// The job cannot run because parents failed or cannot run. It stays waiting until all parents
     /// have ended.
-    Doomed {
+    Unreachable {
         /// Parents that failed or cannot run.
         by: Vec<JobIndex>,
         /// Parents that have not ended.
@@ -74,7 +74,7 @@ pub enum WaitReason {
     /// The queue of the job is paused.
     QueuePaused,
     /// A limit denies the job.
-    NoRoom(Box<Full>),
+    LimitReached(Box<ExhaustedLimit>),
     /// No worker is known to claim jobs of its queue.
     NoWorker,
     /// Workers claim jobs of its queue, but none of them has its handler.
@@ -98,13 +98,13 @@ impl Snapshot {
     /// Whether the snapshot holds one of the few permits for large workflows.
     #[must_use]
     pub fn is_large(&self) -> bool {
-        self.place.is_some()
+        self.read_permit.is_some()
     }
 
     /// Adds the reasons of ready jobs that are not paused.
     #[must_use]
-    pub fn with_reasons(self, found: HashMap<JobIndex, WaitReason>) -> Self {
-        Self { found, ..self }
+    pub fn with_reasons(self, reasons: HashMap<JobIndex, WaitReason>) -> Self {
+        Self { reasons, ..self }
     }
 
     /// Returns the permit of a large workflow early, for callers that keep many snapshots: other
@@ -112,7 +112,7 @@ impl Snapshot {
     #[must_use]
     pub fn released(self) -> Self {
         Self {
-            place: None,
+            read_permit: None,
             ..self
         }
     }
@@ -120,52 +120,52 @@ impl Snapshot {
     /// The id of the workflow.
     #[must_use]
     pub fn id(&self) -> WorkflowId {
-        match &self.shown {
-            SnapshotSource::All(workflow) => workflow.id,
-            SnapshotSource::Some(excerpt) => excerpt.id,
+        match &self.source {
+            SnapshotSource::Whole(workflow) => workflow.id,
+            SnapshotSource::Partial(partial) => partial.id,
         }
     }
 
     /// The graph of the workflow.
     #[must_use]
     pub fn graph(&self) -> &Arc<Graph> {
-        match &self.shown {
-            SnapshotSource::All(workflow) => &workflow.graph,
-            SnapshotSource::Some(excerpt) => &excerpt.graph,
+        match &self.source {
+            SnapshotSource::Whole(workflow) => &workflow.graph,
+            SnapshotSource::Partial(partial) => &partial.graph,
         }
     }
 
     /// The state without the jobs.
     #[must_use]
     pub fn meta(&self) -> &Meta {
-        match &self.shown {
-            SnapshotSource::All(workflow) => workflow.meta(),
-            SnapshotSource::Some(excerpt) => &excerpt.meta,
+        match &self.source {
+            SnapshotSource::Whole(workflow) => workflow.meta(),
+            SnapshotSource::Partial(partial) => &partial.meta,
         }
     }
 
     /// The jobs by index. Empty if only some were read.
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
-        match &self.shown {
-            SnapshotSource::All(workflow) => &workflow.jobs,
-            SnapshotSource::Some(_) => &[],
+        match &self.source {
+            SnapshotSource::Whole(workflow) => &workflow.jobs,
+            SnapshotSource::Partial(_) => &[],
         }
     }
 
     /// A job that was read; otherwise a waiting job.
     #[must_use]
     pub fn job(&self, job: JobIndex) -> &Job {
-        match &self.shown {
-            SnapshotSource::All(workflow) => workflow.job(job),
-            SnapshotSource::Some(excerpt) => excerpt.jobs.get(&job).unwrap_or(&excerpt.unknown),
+        match &self.source {
+            SnapshotSource::Whole(workflow) => workflow.job(job),
+            SnapshotSource::Partial(partial) => partial.jobs.get(&job).unwrap_or(&partial.unknown),
         }
     }
 
-    fn prospect(&self, job: JobIndex) -> Reachability {
-        match &self.shown {
-            SnapshotSource::All(workflow) => workflow.prospect(job),
-            SnapshotSource::Some(_) => Reachability::Open,
+    fn reachability(&self, job: JobIndex) -> Reachability {
+        match &self.source {
+            SnapshotSource::Whole(workflow) => workflow.reachability(job),
+            SnapshotSource::Partial(_) => Reachability::Open,
         }
     }
 
@@ -188,14 +188,14 @@ impl Snapshot {
     /// Whether a job cannot run because of a failed parent, and all its parents have ended.
     #[must_use]
     pub fn is_blocked(&self, job: JobIndex) -> bool {
-        self.prospect(job) == Reachability::Blocked
+        self.reachability(job) == Reachability::Blocked
     }
 
     /// Whether a job cannot run because of a failed parent, although not all its parents have
     /// ended.
     #[must_use]
-    pub fn is_doomed(&self, job: JobIndex) -> bool {
-        self.prospect(job) == Reachability::Unreachable
+    pub fn is_unreachable(&self, job: JobIndex) -> bool {
+        self.reachability(job) == Reachability::Unreachable
     }
 
     /// The parents of a job that have not ended.
@@ -210,38 +210,42 @@ impl Snapshot {
     }
 
     /// The parents of a job that failed or cannot run because of a failure.
-    fn lost_before(&self, index: JobIndex) -> Vec<JobIndex> {
-        let is_lost = |job: JobIndex| {
+    fn failed_before(&self, index: JobIndex) -> Vec<JobIndex> {
+        let is_failed = |job: JobIndex| {
             let failed = matches!(self.job(job).state, JobState::Failed | JobState::Cancelled);
-            failed || self.prospect(job) != Reachability::Open
+            failed || self.reachability(job) != Reachability::Open
         };
         self.graph().jobs[index.index()]
             .parents
             .iter()
             .copied()
-            .filter(|&parent| is_lost(parent))
+            .filter(|&parent| is_failed(parent))
             .collect()
     }
 
     /// The reason why a job is not running. `None` if it is running or has ended.
     #[must_use]
     pub fn why_not_running(&self, index: JobIndex) -> Option<WaitReason> {
-        let about = &self.graph().jobs[index.index()];
+        let definition = &self.graph().jobs[index.index()];
         Some(match self.job(index).state {
             JobState::Waiting if self.meta().status == Status::Pending => WaitReason::NotStarted,
-            JobState::Waiting => match self.prospect(index) {
+            JobState::Waiting => match self.reachability(index) {
                 Reachability::Open => WaitReason::WaitsFor(self.unfinished_before(index)),
-                Reachability::Blocked => WaitReason::BlockedBy(self.lost_before(index)),
-                Reachability::Unreachable => WaitReason::Doomed {
-                    by: self.lost_before(index),
+                Reachability::Blocked => WaitReason::BlockedBy(self.failed_before(index)),
+                Reachability::Unreachable => WaitReason::Unreachable {
+                    by: self.failed_before(index),
                     waits_for: self.unfinished_before(index),
                 },
             },
             JobState::Scheduled { due } => WaitReason::Until(due),
             JobState::Ready if self.meta().status == Status::Paused => WaitReason::WorkflowPaused,
-            JobState::Ready if self.paused_queues.contains(&about.queue) => WaitReason::QueuePaused,
-            JobState::Ready if self.found.contains_key(&index) => self.found[&index].clone(),
-            JobState::Ready if !self.served_queues.contains(&about.queue) => WaitReason::NoWorker,
+            JobState::Ready if self.paused_queues.contains(&definition.queue) => {
+                WaitReason::QueuePaused
+            }
+            JobState::Ready if self.reasons.contains_key(&index) => self.reasons[&index].clone(),
+            JobState::Ready if !self.served_queues.contains(&definition.queue) => {
+                WaitReason::NoWorker
+            }
             JobState::Ready => WaitReason::InQueue,
             _ => return None,
         })
@@ -250,10 +254,10 @@ impl Snapshot {
     /// Whether ready rows may be missing: many rows are written after the state. If their writer
     /// has died, a sweep writes them when the timer is due.
     #[must_use]
-    pub fn rows_follow(&self) -> bool {
-        match &self.shown {
-            SnapshotSource::All(workflow) => workflow.is_owing(),
-            SnapshotSource::Some(_) => false,
+    pub fn may_lack_ready_rows(&self) -> bool {
+        match &self.source {
+            SnapshotSource::Whole(workflow) => workflow.may_lack_rows(),
+            SnapshotSource::Partial(_) => false,
         }
     }
 
@@ -261,9 +265,9 @@ impl Snapshot {
     /// Empty if only some jobs were read.
     #[must_use]
     pub fn rows(&self) -> (Vec<crate::codec::rows::Row>, Vec<crate::codec::rows::Row>) {
-        match &self.shown {
-            SnapshotSource::All(workflow) => workflow.rows(),
-            SnapshotSource::Some(_) => Default::default(),
+        match &self.source {
+            SnapshotSource::Whole(workflow) => workflow.rows(),
+            SnapshotSource::Partial(_) => Default::default(),
         }
     }
 }
@@ -272,7 +276,7 @@ impl Snapshot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowSummary {
     /// The workflow as lists show it.
-    pub listed: Listed,
+    pub listed: ListedWorkflow,
     /// Number of blocked jobs among the waiting ones.
     pub blocked: u32,
 }

@@ -15,16 +15,16 @@ use crate::store::probe::Probe;
 
 /// Time for which successful probes are ignored, after an operation failed that a probe had found
 /// to work. It doubles with each such failure.
-const DOUBT: Duration = Duration::from_millis(500);
+const HOLD_OPEN_INTERVAL: Duration = Duration::from_millis(500);
 /// Most doublings of that time, so it is at most 8 s.
-const DOUBLINGS: u32 = 4;
+const MAX_DOUBLINGS: u32 = 4;
 
 /// Least duration of failures that is a gap: workers try again within this time.
 const MIN_GAP: Duration = Duration::from_secs(2);
 
 /// Failures of a partition, by operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Trouble {
+pub struct StoreFailure {
     /// Error of reads, if they fail.
     pub reads: Option<StoreError>,
     /// Error of removals, if they fail.
@@ -35,7 +35,7 @@ pub struct Trouble {
 
 /// Work that was due and was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unserved {
+pub struct MissedWork {
     /// Number of failed attempts.
     pub attempts: u64,
     /// Error of the latest attempt.
@@ -79,16 +79,16 @@ struct PartitionBreakers {
 
 /// Failures of the store, in all partitions.
 #[derive(Debug, Default)]
-pub(crate) struct Troubles {
+pub(crate) struct StoreHealth {
     /// Number of partitions with breakers. While it is 0, a success costs one atomic load.
-    number: AtomicUsize,
-    each: Mutex<BTreeMap<Partition, PartitionBreakers>>,
-    unserved: Mutex<Option<Unserved>>,
+    partition_count: AtomicUsize,
+    by_partition: Mutex<BTreeMap<Partition, PartitionBreakers>>,
+    missed_work: Mutex<Option<MissedWork>>,
     /// Partitions that work again after a gap.
     recovered: Mutex<Vec<Partition>>,
-    began: Notify,
+    next_failure: Notify,
     /// Notified of each new failure, too, for the task that tries again.
-    called: Notify,
+    next_failure_to_retry: Notify,
 }
 
 impl Breaker {
@@ -102,7 +102,7 @@ impl Breaker {
     /// Returns the breaker after a success.
     fn after_success(&self) -> Self {
         match self {
-            Self::HalfOpen(number) if 2 * number < super::sweep::SWEEP => {
+            Self::HalfOpen(number) if 2 * number < super::sweep::MAX_DUE => {
                 Self::HalfOpen(2 * number)
             }
             Self::Open(_) => Self::HalfOpen(1),
@@ -112,32 +112,33 @@ impl Breaker {
 }
 
 impl PartitionBreakers {
-    fn of(&mut self, asked: StoreOperation) -> &mut Breaker {
-        match asked {
+    fn breaker_for(&mut self, operation: StoreOperation) -> &mut Breaker {
+        match operation {
             StoreOperation::Read => &mut self.reads,
             StoreOperation::Removal => &mut self.removals,
             StoreOperation::Write => &mut self.writes,
         }
     }
 
-    fn failed(&mut self, asked: StoreOperation, error: &StoreError) {
-        let trust = self.of(asked);
-        let relapsed = matches!(trust, Breaker::HalfOpen(_));
-        *trust = Breaker::Open(error.clone());
-        if relapsed {
-            self.held_open_until = Some(Instant::now() + DOUBT * (1 << self.trips.min(DOUBLINGS)));
+    fn on_failure(&mut self, operation: StoreOperation, error: &StoreError) {
+        let breaker = self.breaker_for(operation);
+        let was_half_open = matches!(breaker, Breaker::HalfOpen(_));
+        *breaker = Breaker::Open(error.clone());
+        if was_half_open {
+            self.held_open_until =
+                Some(Instant::now() + HOLD_OPEN_INTERVAL * (1 << self.trips.min(MAX_DOUBLINGS)));
             self.trips += 1;
         }
     }
 
     /// Half-opens the breaker after a successful probe, unless probes are ignored now.
-    fn probe_succeeded(&mut self, asked: StoreOperation) {
-        let believed = self
+    fn probe_succeeded(&mut self, operation: StoreOperation) {
+        let accepts_probes = self
             .held_open_until
             .is_none_or(|until| Instant::now() >= until);
-        let trust = self.of(asked);
-        if believed && trust.error().is_some() {
-            *trust = Breaker::HalfOpen(1);
+        let breaker = self.breaker_for(operation);
+        if accepts_probes && breaker.error().is_some() {
+            *breaker = Breaker::HalfOpen(1);
         }
     }
 
@@ -152,136 +153,139 @@ impl PartitionBreakers {
             .is_some_and(|since| since.elapsed() >= MIN_GAP)
     }
 
-    fn is_whole(&self) -> bool {
+    fn all_closed(&self) -> bool {
         [&self.reads, &self.removals, &self.writes]
             .into_iter()
-            .all(|trust| matches!(trust, Breaker::Closed))
+            .all(|breaker| matches!(breaker, Breaker::Closed))
     }
 
-    fn trouble(&self) -> Option<Trouble> {
+    fn failure(&self) -> Option<StoreFailure> {
         let [reads, removals, writes] =
-            [&self.reads, &self.removals, &self.writes].map(|trust| trust.error().cloned());
-        let trouble = Trouble {
+            [&self.reads, &self.removals, &self.writes].map(|breaker| breaker.error().cloned());
+        let failure = StoreFailure {
             reads,
             removals,
             writes,
         };
-        (trouble != Trouble::default()).then_some(trouble)
+        (failure != StoreFailure::default()).then_some(failure)
     }
 }
 
-impl Troubles {
-    fn each(&self) -> MutexGuard<'_, BTreeMap<Partition, PartitionBreakers>> {
-        self.each.lock().unwrap_or_else(PoisonError::into_inner)
+impl StoreHealth {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Partition, PartitionBreakers>> {
+        self.by_partition
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether no operation has failed lately.
-    pub(crate) fn is_none(&self) -> bool {
-        self.number.load(Relaxed) == 0
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.partition_count.load(Relaxed) == 0
     }
 
     /// Records the outcome of an operation. A stored record that cannot be decoded is no failure of
     /// the store.
-    pub(crate) fn note<T>(
+    pub(crate) fn record<T>(
         &self,
         partition: Partition,
-        asked: StoreOperation,
+        operation: StoreOperation,
         outcome: Result<T, &StoreError>,
     ) {
         match outcome {
             Err(
                 error @ (StoreError::Unavailable { .. }
                 | StoreError::Unknown { .. }
-                | StoreError::Torn { .. }),
+                | StoreError::PartialWrite { .. }),
             ) => {
-                self.failed(partition, asked, error);
+                self.on_failure(partition, operation, error);
             }
-            Ok(_) if !self.is_none() => self.change(partition, |standing| match asked {
-                StoreOperation::Read => standing.reads = Breaker::Closed,
+            Ok(_) if !self.is_healthy() => self.update(partition, |breakers| match operation {
+                StoreOperation::Read => breakers.reads = Breaker::Closed,
                 StoreOperation::Removal | StoreOperation::Write => {
-                    *standing.of(asked) = standing.of(asked).after_success()
+                    *breakers.breaker_for(operation) =
+                        breakers.breaker_for(operation).after_success()
                 }
             }),
             _ => {}
         }
     }
 
-    fn failed(&self, partition: Partition, asked: StoreOperation, error: &StoreError) {
-        let mut each = self.each();
-        let standing = each.entry(partition).or_default();
-        let news = standing.of(asked).error().is_none();
-        standing.failed(asked, error);
-        let _ends = standing.update_gap();
-        self.number.store(each.len(), Relaxed);
-        drop(each);
-        if news {
-            self.began.notify_one();
-            self.called.notify_one();
+    fn on_failure(&self, partition: Partition, operation: StoreOperation, error: &StoreError) {
+        let mut by_partition = self.lock();
+        let breakers = by_partition.entry(partition).or_default();
+        let is_new = breakers.breaker_for(operation).error().is_none();
+        breakers.on_failure(operation, error);
+        let _gap_ended = breakers.update_gap();
+        self.partition_count.store(by_partition.len(), Relaxed);
+        drop(by_partition);
+        if is_new {
+            self.next_failure.notify_one();
+            self.next_failure_to_retry.notify_one();
         }
     }
 
-    fn change(&self, partition: Partition, change: impl FnOnce(&mut PartitionBreakers)) {
-        let mut each = self.each();
-        let Some(standing) = each.get_mut(&partition) else {
+    fn update(&self, partition: Partition, update: impl FnOnce(&mut PartitionBreakers)) {
+        let mut by_partition = self.lock();
+        let Some(breakers) = by_partition.get_mut(&partition) else {
             return;
         };
-        change(standing);
-        if standing.update_gap() {
+        update(breakers);
+        if breakers.update_gap() {
             self.recovered
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(partition);
         }
-        if standing.is_whole() {
-            each.remove(&partition);
+        if breakers.all_closed() {
+            by_partition.remove(&partition);
         }
-        self.number.store(each.len(), Relaxed);
+        self.partition_count.store(by_partition.len(), Relaxed);
     }
 
     /// Records the outcome of a probe, which proves less than a write of a workflow does.
-    pub(crate) fn probed(&self, partition: Partition, probe: &Probe) {
+    pub(crate) fn record_probe(&self, partition: Partition, probe: &Probe) {
         let Probe {
             reads,
             removals,
             writes,
         } = probe;
-        self.note(partition, StoreOperation::Read, reads.as_ref());
-        for (asked, outcome) in [
+        self.record(partition, StoreOperation::Read, reads.as_ref());
+        for (operation, outcome) in [
             (StoreOperation::Removal, removals),
             (StoreOperation::Write, writes),
         ] {
             match outcome {
-                Ok(()) => self.change(partition, |standing| standing.probe_succeeded(asked)),
-                Err(error) => self.note(partition, asked, Err::<(), _>(error)),
+                Ok(()) => self.update(partition, |breakers| breakers.probe_succeeded(operation)),
+                Err(error) => self.record(partition, operation, Err::<(), _>(error)),
             }
         }
     }
 
     /// Returns how many due workflows a sweep may try at once in a partition: at most `max`, and 0
     /// if it would fail.
-    pub(crate) fn trusted(
+    pub(crate) fn allowed(
         &self,
         partition: Partition,
-        asked: StoreOperation,
-        most: usize,
+        operation: StoreOperation,
+        max: usize,
     ) -> usize {
-        if self.is_none() {
-            return most;
+        if self.is_healthy() {
+            return max;
         }
-        let mut each = self.each();
-        let Some(standing) = each.get_mut(&partition) else {
-            return most;
+        let mut by_partition = self.lock();
+        let Some(breakers) = by_partition.get_mut(&partition) else {
+            return max;
         };
-        let readable = standing.reads.error().is_none();
-        match standing.of(asked) {
-            Breaker::Closed if readable => most,
-            Breaker::HalfOpen(number) if readable => most.min(*number),
+        let readable = breakers.reads.error().is_none();
+        match breakers.breaker_for(operation) {
+            Breaker::Closed if readable => max,
+            Breaker::HalfOpen(number) if readable => max.min(*number),
             _ => 0,
         }
     }
 
     /// Returns the partitions that work again after a gap, and forgets them.
-    pub(crate) fn take_recovered(&self) -> Vec<Partition> {
+    pub(crate) fn drain_recovered(&self) -> Vec<Partition> {
         std::mem::take(
             &mut *self
                 .recovered
@@ -292,55 +296,59 @@ impl Troubles {
 
     /// Whether reads or writes of a partition fail at the moment, as far as is known.
     pub(crate) fn is_failing(&self, partition: Partition) -> bool {
-        !self.is_none()
+        !self.is_healthy()
             && self
-                .each()
+                .lock()
                 .get(&partition)
-                .is_some_and(|standing| standing.failing_since.is_some())
+                .is_some_and(|breakers| breakers.failing_since.is_some())
     }
 
     /// Returns the partitions that cannot be read, with their errors.
     pub(crate) fn unreadable(&self) -> BTreeMap<Partition, StoreError> {
-        if self.is_none() {
+        if self.is_healthy() {
             return BTreeMap::new();
         }
-        let each = self.each();
-        each.iter()
-            .filter_map(|(at, standing)| Some((*at, standing.reads.error()?.clone())))
+        let by_partition = self.lock();
+        by_partition
+            .iter()
+            .filter_map(|(partition, breakers)| Some((*partition, breakers.reads.error()?.clone())))
             .collect()
     }
 
     /// Returns the partitions in which some operation fails.
-    pub(crate) fn all(&self) -> BTreeMap<Partition, Trouble> {
-        if self.is_none() {
+    pub(crate) fn failures(&self) -> BTreeMap<Partition, StoreFailure> {
+        if self.is_healthy() {
             return BTreeMap::new();
         }
-        self.each()
+        self.lock()
             .iter()
-            .filter_map(|(at, standing)| Some((*at, standing.trouble()?)))
+            .filter_map(|(partition, breakers)| Some((*partition, breakers.failure()?)))
             .collect()
     }
 
     /// Waits until an operation that worked has failed.
-    pub(crate) async fn began(&self) {
-        self.began.notified().await;
+    pub(crate) async fn next_failure(&self) {
+        self.next_failure.notified().await;
     }
 
     /// Waits until an operation that worked has failed, for the task that tries again.
-    pub(crate) async fn called(&self) {
-        self.called.notified().await;
+    pub(crate) async fn next_failure_to_retry(&self) {
+        self.next_failure_to_retry.notified().await;
     }
 
     /// Counts work that was due and was not done.
-    pub(crate) fn unserved(&self, error: EngineError) {
-        let mut unserved = self.unserved.lock().unwrap_or_else(PoisonError::into_inner);
-        let attempts = unserved.as_ref().map_or(0, |unserved| unserved.attempts) + 1;
-        *unserved = Some(Unserved { attempts, error });
+    pub(crate) fn record_missed_work(&self, error: EngineError) {
+        let mut missed = self
+            .missed_work
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let attempts = missed.as_ref().map_or(0, |missed| missed.attempts) + 1;
+        *missed = Some(MissedWork { attempts, error });
     }
 
     /// Returns the missed work since the last call, if any.
-    pub(crate) fn take_unserved(&self) -> Option<Unserved> {
-        self.unserved
+    pub(crate) fn take_missed_work(&self) -> Option<MissedWork> {
+        self.missed_work
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()

@@ -13,7 +13,7 @@ use super::Engine;
 use super::actor::answer::Answer;
 use super::actor::request::Request;
 use super::error::EngineError;
-use super::store_health::{StoreOperation, Troubles};
+use super::store_health::{StoreHealth, StoreOperation};
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::store::query::TimeIndex;
@@ -28,10 +28,10 @@ pub(super) const LOOKAHEAD: Duration = Duration::from_secs(25);
 /// Delay after which a sweep tries failed work again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Maximum due workflows of a partition that one sweep processes.
-pub(super) const SWEEP: usize = 256;
+pub(super) const MAX_DUE: usize = 256;
 
 /// Maximum row ranges of one read: those of 32 queues in 16 partitions.
-const RANGES: usize = 512;
+const MAX_RANGES: usize = 512;
 
 /// The assigned partitions that a sweep processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,10 +44,15 @@ enum SweepScope {
 
 impl SweepScope {
     /// Maximum workflows of a partition that a sweep tries.
-    fn most(self, troubles: &Troubles, partition: Partition, asked: StoreOperation) -> usize {
+    fn max_workflows(
+        self,
+        troubles: &StoreHealth,
+        partition: Partition,
+        operation: StoreOperation,
+    ) -> usize {
         match self {
-            Self::All => SWEEP,
-            Self::Working => troubles.trusted(partition, asked, SWEEP),
+            Self::All => MAX_DUE,
+            Self::Working => troubles.allowed(partition, operation, MAX_DUE),
         }
     }
 }
@@ -58,11 +63,11 @@ impl Engine {
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
-    pub async fn sooner(&self) {
+    pub async fn wait_for_earlier_work(&self) {
         let context = &self.core.context;
         tokio::select! {
-            () = context.sooner() => {}
-            () = context.troubles.called() => {}
+            () = context.earlier_sweep() => {}
+            () = context.store_health.next_failure_to_retry() => {}
             () = context.queues.wait_for_refill() => {}
         }
     }
@@ -70,17 +75,21 @@ impl Engine {
     /// Whether there are no failures, so that no sweep is needed before [`Engine::next_due`].
     /// Otherwise a sweep should follow soon.
     #[must_use]
-    pub fn is_calm(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         let context = &self.core.context;
-        context.troubles.is_none()
-            && context.queues.are_well()
-            && self.core.desks.iter().all(|desk| desk.torn.is_none())
+        context.store_health.is_healthy()
+            && context.queues.has_no_failures()
+            && self
+                .core
+                .actors
+                .iter()
+                .all(|desk| desk.partial_writes.is_empty())
     }
 
     /// The time at which [`Engine::sweep_working`] has work: a timer is due, or may be.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.core.context.next_due()
+        self.core.context.next_sweep()
     }
 
     /// Records that workers could not reach this server until `now`, because it starts or was
@@ -88,7 +97,7 @@ impl Engine {
     /// seconds and more are detected by the engine. Leases and timeouts that were live in the gap
     /// end one lease later, unless another server of the store was running.
     pub fn begin_serving(&self, now: Timestamp) {
-        self.core.context.served.begin(now);
+        self.core.context.served_since.start_all(now);
     }
 
     /// Processes due work in the assigned partitions: retries, ends of leases, timeouts, removals.
@@ -97,7 +106,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be read. Work that cannot be written stays due.
     pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
-        self.serve(SweepScope::All, now).await
+        self.run_sweep(SweepScope::All, now).await
     }
 
     /// Works as [`Engine::sweep`], but reads only partitions with due work, or maybe with due work.
@@ -107,67 +116,67 @@ impl Engine {
     /// # Errors
     /// No partition can be read.
     pub async fn sweep_working(&self, now: Timestamp) -> Result<bool, StoreError> {
-        self.serve(SweepScope::Working, now).await
+        self.run_sweep(SweepScope::Working, now).await
     }
 
-    async fn serve(&self, serve: SweepScope, now: Timestamp) -> Result<bool, StoreError> {
+    async fn run_sweep(&self, scope: SweepScope, now: Timestamp) -> Result<bool, StoreError> {
         self.queues().set_time(now);
-        self.core.context.tally.set_time(now);
-        self.take_unwritten(serve);
+        self.core.context.attempt_counts.set_time(now);
+        self.release_quarantined(scope);
         // Queues whose claim failed and resumed queues are read again. If that fails, the next
         // sweep does it.
-        let _later = self.refill(&self.queues().failed()).await;
-        self.mend_torn(serve, now).await;
+        let _later = self.refill(&self.queues().queues_to_refill()).await;
+        self.repair_partial_writes(scope, now).await;
         self.expire_names(now).await;
-        let partitions = self.to_sweep(serve, now);
+        let partitions = self.partitions_to_sweep(scope, now);
         if partitions.is_empty() {
             return Ok(false);
         }
         // Expiries come first because they free memory.
         let (mut found, timers) = tokio::try_join!(
-            self.find(TimeIndex::Expiries, serve, &partitions, now),
-            self.find(TimeIndex::Timers, serve, &partitions, now)
+            self.find_due(TimeIndex::Expiries, scope, &partitions, now),
+            self.find_due(TimeIndex::Timers, scope, &partitions, now)
         )?;
         found.extend(timers);
-        let buried = self
-            .bury_known(found.iter_mut().map(|found| &mut found.due))
+        let removed = self
+            .remove_known_orphans(found.iter_mut().map(|found| &mut found.due))
             .await;
-        found.iter_mut().for_each(DueWork::choose);
-        self.core.context.note_gaps(now);
-        let requests = found.iter().flat_map(|found| self.requests(found));
+        found.iter_mut().for_each(DueWork::limit_tries);
+        self.core.context.record_recoveries(now);
+        let requests = found.iter().flat_map(|found| self.due_requests(found));
         let answers = self.request_all(requests.collect(), now).await;
         let spared: Vec<_> = answers
             .iter()
             .flatten()
-            .flat_map(|answer| &answer.spared)
+            .flat_map(|answer| &answer.overdue_leases)
             .copied()
             .collect();
         if !spared.is_empty() {
-            let _held = self.hold_spared(&spared, now).await;
+            let _held = self.reacquire_permits(&spared, now).await;
         }
-        Ok(self.note_answers(found, answers, buried > 0, now))
+        Ok(self.record_answers(found, answers, removed > 0, now))
     }
 
     /// The requests for due workflows.
-    fn requests(&self, found: &DueWork) -> impl Iterator<Item = (WorkflowId, Request)> {
-        let served = &self.core.context.served;
+    fn due_requests(&self, found: &DueWork) -> impl Iterator<Item = (WorkflowId, Request)> {
+        let served = &self.core.context.served_since;
         found.due.iter().map(|&(id, _)| {
-            let request = match found.which {
+            let request = match found.index {
                 TimeIndex::Timers => Request::Tick {
                     served_since: served.since(id.partition()),
                 },
-                TimeIndex::Expiries => Request::Purge,
+                TimeIndex::Expiries => Request::DeleteExpired,
             };
             (id, request)
         })
     }
 
     /// Records the results of due workflows. Returns whether the next sweep should follow at once.
-    fn note_answers(
+    fn record_answers(
         &self,
         found: Vec<DueWork>,
         answers: Vec<Result<Answer, EngineError>>,
-        buried: bool,
+        removed: bool,
         now: Timestamp,
     ) -> bool {
         let mut answers = answers.into_iter();
@@ -175,105 +184,107 @@ impl Engine {
         let mut absent = HashSet::new();
         for found in found {
             let each = found.due.iter().zip(answers.by_ref().take(found.due.len()));
-            let served = each
-                .filter(|((id, _), answer)| self.served(*id, answer, &mut absent))
+            let progressed = each
+                .filter(|((id, _), answer)| self.made_progress(*id, answer, &mut absent))
                 .count();
             // Without progress the next sweep waits.
-            let hurry = found.is_full && (served > 0 || buried);
+            let hurry = found.is_full && (progressed > 0 || removed);
             more |= hurry;
-            if found.is_full || served < found.due.len() {
+            if found.is_full || progressed < found.due.len() {
                 let next = if hurry { now } else { now + RETRY_AFTER };
-                self.core.context.expect_by(found.partition, next);
+                self.core.context.schedule_sweep(found.partition, next);
             }
         }
-        self.core.context.gone.note(absent);
+        self.core.context.orphan_rows.record(absent);
         more
     }
 
     /// Releases quarantined jobs of partitions in which the store works again.
-    fn take_unwritten(&self, serve: SweepScope) {
-        let troubles = &self.core.context.troubles;
-        let works = |at, asked| serve.most(troubles, at, asked) > 0;
+    fn release_quarantined(&self, scope: SweepScope) {
+        let troubles = &self.core.context.store_health;
+        let works = |at, operation| scope.max_workflows(troubles, at, operation) > 0;
         self.queues()
             .release(|at| works(at, StoreOperation::Removal) && works(at, StoreOperation::Write));
     }
 
     /// The partitions that a sweep reads now. Each is read again after an interval, or earlier for
     /// a reason.
-    fn to_sweep(&self, serve: SweepScope, now: Timestamp) -> Vec<Partition> {
+    fn partitions_to_sweep(&self, scope: SweepScope, now: Timestamp) -> Vec<Partition> {
         let context = &self.core.context;
         let mut partitions = Vec::new();
-        for partition in context.home.mine.each() {
-            if serve == SweepScope::Working && !context.is_due(partition, now) {
+        for partition in context.membership.local_partitions.iter() {
+            if scope == SweepScope::Working && !context.is_sweep_due(partition, now) {
                 continue;
             }
-            let works = [StoreOperation::Write, StoreOperation::Removal]
-                .map(|asked| serve.most(&context.troubles, partition, asked) > 0);
+            let works = [StoreOperation::Write, StoreOperation::Removal].map(|operation| {
+                scope.max_workflows(&context.store_health, partition, operation) > 0
+            });
             let next = if works == [true, true] {
                 POLL_INTERVAL
             } else {
                 RETRY_AFTER
             };
-            context.expect_only(partition, now + next);
+            context.reset_next_sweep(partition, now + next);
             partitions.extend(works.contains(&true).then_some(partition));
         }
         partitions
     }
 
     /// The due work of each partition.
-    async fn find(
+    async fn find_due(
         &self,
         which: TimeIndex,
-        serve: SweepScope,
+        scope: SweepScope,
         partitions: &[Partition],
         now: Timestamp,
     ) -> Result<Vec<DueWork>, StoreError> {
         let context = &self.core.context;
-        let asked = match which {
+        let operation = match which {
             TimeIndex::Timers => StoreOperation::Write,
             TimeIndex::Expiries => StoreOperation::Removal,
         };
-        let trusted = |partition| serve.most(&context.troubles, partition, asked);
+        let max_tries =
+            |partition| scope.max_workflows(&context.store_health, partition, operation);
         let partitions: Vec<_> = partitions
             .iter()
             .copied()
-            .filter(|&at| trusted(at) > 0)
+            .filter(|&at| max_tries(at) > 0)
             .collect();
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
         // Quarantined workflows must not displace others.
-        let most = SWEEP + self.queues().number_aside();
+        let max_rows = MAX_DUE + self.queues().quarantined_workflows();
         let read = self
             .store()
-            .due(which, now + LOOKAHEAD, most, &partitions)
+            .due(which, now + LOOKAHEAD, max_rows, &partitions)
             .await;
         read.iter()
             .zip(&partitions)
             .filter(|(read, _)| read.is_err())
             .for_each(|(_, &at)| {
-                context.expect_by(at, now + RETRY_AFTER);
+                context.schedule_sweep(at, now + RETRY_AFTER);
             });
-        let (read, _) = self.answered(&partitions, read)?;
+        let (read, _) = self.split_answers(&partitions, read)?;
         let mut all = Vec::with_capacity(read.len());
         for (partition, mut due) in read {
             let upcoming = due.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
             upcoming
                 .into_iter()
-                .for_each(|at| context.expect_by(partition, at));
-            let share = trusted(partition);
+                .for_each(|at| context.schedule_sweep(partition, at));
+            let share = max_tries(partition);
             let is_full = due.iter().filter(|&&(_, at)| at <= now).count()
-                >= if share < SWEEP { share } else { most };
+                >= if share < MAX_DUE { share } else { max_rows };
             let number = due.iter().filter(|(_, at)| *at <= now).count();
-            due.retain(|&(id, at)| at <= now && !self.queues().is_aside(id));
+            due.retain(|&(id, at)| at <= now && !self.queues().is_quarantined(id));
             if due.len() < number {
-                context.expect_by(partition, now + RETRY_AFTER);
+                context.schedule_sweep(partition, now + RETRY_AFTER);
             }
             all.push(DueWork {
                 partition,
-                which,
+                index: which,
                 due,
-                share,
+                max_tries: share,
                 is_full,
             });
         }
@@ -281,7 +292,7 @@ impl Engine {
     }
 
     /// Whether an answer means progress. Failures are collected, so that one message reports them.
-    fn served(
+    fn made_progress(
         &self,
         id: WorkflowId,
         answer: &Result<Answer, EngineError>,
@@ -293,9 +304,13 @@ impl Engine {
             Err(EngineError::Refused(_)) => {}
             Err(EngineError::NoWorkflow { .. }) => _ = absent.insert(id),
             Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
-                self.queues().pass_over(id, error)
+                self.queues().quarantine_unreadable(id, error)
             }
-            Err(error) => self.core.context.troubles.unserved(error.clone()),
+            Err(error) => self
+                .core
+                .context
+                .store_health
+                .record_missed_work(error.clone()),
         }
         false
     }
@@ -305,13 +320,13 @@ impl Engine {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn look_around(&self) -> Result<bool, StoreError> {
-        self.take_unwritten(SweepScope::Working);
+    pub async fn poll_store(&self) -> Result<bool, StoreError> {
+        self.release_quarantined(SweepScope::Working);
         let read = self.read_names().await;
-        let most = (RANGES / usize::from(self.store().partitions())).max(1);
+        let max_queues = (MAX_RANGES / usize::from(self.store().partitions())).max(1);
         // Jobs are read even if that failed, because the names may be on a node that is gone.
-        let named = self.named(self.queues().age()).await;
-        let wanted = self.queues().in_turn(named, most);
+        let named = self.registered_queues(self.queues().mark_all_old()).await;
+        let wanted = self.queues().next_queues(named, max_queues);
         let found = self.refill_first(wanted).await? > 0;
         read.map(|()| found)
     }
@@ -321,10 +336,10 @@ impl Engine {
 #[derive(Debug)]
 struct DueWork {
     partition: Partition,
-    which: TimeIndex,
+    index: TimeIndex,
     due: Vec<(WorkflowId, Timestamp)>,
     /// Maximum of these workflows that are tried.
-    share: usize,
+    max_tries: usize,
     /// Whether more may be due.
     is_full: bool,
 }
@@ -332,10 +347,10 @@ struct DueWork {
 impl DueWork {
     /// Reduces the workflows to the share, at random, so that a workflow that always fails does not
     /// keep the others of its partition waiting.
-    fn choose(&mut self) {
-        if self.share < SWEEP && self.due.len() > self.share {
+    fn limit_tries(&mut self) {
+        if self.max_tries < MAX_DUE && self.due.len() > self.max_tries {
             fastrand::shuffle(&mut self.due);
-            self.due.truncate(self.share);
+            self.due.truncate(self.max_tries);
         }
     }
 }

@@ -58,7 +58,7 @@ fn graph(jobs: &str) -> Graph {
 async fn create(engine: &Engine, jobs: &str) -> WorkflowId {
     let new = NewWorkflow {
         graph: graph(jobs),
-        begin: StartMode::Now,
+        start: StartMode::Now,
         created_at: None,
     };
     engine
@@ -219,10 +219,13 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
 
     let [one, other] = [(), ()].map(|()| Builder::new_current_thread().build().unwrap());
     let store = Store::Simulated(SimulatedStore::new(4));
-    let threads =
-        [&one, &other].map(|runtime| Thread::new(store.for_new_thread(), runtime.handle().clone()));
+    let threads = [&one, &other]
+        .map(|runtime| EngineThread::new(store.for_new_thread(), runtime.handle().clone()));
     let engine = one
-        .block_on(Engine::start_on(threads.into(), EngineOptions::default()))
+        .block_on(Engine::start_on_threads(
+            threads.into(),
+            EngineOptions::default(),
+        ))
         .unwrap();
     let tick = || Request::Tick {
         served_since: at(0),
@@ -269,7 +272,7 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
 async fn a_workflow_may_take_most_of_the_memory() {
     let store = SimulatedStore::new(16);
     let options = EngineOptions {
-        memory: 16 << 20,
+        memory_bytes: 16 << 20,
         ..EngineOptions::default()
     };
     let engine = Engine::start(Store::Simulated(store.clone()), options)
@@ -318,14 +321,14 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
         .unwrap();
         let new = NewWorkflow {
             graph,
-            begin: StartMode::Now,
+            start: StartMode::Now,
             created_at: None,
         };
         engine.create(vec![new], at(0)).await.remove(0).unwrap();
     }
     let names = ["default".to_owned()];
     engine.queues().advance(at(1));
-    engine.queues().doubt_all();
+    engine.queues().mark_all_incomplete();
     assert!(
         !engine
             .queues()
@@ -354,7 +357,7 @@ async fn who_waits_leaves_most_of_a_queue_to_a_read_beside_its_claim() {
     };
     let new = NewWorkflow {
         graph: Graph::build(definition).unwrap(),
-        begin: StartMode::Now,
+        start: StartMode::Now,
         created_at: None,
     };
     server()
@@ -410,8 +413,8 @@ async fn news_that_were_missed_open_sets_alone() {
     let queues = engine.queues();
     let closing = || super::queues::blocked_limits::LimitBlock {
         until: at(100),
-        room: None,
-        turns_at: None,
+        capacity: None,
+        window_ends_at: None,
     };
     let lane = |limit: &Arc<str>| {
         (
@@ -424,21 +427,21 @@ async fn news_that_were_missed_open_sets_alone() {
     };
     for limit in [&rate, &set] {
         let (queue, lane) = lane(limit);
-        queues.block((&queue, &lane), limit, closing(), queues.returned());
+        queues.block((&queue, &lane), limit, closing(), queues.return_count());
     }
-    let asked = queues.returned();
-    queues.open_sets();
+    let asked = queues.return_count();
+    queues.unblock_concurrency_limits();
     assert_eq!(
-        queues.next_opening(),
+        queues.next_unblock(),
         Some(at(100)),
         "the rate limit is closed as before"
     );
     queues.unblock("vendor\ntenant\ta\n");
-    assert_eq!(queues.next_opening(), None);
+    assert_eq!(queues.next_unblock(), None);
     let (queue, lane) = lane(&set);
     queues.block((&queue, &lane), &set, closing(), asked);
     assert_eq!(
-        queues.next_opening(),
+        queues.next_unblock(),
         None,
         "an answer from before the news closes nothing"
     );
@@ -451,7 +454,9 @@ async fn who_is_woken_to_read_a_queue_and_leaves_wakes_another() {
     let names = ["default".to_owned()];
     let first = engine.arrival(&names);
     let second = engine.arrival(&names);
-    engine.queues().end_beside(&names.clone().map(Into::into));
+    engine
+        .queues()
+        .end_background_refill(&names.clone().map(Into::into));
     drop(first);
     tokio::time::timeout(Duration::from_secs(10), second)
         .await

@@ -102,17 +102,17 @@ pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<()
 
 /// The parents of each job, from both `after` and `before`.
 pub(super) fn parents(jobs: &[JobDefinition]) -> Result<Vec<Vec<JobIndex>>, GraphError> {
-    let places = places(jobs)?;
+    let by_name = jobs_by_name(jobs)?;
     let mut parents = vec![Vec::new(); jobs.len()];
     for (at, job) in jobs.iter().enumerate() {
-        for (place, name) in job.after.iter().enumerate() {
-            parents[at].push(find(jobs, &places, name, || {
-                format!("jobs[{at}].after[{place}]")
+        for (index, name) in job.after.iter().enumerate() {
+            parents[at].push(find(jobs, &by_name, name, || {
+                format!("jobs[{at}].after[{index}]")
             })?);
         }
-        for (place, name) in job.before.iter().enumerate() {
-            let child = find(jobs, &places, name, || {
-                format!("jobs[{at}].before[{place}]")
+        for (index, name) in job.before.iter().enumerate() {
+            let child = find(jobs, &by_name, name, || {
+                format!("jobs[{at}].before[{index}]")
             })?;
             parents[child.index()].push(JobIndex(at as u32));
         }
@@ -120,12 +120,12 @@ pub(super) fn parents(jobs: &[JobDefinition]) -> Result<Vec<Vec<JobIndex>>, Grap
     Ok(parents)
 }
 
-type Places<'a> = HashMap<&'a str, JobIndex>;
+type JobsByName<'a> = HashMap<&'a str, JobIndex>;
 
-fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
-    let mut places = Places::with_capacity(jobs.len());
+fn jobs_by_name(jobs: &[JobDefinition]) -> Result<JobsByName<'_>, GraphError> {
+    let mut by_name = JobsByName::with_capacity(jobs.len());
     for (second, job) in jobs.iter().enumerate() {
-        if let Some(first) = places.insert(&job.name, JobIndex(second as u32)) {
+        if let Some(first) = by_name.insert(&job.name, JobIndex(second as u32)) {
             return Err(GraphError::DuplicateName {
                 name: job.name.clone(),
                 first: first.index(),
@@ -133,16 +133,16 @@ fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
             });
         }
     }
-    Ok(places)
+    Ok(by_name)
 }
 
 fn find(
     jobs: &[JobDefinition],
-    places: &Places<'_>,
+    by_name: &JobsByName<'_>,
     name: &str,
     path: impl FnOnce() -> String,
 ) -> Result<JobIndex, GraphError> {
-    places.get(name).copied().ok_or_else(|| {
+    by_name.get(name).copied().ok_or_else(|| {
         let known = jobs.iter().map(|job| &*job.name);
         let similar = suggestion::most_similar(name, known).map(str::to_owned);
         GraphError::UnknownJob {

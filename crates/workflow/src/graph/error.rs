@@ -132,11 +132,11 @@ pub enum GraphError {
         /// The path, such as `jobs[3].limits[0].entries[1]`.
         path: String,
         /// The error of the limit.
-        wrong: WrongLimit,
+        wrong: LimitError,
     },
     /// A limit of a queue or a handler is invalid for a job.
     #[error("{path}: {given}")]
-    Terms {
+    Policy {
         /// The path of the job, such as `jobs[3]`.
         path: String,
         /// The limit and its error.
@@ -148,7 +148,7 @@ pub enum GraphError {
         /// The path, such as `weights[3].weight`.
         path: String,
         /// The error of the weight.
-        wrong: WrongWeight,
+        wrong: WeightError,
     },
     /// The workflow has too many tags.
     #[error("tags: {count} of them, more than {MAX_TAGS}")]
@@ -160,7 +160,7 @@ pub enum GraphError {
 
 /// The error of a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum WrongLimit {
+pub enum LimitError {
     /// The job has too many limits.
     #[error("{count} limits{}, more than {MAX_LIMITS}: leave some out", given_by_others(*.given))]
     TooMany {
@@ -247,12 +247,12 @@ pub struct InvalidPolicy {
     /// The limit, such as `[0].entries[1]`.
     pub at: String,
     /// The error of the limit.
-    pub wrong: WrongLimit,
+    pub wrong: LimitError,
 }
 
 /// The error of a weight.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum WrongWeight {
+pub enum WeightError {
     /// The queue has too many weights.
     #[error("{count} weights, more than {MAX_WEIGHTS}: leave some out")]
     TooMany {

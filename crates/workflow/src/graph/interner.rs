@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hashbrown::HashSet;
 
 use super::Graph;
-use super::jobs::Jobs;
+use super::jobs::GraphJobs;
 
 /// Maximum jobs of a graph whose jobs are shared. Comparing more costs more than sharing saves.
-const JOBS: usize = 64;
+const MAX_SHARED_JOBS: usize = 64;
 /// Maximum bytes of all shared jobs. The sizes of workflows do not include their shared jobs.
-const BYTES: usize = 8 << 20;
+const MAX_SHARED_BYTES: usize = 8 << 20;
 
 /// The jobs that graphs in memory share.
 #[derive(Debug, Default)]
@@ -18,17 +18,17 @@ pub(crate) struct GraphInterner(Mutex<InternedJobs>);
 
 #[derive(Debug, Default)]
 struct InternedJobs {
-    shapes: HashSet<Arc<Jobs>>,
+    job_lists: HashSet<Arc<GraphJobs>>,
     bytes: usize,
     /// Numbers of job lists that the latest cleanup kept, and that were added since.
-    left: usize,
-    new: usize,
+    kept_count: usize,
+    added_count: usize,
 }
 
 impl GraphInterner {
     /// Replaces the jobs of a graph by equal jobs in memory, if there are any.
     pub(crate) fn share(&self, mut graph: Graph) -> Graph {
-        if graph.jobs.len() <= JOBS {
+        if graph.jobs.len() <= MAX_SHARED_JOBS {
             self.0
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -39,32 +39,32 @@ impl GraphInterner {
 }
 
 impl InternedJobs {
-    fn share(&mut self, jobs: &mut Arc<Jobs>) {
-        if let Some(known) = self.shapes.get(jobs) {
+    fn share(&mut self, jobs: &mut Arc<GraphJobs>) {
+        if let Some(known) = self.job_lists.get(jobs) {
             // The jobs of `graph` are freed here.
             jobs.clone_from(known);
             return;
         }
         let bytes = jobs.bytes();
-        self.new += 1;
-        if self.bytes + bytes > BYTES / 8 && self.new > self.left {
-            self.forget();
+        self.added_count += 1;
+        if self.bytes + bytes > MAX_SHARED_BYTES / 8 && self.added_count > self.kept_count {
+            self.drop_unused();
         }
-        if self.bytes + bytes <= BYTES
+        if self.bytes + bytes <= MAX_SHARED_BYTES
             && let Some(own) = Arc::get_mut(jobs)
         {
             own.shared = true;
             self.bytes += bytes;
-            self.shapes.insert(Arc::clone(jobs));
+            self.job_lists.insert(Arc::clone(jobs));
         }
     }
 
     /// Drops job lists that no graph uses. Each added list pays for the check of one kept list.
-    fn forget(&mut self) {
-        self.shapes.retain(|jobs| Arc::strong_count(jobs) > 1);
-        self.bytes = self.shapes.iter().map(|jobs| jobs.bytes()).sum();
-        self.left = self.shapes.len();
-        self.new = 0;
+    fn drop_unused(&mut self) {
+        self.job_lists.retain(|jobs| Arc::strong_count(jobs) > 1);
+        self.bytes = self.job_lists.iter().map(|jobs| jobs.bytes()).sum();
+        self.kept_count = self.job_lists.len();
+        self.added_count = 0;
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
         );
         assert_eq!(one, graph("a", "{}"));
         assert!(
-            one.allocated() < graph("a", "{}").allocated(),
+            one.allocated_bytes() < graph("a", "{}").allocated_bytes(),
             "what is shared is not counted for each"
         );
     }
@@ -115,7 +115,7 @@ mod tests {
             shapes.share(graph(&name(at), "{}"));
         }
         let known = shapes.0.lock().unwrap();
-        assert!(known.bytes <= BYTES / 4, "{}", known.bytes);
+        assert!(known.bytes <= MAX_SHARED_BYTES / 4, "{}", known.bytes);
         drop(known);
         kept.iter().enumerate().for_each(|(at, graph)| {
             assert!(Arc::ptr_eq(
@@ -127,7 +127,7 @@ mod tests {
             .map(|at| shapes.share(graph(&name(at), "{}")))
             .collect();
         let known = shapes.0.lock().unwrap();
-        assert!(known.bytes <= BYTES, "{}", known.bytes);
+        assert!(known.bytes <= MAX_SHARED_BYTES, "{}", known.bytes);
         assert!(
             all.iter().any(|graph| !graph.jobs.shared),
             "those that have no room are counted"

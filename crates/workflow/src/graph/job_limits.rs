@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::allocated;
+use super::allocation_bytes;
 use super::limits::{Limit, Limits};
-use super::resolve::Resolved;
+use super::resolve::ResolvedLimits;
 use crate::id::JobIndex;
 
 /// The limits of a graph's jobs.
@@ -14,68 +14,73 @@ use crate::id::JobIndex;
 pub(super) struct JobLimits {
     distinct: Box<[Arc<Limits>]>,
     /// For each job, the index of its limits plus one; zero if it has none.
-    places: Box<[u32]>,
+    indexes: Box<[u32]>,
     /// For each job, the number of its first limits that come from its queue and handler. Empty if
     /// there are none, or if the graph was decoded from a record, which does not contain the
     /// numbers.
-    given: Box<[u8]>,
+    inherited: Box<[u8]>,
 }
 
 impl JobLimits {
     /// The limits of each job, in the order of the jobs. `None` if no job has any.
-    pub(super) fn new(each: Vec<Option<Resolved>>) -> Option<Box<Self>> {
-        let mut known: HashMap<Arc<Limits>, u32> = HashMap::new();
+    pub(super) fn new(resolved_limits: Vec<Option<ResolvedLimits>>) -> Option<Box<Self>> {
+        let mut index_by_limits: HashMap<Arc<Limits>, u32> = HashMap::new();
         let mut distinct = Vec::new();
-        let mut places = Vec::new();
-        if each.iter().all(Option::is_none) {
+        let mut indexes = Vec::new();
+        if resolved_limits.iter().all(Option::is_none) {
             return None;
         }
-        places.reserve_exact(each.len());
-        let number = |resolved: &Option<Resolved>| {
-            resolved.as_ref().map_or(0, |resolved| resolved.given as u8)
+        indexes.reserve_exact(resolved_limits.len());
+        let number = |resolved: &Option<ResolvedLimits>| {
+            resolved
+                .as_ref()
+                .map_or(0, |resolved| resolved.inherited as u8)
         };
-        let mut given: Vec<u8> = each.iter().map(number).collect();
-        if given.iter().all(|given| *given == 0) {
-            given = Vec::new();
+        let mut inherited: Vec<u8> = resolved_limits.iter().map(number).collect();
+        if inherited.iter().all(|inherited| *inherited == 0) {
+            inherited = Vec::new();
         }
-        for resolved in each {
-            places.push(resolved.map_or(0, |Resolved { limits, .. }| {
-                *known.entry(Arc::new(limits)).or_insert_with_key(|limits| {
-                    distinct.push(Arc::clone(limits));
-                    distinct.len() as u32
-                })
+        for resolved in resolved_limits {
+            indexes.push(resolved.map_or(0, |ResolvedLimits { limits, .. }| {
+                *index_by_limits
+                    .entry(Arc::new(limits))
+                    .or_insert_with_key(|limits| {
+                        distinct.push(Arc::clone(limits));
+                        distinct.len() as u32
+                    })
             }));
         }
         Some(Box::new(Self {
             distinct: distinct.into(),
-            places: places.into(),
-            given: given.into(),
+            indexes: indexes.into(),
+            inherited: inherited.into(),
         }))
     }
 
     /// The limits that the author gave to a job.
-    pub(super) fn own(&self, job: JobIndex) -> &[Limit] {
-        let given = self
-            .given
+    pub(super) fn own_limits(&self, job: JobIndex) -> &[Limit] {
+        let inherited = self
+            .inherited
             .get(job.index())
-            .map_or(0, |given| usize::from(*given));
-        self.of(job).map_or(&[], |limits| &limits.each()[given..])
+            .map_or(0, |inherited| usize::from(*inherited));
+        self.for_job(job)
+            .map_or(&[], |limits| &limits.as_slice()[inherited..])
     }
 
-    pub(super) fn of(&self, job: JobIndex) -> Option<&Arc<Limits>> {
-        let place = self.places.get(job.index())?.checked_sub(1)?;
+    pub(super) fn for_job(&self, job: JobIndex) -> Option<&Arc<Limits>> {
+        let place = self.indexes.get(job.index())?.checked_sub(1)?;
         self.distinct.get(place as usize)
     }
 
     /// The distinct limit keys, each with the indexes of its jobs, ascending.
-    pub(super) fn jobs(&self) -> Vec<(&str, Vec<JobIndex>)> {
+    pub(super) fn jobs_by_key(&self) -> Vec<(&str, Vec<JobIndex>)> {
         let mut all: Vec<(&str, Vec<JobIndex>)> = self
             .distinct
             .iter()
             .map(|limits| (limits.key(), Vec::new()))
             .collect();
         for (at, place) in self
-            .places
+            .indexes
             .iter()
             .enumerate()
             .filter(|(_, place)| **place > 0)
@@ -87,32 +92,32 @@ impl JobLimits {
 
     /// Decodes the result of [`JobLimits::jobs_by_key`] for a graph of `jobs` jobs. `None` if it is
     /// invalid.
-    pub(super) fn read(all: &[(String, Vec<JobIndex>)], jobs: usize) -> Option<Box<Self>> {
+    pub(super) fn from_keys(all: &[(String, Vec<JobIndex>)], jobs: usize) -> Option<Box<Self>> {
         let mut distinct = Vec::with_capacity(all.len());
-        let mut places = vec![0; jobs];
+        let mut indexes = vec![0; jobs];
         for (key, jobs) in all {
-            distinct.push(Arc::new(Limits::read(key)?));
+            distinct.push(Arc::new(Limits::parse(key)?));
             for job in jobs {
-                *places.get_mut(job.index())? = distinct.len() as u32;
+                *indexes.get_mut(job.index())? = distinct.len() as u32;
             }
         }
         Some(Box::new(Self {
             distinct: distinct.into(),
-            places: places.into(),
-            given: Box::default(),
+            indexes: indexes.into(),
+            inherited: Box::default(),
         }))
     }
 
     /// Bytes in memory.
-    pub(super) fn allocated(&self) -> usize {
-        allocated(size_of::<Self>())
-            + allocated(size_of_val(&*self.distinct))
+    pub(super) fn allocated_bytes(&self) -> usize {
+        allocation_bytes(size_of::<Self>())
+            + allocation_bytes(size_of_val(&*self.distinct))
             + self
                 .distinct
                 .iter()
-                .map(|limits| limits.allocated())
+                .map(|limits| limits.allocated_bytes())
                 .sum::<usize>()
-            + allocated(size_of_val(&*self.places))
-            + allocated(self.given.len())
+            + allocation_bytes(size_of_val(&*self.indexes))
+            + allocation_bytes(self.inherited.len())
     }
 }

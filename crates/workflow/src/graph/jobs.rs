@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::allocated;
+use super::allocation_bytes;
 use super::definition::{Retry, TriggerRule};
 use crate::id::JobIndex;
 
@@ -38,30 +38,30 @@ pub struct GraphJob {
 
 /// The jobs of a graph in the order of definition; the position is the job's index.
 #[derive(Debug)]
-pub struct Jobs {
-    each: Box<[GraphJob]>,
+pub struct GraphJobs {
+    jobs: Box<[GraphJob]>,
     /// The children of all jobs in the order of their parents, and the end of each parent's
     /// children in that list.
     children: Box<[JobIndex]>,
-    ends: Box<[u32]>,
+    child_ends: Box<[u32]>,
     /// Whether other graphs may share these jobs.
     pub(super) shared: bool,
 }
 
-impl Jobs {
-    pub(super) fn new(each: Vec<GraphJob>) -> Self {
-        let parents = || each.iter().flat_map(|job| &job.parents);
-        let mut ends = vec![0; each.len()];
-        parents().for_each(|parent| ends[parent.index()] += 1);
+impl GraphJobs {
+    pub(super) fn new(jobs: Vec<GraphJob>) -> Self {
+        let parents = || jobs.iter().flat_map(|job| &job.parents);
+        let mut child_ends = vec![0; jobs.len()];
+        parents().for_each(|parent| child_ends[parent.index()] += 1);
         let mut end = 0;
-        for number in &mut ends {
+        for number in &mut child_ends {
             end += *number;
             *number = end;
         }
         let mut children = vec![JobIndex(0); end as usize];
-        let mut free = ends.clone();
+        let mut free = child_ends.clone();
         // Jobs are filled in from last to first, so that the children of each parent are in order.
-        for (at, job) in each.iter().enumerate().rev() {
+        for (at, job) in jobs.iter().enumerate().rev() {
             for parent in &job.parents {
                 let free = &mut free[parent.index()];
                 *free -= 1;
@@ -69,9 +69,9 @@ impl Jobs {
             }
         }
         Self {
-            each: each.into(),
+            jobs: jobs.into(),
             children: children.into(),
-            ends: ends.into(),
+            child_ends: child_ends.into(),
             shared: false,
         }
     }
@@ -79,44 +79,44 @@ impl Jobs {
     /// The children of a job.
     pub(super) fn children(&self, job: JobIndex) -> &[JobIndex] {
         let at = job.index();
-        let start = if at == 0 { 0 } else { self.ends[at - 1] };
-        &self.children[start as usize..self.ends[at] as usize]
+        let start = if at == 0 { 0 } else { self.child_ends[at - 1] };
+        &self.children[start as usize..self.child_ends[at] as usize]
     }
 
     /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
-        let indices = |number: usize| allocated(number * size_of::<JobIndex>());
+        let indices = |number: usize| allocation_bytes(number * size_of::<JobIndex>());
         let job = |job: &GraphJob| {
             let names =
-                [&job.name, &job.handler, &job.queue].map(|name| allocated(name.capacity()));
+                [&job.name, &job.handler, &job.queue].map(|name| allocation_bytes(name.capacity()));
             names.iter().sum::<usize>() + indices(job.parents.capacity())
         };
-        allocated(size_of::<Self>() + 2 * size_of::<usize>())
-            + allocated(size_of_val(&*self.each))
-            + self.each.iter().map(job).sum::<usize>()
+        allocation_bytes(size_of::<Self>() + 2 * size_of::<usize>())
+            + allocation_bytes(size_of_val(&*self.jobs))
+            + self.jobs.iter().map(job).sum::<usize>()
             + indices(self.children.len())
-            + indices(self.ends.len())
+            + indices(self.child_ends.len())
     }
 }
 
-impl Deref for Jobs {
+impl Deref for GraphJobs {
     type Target = [GraphJob];
 
     fn deref(&self) -> &[GraphJob] {
-        &self.each
+        &self.jobs
     }
 }
 
-impl PartialEq for Jobs {
+impl PartialEq for GraphJobs {
     fn eq(&self, other: &Self) -> bool {
-        self.each == other.each
+        self.jobs == other.jobs
     }
 }
 
-impl Eq for Jobs {}
+impl Eq for GraphJobs {}
 
-impl Hash for Jobs {
+impl Hash for GraphJobs {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.each.hash(state);
+        self.jobs.hash(state);
     }
 }

@@ -39,14 +39,14 @@ impl Json {
     /// which takes precedence, or are not an object.
     #[must_use]
     pub fn with_trace(globals: Option<&str>, trace: &str) -> Option<Self> {
-        trace::with(globals, trace)
+        trace::add_trace(globals, trace)
     }
 
     /// The trace context of the creation of a workflow with these globals: their global `$trace`,
     /// as JSON text.
     #[must_use]
     pub fn trace_in(globals: &str) -> Option<&str> {
-        trace::of(globals).ok()?
+        trace::find_trace(globals).ok()?
     }
 
     /// Whether the value is `null`.

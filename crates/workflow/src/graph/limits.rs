@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::allocated;
+use super::allocation_bytes;
 use super::definition::{LimitDefinition, Scope};
 use super::error::MAX_LIMIT_KEY;
 use crate::id::WorkflowId;
@@ -13,7 +13,7 @@ use crate::id::WorkflowId;
 /// The limits that must all have room before a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Limits {
-    each: Box<[Limit]>,
+    limits: Box<[Limit]>,
     key: Box<str>,
 }
 
@@ -48,29 +48,29 @@ impl Limits {
     /// Merges duplicate limits: their hits are added up, and the lowest maximum of running jobs
     /// counts.
     pub(crate) fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
-        let each = Self::distinct(limits);
-        let key = key_of(each.iter().map(Cow::Borrowed));
+        let merged = Self::distinct(limits);
+        let key = write_key(merged.iter().map(Cow::Borrowed));
         Self {
-            each: each.into(),
+            limits: merged.into(),
             key: key.into(),
         }
     }
 
     /// Merges duplicate limits.
     pub(super) fn distinct(limits: impl IntoIterator<Item = Limit>) -> Vec<Limit> {
-        let mut each: Vec<Limit> = Vec::new();
+        let mut merged: Vec<Limit> = Vec::new();
         for limit in limits {
-            if !each.iter_mut().any(|known| known.takes_in(&limit)) {
-                each.push(limit);
+            if !merged.iter_mut().any(|known| known.merge(&limit)) {
+                merged.push(limit);
             }
         }
-        each
+        merged
     }
 
     /// The limits in the order of the author.
     #[must_use]
-    pub fn each(&self) -> &[Limit] {
-        &self.each
+    pub fn as_slice(&self) -> &[Limit] {
+        &self.limits
     }
 
     /// A text without control characters, which [`Limits::parse`] parses. Limits are equal if their
@@ -82,28 +82,28 @@ impl Limits {
 
     /// The limits with this key. `None` if the key is invalid.
     #[must_use]
-    pub fn read(key: &str) -> Option<Self> {
-        let limits: Vec<Vec<Item>> = serde_json::from_str(key)
+    pub fn parse(key: &str) -> Option<Self> {
+        let limits: Vec<Vec<KeyItem>> = serde_json::from_str(key)
             .ok()
             .filter(|_| key.len() <= MAX_LIMIT_KEY)?;
-        let each = limits
+        let parsed = limits
             .into_iter()
-            .map(read_limit)
+            .map(parse_limit)
             .collect::<Option<Vec<_>>>()?;
-        let limits = Self::new(each);
+        let limits = Self::new(parsed);
         // Other texts for the same limits are refused, so that equal limits are in one lane of a
         // queue.
-        (!limits.each.is_empty() && limits.key() == key).then_some(limits)
+        (!limits.limits.is_empty() && limits.key() == key).then_some(limits)
     }
 
     /// The limits of a job of this workflow: concurrency limits per workflow contain its id.
     #[must_use]
-    pub fn within(&self, workflow: WorkflowId) -> Cow<'_, Self> {
-        if self.each.iter().any(Limit::is_of_own_workflow) {
+    pub fn for_workflow(&self, workflow: WorkflowId) -> Cow<'_, Self> {
+        if self.limits.iter().any(Limit::is_per_workflow) {
             Cow::Owned(Self::new(
-                self.each
+                self.limits
                     .iter()
-                    .map(|limit| limit.within(workflow).into_owned()),
+                    .map(|limit| limit.for_workflow(workflow).into_owned()),
             ))
         } else {
             Cow::Borrowed(self)
@@ -112,37 +112,37 @@ impl Limits {
 
     /// The key of the limits of a job of this workflow, as ready rows contain it.
     #[must_use]
-    pub fn key_within(&self, workflow: WorkflowId) -> Cow<'_, str> {
-        match self.within(workflow) {
+    pub fn key_for_workflow(&self, workflow: WorkflowId) -> Cow<'_, str> {
+        match self.for_workflow(workflow) {
             Cow::Borrowed(limits) => Cow::Borrowed(&limits.key),
             Cow::Owned(limits) => Cow::Owned(limits.key.into()),
         }
     }
 
     /// Bytes of the key in a ready row, equal for all workflows.
-    pub(super) fn longest_key(&self) -> usize {
-        self.key_within(WorkflowId::from_bytes([0; 16])).len()
+    pub(super) fn max_key_bytes(&self) -> usize {
+        self.key_for_workflow(WorkflowId::from_bytes([0; 16])).len()
     }
 
     /// Bytes in memory behind an `Arc`.
-    pub(super) fn allocated(&self) -> usize {
+    pub(super) fn allocated_bytes(&self) -> usize {
         let entry = |(key, value): &(String, String)| {
-            allocated(key.capacity()) + allocated(value.capacity())
+            allocation_bytes(key.capacity()) + allocation_bytes(value.capacity())
         };
         let limit = |limit: &Limit| match limit {
             Limit::Units {
                 domain, entries, ..
             } => {
-                allocated(domain.capacity())
-                    + allocated(entries.capacity() * size_of::<(String, String)>())
+                allocation_bytes(domain.capacity())
+                    + allocation_bytes(entries.capacity() * size_of::<(String, String)>())
                     + entries.iter().map(entry).sum::<usize>()
             }
-            Limit::Concurrency { name, .. } => allocated(name.capacity()),
+            Limit::Concurrency { name, .. } => allocation_bytes(name.capacity()),
         };
-        allocated(size_of::<Self>() + 2 * size_of::<usize>())
-            + allocated(size_of_val(&*self.each))
-            + self.each.iter().map(limit).sum::<usize>()
-            + allocated(self.key.len())
+        allocation_bytes(size_of::<Self>() + 2 * size_of::<usize>())
+            + allocation_bytes(size_of_val(&*self.limits))
+            + self.limits.iter().map(limit).sum::<usize>()
+            + allocation_bytes(self.key.len())
     }
 }
 
@@ -160,7 +160,7 @@ impl Limit {
             Scope::All => Cow::Borrowed("all"),
         };
         let mut name = String::new();
-        array(&mut name, std::iter::once(&*scope).chain(texts(entries)));
+        write_array(&mut name, std::iter::once(&*scope).chain(texts(entries)));
         Self::Concurrency { most, name }
     }
 
@@ -201,7 +201,7 @@ impl Limit {
 
     /// Merges another limit into this one if both count the same units or jobs. Returns whether
     /// they do.
-    fn takes_in(&mut self, other: &Self) -> bool {
+    fn merge(&mut self, other: &Self) -> bool {
         match (self, other) {
             (
                 Self::Units {
@@ -238,13 +238,13 @@ impl Limit {
         }
     }
 
-    fn is_of_own_workflow(&self) -> bool {
+    fn is_per_workflow(&self) -> bool {
         matches!(self, Self::Concurrency { name, .. } if name.starts_with(OWN_SET))
     }
 
-    fn within(&self, workflow: WorkflowId) -> Cow<'_, Self> {
+    fn for_workflow(&self, workflow: WorkflowId) -> Cow<'_, Self> {
         match self {
-            Self::Concurrency { most, name } if self.is_of_own_workflow() => {
+            Self::Concurrency { most, name } if self.is_per_workflow() => {
                 let name = format!("[\"{OWN}:{workflow}\"{}", &name[OWN_SET.len()..]);
                 Cow::Owned(Self::Concurrency { most: *most, name })
             }
@@ -260,11 +260,11 @@ impl Limit {
                 hits,
             } => {
                 text.push('[');
-                quote(text, domain);
+                write_quoted(text, domain);
                 let _infallible = write!(text, ",{hits}");
                 for part in texts(entries) {
                     text.push(',');
-                    quote(text, part);
+                    write_quoted(text, part);
                 }
                 text.push(']');
             }
@@ -282,7 +282,7 @@ fn texts(entries: &[(String, String)]) -> impl Iterator<Item = &str> {
         .flat_map(|(key, value)| [key.as_str(), value])
 }
 
-fn key_of<'a>(limits: impl Iterator<Item = Cow<'a, Limit>>) -> String {
+fn write_key<'a>(limits: impl Iterator<Item = Cow<'a, Limit>>) -> String {
     let mut key = String::from("[");
     for (at, limit) in limits.enumerate() {
         if at > 0 {
@@ -294,54 +294,54 @@ fn key_of<'a>(limits: impl Iterator<Item = Cow<'a, Limit>>) -> String {
     key
 }
 
-fn array<'a>(text: &mut String, parts: impl Iterator<Item = &'a str>) {
+fn write_array<'a>(text: &mut String, parts: impl Iterator<Item = &'a str>) {
     for (at, part) in parts.enumerate() {
         text.push(if at == 0 { '[' } else { ',' });
-        quote(text, part);
+        write_quoted(text, part);
     }
     text.push(']');
 }
 
-fn quote(text: &mut String, part: &str) {
+fn write_quoted(text: &mut String, part: &str) {
     text.push_str(&serde_json::to_string(part).expect("a text is always JSON"));
 }
 
 /// An element of a limit key.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Item {
+enum KeyItem {
     Number(u32),
     Text(String),
 }
 
-fn read_limit(items: Vec<Item>) -> Option<Limit> {
+fn parse_limit(items: Vec<KeyItem>) -> Option<Limit> {
     let mut items = items.into_iter();
     match (items.next()?, items.next()?) {
-        (Item::Text(domain), Item::Number(hits)) => {
-            let entries = read_entries(items)?;
+        (KeyItem::Text(domain), KeyItem::Number(hits)) => {
+            let entries = parse_entries(items)?;
             (hits > 0 && !entries.is_empty()).then_some(Limit::Units {
                 domain,
                 entries,
                 hits,
             })
         }
-        (Item::Number(most), Item::Text(scope)) => {
+        (KeyItem::Number(most), KeyItem::Text(scope)) => {
             let is_scope = matches!(&*scope, OWN | "all")
                 || scope.starts_with("workflow:")
                 || scope.starts_with("queue:");
-            let entries = read_entries(items)?;
+            let entries = parse_entries(items)?;
             let mut name = String::new();
-            array(&mut name, std::iter::once(&*scope).chain(texts(&entries)));
+            write_array(&mut name, std::iter::once(&*scope).chain(texts(&entries)));
             (most > 0 && is_scope).then_some(Limit::Concurrency { most, name })
         }
         _ => None,
     }
 }
 
-fn read_entries(mut items: impl Iterator<Item = Item>) -> Option<Vec<(String, String)>> {
+fn parse_entries(mut items: impl Iterator<Item = KeyItem>) -> Option<Vec<(String, String)>> {
     let mut entries = Vec::new();
     while let Some(key) = items.next() {
-        let (Item::Text(key), Item::Text(value)) = (key, items.next()?) else {
+        let (KeyItem::Text(key), KeyItem::Text(value)) = (key, items.next()?) else {
             return None;
         };
         entries.push((key, value));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::check::check_name;
 use super::definition::{JobDefinition, LimitDefinition, Scope};
 use super::error::{
-    GraphError, MAX_LIMIT_ENTRIES, MAX_WEIGHT, MAX_WEIGHTS, WrongLimit, WrongWeight,
+    GraphError, LimitError, MAX_LIMIT_ENTRIES, MAX_WEIGHT, MAX_WEIGHTS, WeightError,
 };
 use super::resolve;
 
@@ -58,8 +58,8 @@ impl std::fmt::Display for PolicyTarget {
 impl Policies {
     /// The limits of a queue or a handler.
     #[must_use]
-    pub fn limits(&self, subject: &PolicyTarget) -> &[LimitDefinition] {
-        self.limits.get(subject).map_or(&[], Vec::as_slice)
+    pub fn limits(&self, target: &PolicyTarget) -> &[LimitDefinition] {
+        self.limits.get(target).map_or(&[], Vec::as_slice)
     }
 
     /// The weights of a queue.
@@ -76,32 +76,32 @@ impl Policies {
         queue: Option<&str>,
         handler: Option<&str>,
         set: &str,
-        own: u32,
+        own_max: u32,
     ) -> u32 {
         if self.limits.is_empty() {
-            return own;
+            return own_max;
         }
         let Ok(parts) = serde_json::from_str::<Vec<String>>(set) else {
-            return own;
+            return own_max;
         };
-        let is_of = |subject: &PolicyTarget| match subject {
+        let is_of = |target: &PolicyTarget| match target {
             PolicyTarget::Queue(name) => queue.is_none_or(|queue| name == queue),
             PolicyTarget::Handler(name) => handler.is_none_or(|handler| name == handler),
         };
         let known = self
             .limits
             .iter()
-            .filter(|(subject, _)| is_of(subject))
+            .filter(|(target, _)| is_of(target))
             .flat_map(|(_, limits)| limits);
         let numbers = known.filter_map(|limit| match limit {
             LimitDefinition::Concurrency { most, of, entries }
-                if counts_in(&parts, *of, entries) =>
+                if matches_permit_set(&parts, *of, entries) =>
             {
                 Some(*most)
             }
             _ => None,
         });
-        numbers.fold(own, u32::min)
+        numbers.fold(own_max, u32::min)
     }
 
     /// Whether no queue and no handler has limits.
@@ -110,11 +110,11 @@ impl Policies {
     }
 
     /// The limits that a job gets before its own: those of its queue, then those of its handler.
-    pub(super) fn of_job(
+    pub(super) fn for_job(
         &self,
         job: &JobDefinition,
     ) -> impl Iterator<Item = (PolicyTarget, &[LimitDefinition])> {
-        let subjects = if self.limits.is_empty() {
+        let targets = if self.limits.is_empty() {
             None
         } else {
             Some([
@@ -122,16 +122,16 @@ impl Policies {
                 PolicyTarget::Handler(job.handler.clone()),
             ])
         };
-        subjects.into_iter().flatten().map(|subject| {
-            let limits = self.limits(&subject);
-            (subject, limits)
+        targets.into_iter().flatten().map(|target| {
+            let limits = self.limits(&target);
+            (target, limits)
         })
     }
 }
 
 /// Whether a concurrency limit counts in the permit set whose name has these elements. A path
 /// matches any value.
-fn counts_in(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
+fn matches_permit_set(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
     let Some((scope, values)) = set.split_first() else {
         return false;
     };
@@ -140,14 +140,16 @@ fn counts_in(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
         Scope::Queue => scope.starts_with("queue:"),
         Scope::All => scope == "all",
     };
-    let is = |(pair, (key, value)): (&[String], &(String, String))| {
+    let matches_pair = |(pair, (key, value)): (&[String], &(String, String))| {
         let text = value
             .strip_prefix('$')
             .filter(|rest| rest.starts_with('$'))
             .unwrap_or(value);
         pair[0] == *key && (value.starts_with("$.") || pair[1] == text)
     };
-    same_scope && values.len() == 2 * entries.len() && values.chunks_exact(2).zip(entries).all(is)
+    same_scope
+        && values.len() == 2 * entries.len()
+        && values.chunks_exact(2).zip(entries).all(matches_pair)
 }
 
 /// Checks limits of a queue or a handler as far as that is possible without a job.
@@ -155,11 +157,11 @@ fn counts_in(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
 /// # Errors
 /// The first mistake, with its path.
 pub(crate) fn check_limits(
-    subject: &PolicyTarget,
+    target: &PolicyTarget,
     limits: &[LimitDefinition],
 ) -> Result<(), GraphError> {
-    check_name(subject.name(), || "name".to_owned())?;
-    resolve::check(subject, limits)
+    check_name(target.name(), || "name".to_owned())?;
+    resolve::check(target, limits)
 }
 
 /// Checks the weights of a queue.
@@ -172,7 +174,7 @@ pub(crate) fn check_weights(queue: &str, weights: &[Weight]) -> Result<(), Graph
     if weights.len() > MAX_WEIGHTS {
         return wrong(
             "weights".to_owned(),
-            WrongWeight::TooMany {
+            WeightError::TooMany {
                 count: weights.len(),
             },
         );
@@ -181,13 +183,13 @@ pub(crate) fn check_weights(queue: &str, weights: &[Weight]) -> Result<(), Graph
         if !(1..=MAX_WEIGHT).contains(weight) {
             return wrong(
                 format!("weights[{at}].weight"),
-                WrongWeight::Weight { weight: *weight },
+                WeightError::Weight { weight: *weight },
             );
         }
         if entries.is_empty() || entries.len() > MAX_LIMIT_ENTRIES {
             return wrong(
                 format!("weights[{at}].entries"),
-                WrongWeight::Entries {
+                WeightError::Entries {
                     count: entries.len(),
                 },
             );
@@ -195,7 +197,7 @@ pub(crate) fn check_weights(queue: &str, weights: &[Weight]) -> Result<(), Graph
         for (place, (key, value)) in entries.iter().enumerate() {
             let checked = resolve::check_text(key, "the key", "this")
                 .and_then(|()| resolve::check_text(value, "the value", "this"));
-            checked.map_err(|wrong: WrongLimit| GraphError::Limit {
+            checked.map_err(|wrong: LimitError| GraphError::Limit {
                 path: format!("weights[{at}].entries[{place}]"),
                 wrong,
             })?;

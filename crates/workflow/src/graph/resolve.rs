@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use super::check::printable;
 use super::definition::{Definition, LimitDefinition};
 use super::error::{
-    GraphError, InvalidPolicy, MAX_CONCURRENCY, MAX_HITS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY,
-    MAX_LIMIT_TEXT, MAX_LIMITS, WrongLimit,
+    GraphError, InvalidPolicy, LimitError, MAX_CONCURRENCY, MAX_HITS, MAX_LIMIT_ENTRIES,
+    MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS,
 };
 use super::job_limits::JobLimits;
 use super::json::Json;
@@ -17,35 +17,35 @@ use super::limits::{Limit, Limits};
 use super::policies::{Policies, PolicyTarget};
 
 /// Maximum names in a path: each name costs one more parse of the text of a value.
-const MOST_NAMES: usize = 8;
+const MAX_PATH_NAMES: usize = 8;
 
 /// The limits of all jobs, with those of their queues and handlers first. `None` if no job has any.
 pub(super) fn limits(
     definition: &Definition,
-    terms: &Policies,
+    policies: &Policies,
 ) -> Result<Option<Box<JobLimits>>, GraphError> {
-    if terms.have_no_limits() && definition.jobs.iter().all(|job| job.limits.is_empty()) {
+    if policies.have_no_limits() && definition.jobs.iter().all(|job| job.limits.is_empty()) {
         return Ok(None);
     }
-    let mut globals = Values::of(definition.globals.as_ref());
+    let mut globals = LazyJson::new(definition.globals.as_ref());
     let each = definition.jobs.iter().enumerate().map(|(at, job)| {
-        let given: Vec<_> = terms
-            .of_job(job)
+        let given: Vec<_> = policies
+            .for_job(job)
             .filter(|(_, limits)| !limits.is_empty())
             .collect();
         if job.limits.is_empty() && given.is_empty() {
             return Ok(None);
         }
         let sources = [
-            Values::of(job.params.as_ref()),
+            LazyJson::new(job.params.as_ref()),
             std::mem::take(&mut globals),
         ];
         let mut resolver = Resolver {
             queue: &job.queue,
-            sources: Sources::Values(sources),
+            sources: Sources::LazyJson(sources),
         };
-        let resolved = resolver.of_job(&job.limits, &given);
-        if let Sources::Values(sources) = resolver.sources {
+        let resolved = resolver.resolve(&job.limits, &given);
+        if let Sources::LazyJson(sources) = resolver.sources {
             [_, globals] = sources;
         }
         resolved.map(Some).map_err(|wrong| match wrong {
@@ -59,7 +59,7 @@ pub(super) fn limits(
                     at: place,
                     wrong,
                 });
-                GraphError::Terms {
+                GraphError::Policy {
                     path: format!("jobs[{at}]"),
                     given,
                 }
@@ -75,7 +75,7 @@ pub(super) fn check(subject: &PolicyTarget, limits: &[LimitDefinition]) -> Resul
         queue: subject.name(),
         sources: Sources::Unknown,
     };
-    let checked = resolver.of_job(limits, &[]).map(drop);
+    let checked = resolver.resolve(limits, &[]).map(drop);
     checked.map_err(|(_, path, wrong)| GraphError::Limit {
         path: format!("limits{path}"),
         wrong,
@@ -84,13 +84,13 @@ pub(super) fn check(subject: &PolicyTarget, limits: &[LimitDefinition]) -> Resul
 
 /// The limits of one job, and the number of the first ones that come from its queue and handler.
 #[derive(Debug)]
-pub(super) struct Resolved {
+pub(super) struct ResolvedLimits {
     pub(super) limits: Limits,
-    pub(super) given: usize,
+    pub(super) inherited: usize,
 }
 
 /// A path within the limits of the job, and the error there.
-type Wrong = (String, WrongLimit);
+type LimitErrorAt = (String, LimitError);
 
 struct Resolver<'a> {
     queue: &'a str,
@@ -100,7 +100,7 @@ struct Resolver<'a> {
 /// The source of the values of paths.
 enum Sources<'a> {
     /// The params of the job and the globals.
-    Values([Values<'a>; 2]),
+    LazyJson([LazyJson<'a>; 2]),
     /// No job exists yet.
     Unknown,
 }
@@ -108,46 +108,46 @@ enum Sources<'a> {
 impl Resolver<'_> {
     /// Resolves the limits of a job. An error in a limit of its queue or handler names that queue
     /// or handler.
-    fn of_job(
+    fn resolve(
         &mut self,
         own: &[LimitDefinition],
-        given: &[(PolicyTarget, &[LimitDefinition])],
-    ) -> Result<Resolved, (Option<PolicyTarget>, String, WrongLimit)> {
-        let mine = |(path, wrong)| (None, path, wrong);
-        let number_given = given.iter().map(|(_, limits)| limits.len()).sum();
-        let count = own.len() + number_given;
+        inherited: &[(PolicyTarget, &[LimitDefinition])],
+    ) -> Result<ResolvedLimits, (Option<PolicyTarget>, String, LimitError)> {
+        let own_error = |(path, wrong)| (None, path, wrong);
+        let inherited_count = inherited.iter().map(|(_, limits)| limits.len()).sum();
+        let count = own.len() + inherited_count;
         if count > MAX_LIMITS {
-            return Err(mine((
+            return Err(own_error((
                 String::new(),
-                WrongLimit::TooMany {
+                LimitError::TooMany {
                     count,
-                    given: number_given,
+                    given: inherited_count,
                 },
             )));
         }
         let mut all = Vec::with_capacity(count);
-        for (subject, limits) in given {
+        for (subject, limits) in inherited {
             let limits = self
-                .each(limits)
+                .resolve_all(limits)
                 .map_err(|(path, wrong)| (Some(subject.clone()), path, wrong))?;
             all.extend(limits);
         }
-        let given = if all.is_empty() {
+        let inherited = if all.is_empty() {
             0
         } else {
             Limits::distinct(all.clone()).len()
         };
-        all.extend(self.each(own).map_err(mine)?);
+        all.extend(self.resolve_all(own).map_err(own_error)?);
         let limits = Limits::new(all);
-        match limits.longest_key() {
+        match limits.max_key_bytes() {
             bytes if bytes > MAX_LIMIT_KEY => {
-                Err(mine((String::new(), WrongLimit::TooLong { bytes })))
+                Err(own_error((String::new(), LimitError::TooLong { bytes })))
             }
-            _ => Ok(Resolved { limits, given }),
+            _ => Ok(ResolvedLimits { limits, inherited }),
         }
     }
 
-    fn each(&mut self, limits: &[LimitDefinition]) -> Result<Vec<Limit>, Wrong> {
+    fn resolve_all(&mut self, limits: &[LimitDefinition]) -> Result<Vec<Limit>, LimitErrorAt> {
         let limit = |(at, limit): (usize, &LimitDefinition)| {
             self.limit(limit)
                 .map_err(|(path, wrong)| (format!("[{at}].{path}"), wrong))
@@ -155,7 +155,7 @@ impl Resolver<'_> {
         limits.iter().enumerate().map(limit).collect()
     }
 
-    fn limit(&mut self, limit: &LimitDefinition) -> Result<Limit, Wrong> {
+    fn limit(&mut self, limit: &LimitDefinition) -> Result<Limit, LimitErrorAt> {
         let at = |path: &str| path.to_owned();
         match limit {
             LimitDefinition::Units {
@@ -165,10 +165,10 @@ impl Resolver<'_> {
             } => {
                 check_text(domain, "the domain", "this").map_err(|wrong| (at("domain"), wrong))?;
                 if !(1..=MAX_HITS).contains(hits) {
-                    return Err((at("hits"), WrongLimit::Hits { hits: *hits }));
+                    return Err((at("hits"), LimitError::Hits { hits: *hits }));
                 }
                 if entries.is_empty() {
-                    return Err((at("entries"), WrongLimit::NoEntries));
+                    return Err((at("entries"), LimitError::NoEntries));
                 }
                 Ok(Limit::Units {
                     domain: domain.clone(),
@@ -178,7 +178,7 @@ impl Resolver<'_> {
             }
             LimitDefinition::Concurrency { most, of, entries } => {
                 if !(1..=MAX_CONCURRENCY).contains(most) {
-                    return Err((at("concurrency"), WrongLimit::Concurrency { most: *most }));
+                    return Err((at("concurrency"), LimitError::Concurrency { most: *most }));
                 }
                 Ok(Limit::concurrency(
                     *most,
@@ -190,10 +190,13 @@ impl Resolver<'_> {
         }
     }
 
-    fn entries(&mut self, entries: &[(String, String)]) -> Result<Vec<(String, String)>, Wrong> {
+    fn entries(
+        &mut self,
+        entries: &[(String, String)],
+    ) -> Result<Vec<(String, String)>, LimitErrorAt> {
         let count = entries.len();
         if count > MAX_LIMIT_ENTRIES {
-            return Err(("entries".to_owned(), WrongLimit::TooManyEntries { count }));
+            return Err(("entries".to_owned(), LimitError::TooManyEntries { count }));
         }
         let entry = |(at, (key, value)): (usize, &(String, String))| {
             let value = check_text(key, "the key", "this").and_then(|()| self.value(value));
@@ -206,7 +209,7 @@ impl Resolver<'_> {
     }
 
     /// The value of a text in a definition: a text that begins with `$.` is a path.
-    fn value(&mut self, written: &str) -> Result<String, WrongLimit> {
+    fn value(&mut self, written: &str) -> Result<String, LimitError> {
         let dollars = written.len() - written.trim_start_matches('$').len();
         let is_special = dollars > 0 && written[dollars..].starts_with('.');
         let (value, subject) = match dollars {
@@ -219,22 +222,25 @@ impl Resolver<'_> {
     }
 
     /// The value at a path.
-    fn find(&mut self, path: &str) -> Result<String, WrongLimit> {
-        let names: Vec<&str> = path["$.".len()..].split('.').take(MOST_NAMES + 1).collect();
-        if names.len() > MOST_NAMES
+    fn find(&mut self, path: &str) -> Result<String, LimitError> {
+        let names: Vec<&str> = path["$.".len()..]
+            .split('.')
+            .take(MAX_PATH_NAMES + 1)
+            .collect();
+        if names.len() > MAX_PATH_NAMES
             || names.contains(&"")
             || path.len() > MAX_LIMIT_TEXT
             || path.contains(char::is_control)
         {
-            return Err(WrongLimit::Path {
+            return Err(LimitError::Path {
                 text: printable(path),
             });
         }
-        let missing = || WrongLimit::Missing {
+        let missing = || LimitError::Missing {
             at: path.to_owned(),
         };
         let sources = match &mut self.sources {
-            Sources::Values(sources) => sources,
+            Sources::LazyJson(sources) => sources,
             Sources::Unknown => return Ok("x".to_owned()),
         };
         let found = sources
@@ -243,7 +249,7 @@ impl Resolver<'_> {
             .ok_or_else(missing)?
             .get();
         let other = |found| {
-            Err(WrongLimit::Value {
+            Err(LimitError::Value {
                 at: path.to_owned(),
                 found,
             })
@@ -258,14 +264,14 @@ impl Resolver<'_> {
     }
 }
 
-pub(super) fn check_text(text: &str, what: &'static str, subject: &str) -> Result<(), WrongLimit> {
+pub(super) fn check_text(text: &str, what: &'static str, subject: &str) -> Result<(), LimitError> {
     let found = match text {
         "" => "empty".to_owned(),
         _ if text.len() > MAX_LIMIT_TEXT => format!("{} bytes long", text.len()),
         _ if text.contains(char::is_control) => format!("{text:?}"),
         _ => return Ok(()),
     };
-    Err(WrongLimit::Text {
+    Err(LimitError::Text {
         what,
         subject: subject.to_owned(),
         found,
@@ -274,42 +280,42 @@ pub(super) fn check_text(text: &str, what: &'static str, subject: &str) -> Resul
 
 /// A lazily parsed JSON value. An object is parsed once, when a value in it is read.
 #[derive(Default)]
-enum Values<'a> {
+enum LazyJson<'a> {
     /// There are no params or globals.
     #[default]
-    None,
-    Unread(&'a RawValue),
+    Absent,
+    Unparsed(&'a RawValue),
     /// The parsed entries; empty if the value is not an object.
-    Read(&'a RawValue, HashMap<String, Values<'a>>),
+    Parsed(&'a RawValue, HashMap<String, LazyJson<'a>>),
 }
 
-impl<'a> Values<'a> {
-    fn of(json: Option<&'a Json>) -> Self {
+impl<'a> LazyJson<'a> {
+    fn new(json: Option<&'a Json>) -> Self {
         // `Json` always holds one valid value.
         json.and_then(|json| serde_json::from_str(json.text().trim()).ok())
-            .map_or(Self::None, Self::Unread)
+            .map_or(Self::Absent, Self::Unparsed)
     }
 
     fn find(&mut self, names: &[&str]) -> Option<&'a RawValue> {
         let Some((name, names)) = names.split_first() else {
             return match self {
-                Self::None => None,
-                Self::Unread(value) | Self::Read(value, _) => Some(value),
+                Self::Absent => None,
+                Self::Unparsed(value) | Self::Parsed(value, _) => Some(value),
             };
         };
-        if let Self::Unread(value) = self {
+        if let Self::Unparsed(value) = self {
             let object: HashMap<String, &RawValue> =
                 serde_json::from_str(value.get()).unwrap_or_default();
-            *self = Self::Read(
+            *self = Self::Parsed(
                 value,
                 object
                     .into_iter()
-                    .map(|(name, value)| (name, Self::Unread(value)))
+                    .map(|(name, value)| (name, Self::Unparsed(value)))
                     .collect(),
             );
         }
         match self {
-            Self::Read(_, object) => object.get_mut(*name)?.find(names),
+            Self::Parsed(_, object) => object.get_mut(*name)?.find(names),
             _ => None,
         }
     }

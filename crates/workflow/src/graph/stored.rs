@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::Graph;
 use super::definition::{OnFailure, Retention};
 use super::job_limits::JobLimits;
-use super::jobs::{GraphJob, Jobs};
+use super::jobs::{GraphJob, GraphJobs};
 use super::json::Json;
 use crate::id::JobIndex;
 use crate::state::Label;
@@ -38,7 +38,7 @@ pub(super) struct ReadGraph {
 
 impl Serialize for Graph {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let limited = self.limited.as_ref();
+        let limited = self.job_limits.as_ref();
         let written = WrittenGraph {
             label: &self.label,
             globals: self.globals.as_ref(),
@@ -46,7 +46,7 @@ impl Serialize for Graph {
             retention: self.retention,
             idempotency_key: self.idempotency_key.as_deref(),
             params: &self.params,
-            limits: limited.map_or_else(Vec::new, |limited| limited.jobs()),
+            limits: limited.map_or_else(Vec::new, |limited| limited.jobs_by_key()),
             jobs: &self.jobs,
         };
         written.serialize(serializer)
@@ -60,7 +60,7 @@ impl TryFrom<ReadGraph> for Graph {
         let limited = if read.limits.is_empty() {
             None
         } else {
-            let limited = JobLimits::read(&read.limits, read.jobs.len());
+            let limited = JobLimits::from_keys(&read.limits, read.jobs.len());
             Some(limited.ok_or("limits of jobs cannot be read")?)
         };
         Ok(Self {
@@ -70,8 +70,8 @@ impl TryFrom<ReadGraph> for Graph {
             retention: read.retention,
             idempotency_key: read.idempotency_key,
             params: read.params.into(),
-            limited,
-            jobs: Jobs::new(read.jobs).into(),
+            job_limits: limited,
+            jobs: GraphJobs::new(read.jobs).into(),
         })
     }
 }

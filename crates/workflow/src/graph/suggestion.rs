@@ -4,11 +4,11 @@ use super::error::MAX_NAME;
 
 /// Maximum differing characters of similar names. Short names may differ in a third of their
 /// characters.
-const MOST_SLIPS: usize = 3;
+const MAX_EDITS: usize = 3;
 
 /// Maximum table cells and characters for a search, which bounds it to a few milliseconds: names
 /// may be long, alike and many.
-const MOST_STEPS: usize = 4_000_000;
+const MAX_STEPS: usize = 4_000_000;
 
 /// The name with the fewest edits to `name`: wrong, missing, added and swapped characters. Letter
 /// case and surrounding spaces cost nothing; of equally similar names the first is returned. `None`
@@ -21,14 +21,14 @@ pub(super) fn most_similar<'a>(
         return None;
     }
     let wanted = folded(name);
-    let bound = (wanted.len() / 3).min(MOST_SLIPS);
-    let mut left = MOST_STEPS;
+    let bound = (wanted.len() / 3).min(MAX_EDITS);
+    let mut left = MAX_STEPS;
     let mut best: Option<(usize, &str)> = None;
     for candidate in known {
         let folded = folded(candidate);
-        let (found, steps) = slips(&wanted, &folded, bound);
-        if let Some(slips) = found.filter(|&slips| best.is_none_or(|(fewest, _)| slips < fewest)) {
-            best = Some((slips, candidate));
+        let (found, steps) = edit_distance(&wanted, &folded, bound);
+        if let Some(edits) = found.filter(|&edits| best.is_none_or(|(fewest, _)| edits < fewest)) {
+            best = Some((edits, candidate));
         }
         left = left.saturating_sub(steps + folded.len());
         if left == 0 {
@@ -45,7 +45,7 @@ fn folded(name: &str) -> Vec<char> {
 /// The edit distance of two texts (optimal string alignment) if it is at most `bound`, and the
 /// number of filled table cells. Only the band around the diagonal that can stay below the bound is
 /// computed, so the cost is the length times the bound.
-fn slips(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) {
+fn edit_distance(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) {
     if left.len().abs_diff(right.len()) > bound {
         return (None, 0);
     }
@@ -64,17 +64,17 @@ fn slips(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) 
             costs[at] = match (row + at).checked_sub(bound) {
                 Some(0) => row.min(far),
                 Some(column) if column <= right.len() => {
-                    let here = left[row - 1];
-                    let there = right[column - 1];
+                    let left_char = left[row - 1];
+                    let right_char = right[column - 1];
                     let above = last.get(at + 1).map_or(far, |cost| cost + 1);
                     let before = at.checked_sub(1).map_or(far, |at| costs[at] + 1);
-                    let cost = (last[at] + usize::from(here != there))
+                    let cost = (last[at] + usize::from(left_char != right_char))
                         .min(above)
                         .min(before);
                     let swapped = row > 1
                         && column > 1
-                        && here == right[column - 2]
-                        && left[row - 2] == there;
+                        && left_char == right[column - 2]
+                        && left[row - 2] == right_char;
                     if swapped {
                         cost.min(older[at] + 1).min(far)
                     } else {
@@ -147,11 +147,13 @@ mod tests {
             for right in texts {
                 let (left, right): (Vec<char>, Vec<char>) =
                     (left.chars().collect(), right.chars().collect());
-                let whole = slips(&left, &right, 100).0.expect("within any bound");
+                let whole = edit_distance(&left, &right, 100)
+                    .0
+                    .expect("within any bound");
                 for bound in 0..5 {
                     let expected = Some(whole).filter(|&cost| cost <= bound);
                     assert_eq!(
-                        slips(&left, &right, bound).0,
+                        edit_distance(&left, &right, bound).0,
                         expected,
                         "{left:?} {right:?} {bound}"
                     );
@@ -165,10 +167,10 @@ mod tests {
         let alike = |end: usize| format!("{}{end:04}", "x".repeat(196));
         let (left, right): (Vec<char>, Vec<char>) =
             (alike(1).chars().collect(), alike(2).chars().collect());
-        let (found, steps) = slips(&left, &right, MOST_SLIPS);
+        let (found, steps) = edit_distance(&left, &right, MAX_EDITS);
         assert_eq!(
             (found, steps),
-            (Some(1), 200 * (2 * MOST_SLIPS + 1)),
+            (Some(1), 200 * (2 * MAX_EDITS + 1)),
             "the length times the bound"
         );
         let names: Vec<String> = (0..34_000).map(alike).collect();

@@ -133,12 +133,12 @@ fn a_stored_graph_is_the_same() {
     }];
     let plain = Graph::build(definition.clone()).unwrap();
     let limited = Graph::build(limited).unwrap();
-    assert!(!plain.means_the_same(&limited) && limited.means_the_same(&limited.clone()));
+    assert!(!plain.has_same_definition(&limited) && limited.has_same_definition(&limited.clone()));
     assert!(
-        limited.means_the_same(&plain),
+        limited.has_same_definition(&plain),
         "its queue may have had limits then"
     );
-    assert!(plain.allocated() < limited.allocated());
+    assert!(plain.allocated_bytes() < limited.allocated_bytes());
     let mut retried = definition;
     retried.jobs[0].max_lost = 7;
     for graph in [&plain, &limited, &Graph::build(retried).unwrap()] {

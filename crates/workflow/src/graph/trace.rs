@@ -16,40 +16,40 @@ pub(super) const TRACE: &str = "$trace";
 ///
 /// # Errors
 /// The text is not a JSON object.
-pub(super) fn of(globals: &str) -> Result<Option<&str>, serde_json::Error> {
+pub(super) fn find_trace(globals: &str) -> Result<Option<&str>, serde_json::Error> {
     // Any other spelling of the key contains a backslash.
     if !globals.contains(TRACE) && !globals.contains('\\') {
         return Ok(None);
     }
-    serde_json::from_str::<Found<'_>>(globals).map(|found| found.0)
+    serde_json::from_str::<TraceValue<'_>>(globals).map(|found| found.0)
 }
 
 /// Globals with a trace context. `None` if they already have one, which takes precedence, or are
 /// not a JSON object.
-pub(super) fn with(globals: Option<&str>, trace: &str) -> Option<Json> {
-    let around = |rest: &str| Json::from_checked(format!("{{\"{TRACE}\":{trace}{rest}}}"));
+pub(super) fn add_trace(globals: Option<&str>, trace: &str) -> Option<Json> {
+    let wrap = |rest: &str| Json::from_checked(format!("{{\"{TRACE}\":{trace}{rest}}}"));
     let Some(globals) = globals else {
-        return Some(around(""));
+        return Some(wrap(""));
     };
     let inside = globals.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
-    if of(globals).ok()?.is_some() {
+    if find_trace(globals).ok()?.is_some() {
         return None;
     }
     Some(if inside.is_empty() {
-        around("")
+        wrap("")
     } else {
-        around(&format!(",{inside}"))
+        wrap(&format!(",{inside}"))
     })
 }
 
 /// The trace context in a JSON object of globals.
-struct Found<'a>(Option<&'a str>);
+struct TraceValue<'a>(Option<&'a str>);
 
-impl<'de> Deserialize<'de> for Found<'de> {
+impl<'de> Deserialize<'de> for TraceValue<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Found<'de>;
+            type Value = TraceValue<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("an object")
@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for Found<'de> {
                         map.next_value::<IgnoredAny>()?;
                     }
                 }
-                Ok(Found(found))
+                Ok(TraceValue(found))
             }
         }
         deserializer.deserialize_map(Reader)
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_trace_is_found_however_its_key_is_spelled() {
         let check = |globals: &str, expected: Option<&str>| {
-            assert_eq!(of(globals).unwrap(), expected, "{globals}");
+            assert_eq!(find_trace(globals).unwrap(), expected, "{globals}");
         };
         check("{}", None);
         check(r#"{"$trace":{"a": 1}}"#, Some(r#"{"a": 1}"#));
@@ -113,16 +113,16 @@ mod tests {
         check(r#"{"\ud800":1,"\u0024trac\u0065":7}"#, Some("7"));
         check(r#"{"$trace":1,"$trace":2}"#, Some("2"));
         for other in ["5", "[\"$trace\"]", "\"$trace\""] {
-            assert!(!matches!(of(other), Ok(Some(_))), "{other}");
+            assert!(!matches!(find_trace(other), Ok(Some(_))), "{other}");
         }
     }
 
     #[test]
     fn a_trace_is_put_before_globals_that_have_none() {
         let check = |globals: Option<&str>, expected: Option<&str>| {
-            let with = with(globals, "{}");
+            let with = add_trace(globals, "{}");
             assert_eq!(with.as_ref().map(Json::text), expected, "{globals:?}");
-            assert!(with.is_none_or(|with| of(with.text()).unwrap() == Some("{}")));
+            assert!(with.is_none_or(|with| find_trace(with.text()).unwrap() == Some("{}")));
         };
         check(None, Some(r#"{"$trace":{}}"#));
         check(Some(" { } "), Some(r#"{"$trace":{}}"#));

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use serde_json::value::RawValue;
 
 use super::job::{GushJob, seconds};
-use super::source::Read;
+use super::source::GushRecord;
 use crate::engine::actor::request::StartMode;
 use crate::engine::create::NewWorkflow;
 use crate::graph::Graph;
@@ -16,12 +16,12 @@ use crate::graph::json::Json;
 use crate::id::JobIndex;
 use crate::state::{Job, JobState};
 use crate::time::Timestamp;
-use crate::workflow::imported::{Course, Imported};
+use crate::workflow::adopt::{Continuation, ImportedState};
 
 /// The reason why a workflow exceeds a bound of size or depth, with its first such jobs. `None` if
 /// it does not.
-pub(super) fn too_large(read: &Read) -> Option<String> {
-    const NAMED: usize = 3;
+pub(super) fn excess_reason(read: &GushRecord) -> Option<String> {
+    const MAX_NAMED_JOBS: usize = 3;
     let globals = json(read.workflow.globals.as_deref());
     let bytes = globals.as_ref().map_or(0, |globals| globals.text().len());
     let too_deep = |json: &Json| json.depth() > MAX_DEPTH;
@@ -47,8 +47,8 @@ pub(super) fn too_large(read: &Read) -> Option<String> {
         Some(format!("job {} {found}", job.name()))
     };
     let mut wrong: Vec<String> = read.jobs.iter().filter_map(wrong).collect();
-    let more = wrong.len().saturating_sub(NAMED);
-    wrong.truncate(NAMED);
+    let more = wrong.len().saturating_sub(MAX_NAMED_JOBS);
+    wrong.truncate(MAX_NAMED_JOBS);
     wrong.extend((more > 0).then(|| format!("and {more} more jobs like these")));
     (!wrong.is_empty()).then(|| wrong.join("; "))
 }
@@ -59,39 +59,43 @@ fn json(raw: Option<&RawValue>) -> Option<Json> {
 }
 
 /// The workflow to create. A job keeps the full name of Gush, and its class is the handler.
-pub(super) fn converted(id: &str, read: &Read, now: Timestamp) -> Result<NewWorkflow, GraphError> {
-    let Read { workflow, jobs, .. } = read;
+pub(super) fn to_new_workflow(
+    id: &str,
+    read: &GushRecord,
+    now: Timestamp,
+) -> Result<NewWorkflow, GraphError> {
+    let GushRecord { workflow, jobs, .. } = read;
     let parents = parents(jobs);
     let definition = Definition {
         name: workflow.klass.clone(),
         jobs: jobs
             .iter()
             .zip(&parents)
-            .map(|(job, parents)| defined(job, parents, jobs))
+            .map(|(job, parents)| job_definition(job, parents, jobs))
             .collect(),
         globals: json(workflow.globals.as_deref()),
         idempotency_key: Some(format!("gush:{id}")),
         ..Definition::default()
     };
     let created_at = read.created_at.or(started(jobs));
-    let begin = StartMode::As(Box::new(imported(read, now)));
+    let begin = StartMode::As(Box::new(imported_state(read, now)));
     Ok(NewWorkflow {
         graph: Graph::build(definition)?,
-        begin,
+        start: begin,
         created_at,
     })
 }
 
 /// The state of a workflow in Gush.
-fn imported(read: &Read, now: Timestamp) -> Imported {
-    let Read { workflow, jobs, .. } = read;
+fn imported_state(read: &GushRecord, now: Timestamp) -> ImportedState {
+    let GushRecord { workflow, jobs, .. } = read;
     let states: Vec<Job> = jobs.iter().map(|job| job.imported(now)).collect();
     let outputs = jobs.iter().enumerate().filter_map(|(at, job)| {
         let output = json(job.output_payload.as_deref())?;
         Some((JobIndex(at as u32), output.text().as_bytes().to_vec()))
     });
-    let lives = |seconds: i64| now + Duration::from_secs(seconds.unsigned_abs());
-    Imported {
+    let expiry_after = |seconds: i64| now + Duration::from_secs(seconds.unsigned_abs());
+    ImportedState {
         started_at: started(jobs),
         finished_at: jobs
             .iter()
@@ -101,12 +105,12 @@ fn imported(read: &Read, now: Timestamp) -> Imported {
         expires_at: read
             .expires_at
             .map(seconds)
-            .or(read.time_to_live.map(lives)),
-        course: match () {
+            .or(read.time_to_live.map(expiry_after)),
+        continuation: match () {
             // After a failure Gush starts no further jobs until an operator continues the workflow.
-            () if states.iter().any(|job| job.state == JobState::Failed) => Course::Halted,
-            () if workflow.stopped => Course::Paused,
-            () => Course::GoesOn,
+            () if states.iter().any(|job| job.state == JobState::Failed) => Continuation::Halted,
+            () if workflow.stopped => Continuation::Paused,
+            () => Continuation::Continues,
         },
         outputs: outputs.collect(),
         jobs: states,
@@ -123,8 +127,8 @@ fn started(jobs: &[GushJob]) -> Option<Timestamp> {
 
 /// The number of jobs of a workflow, and the number of those that are ready because they had not
 /// ended in Gush.
-pub(super) fn sizes(new: &NewWorkflow) -> (u64, u64) {
-    let unfinished = match &new.begin {
+pub(super) fn job_counts(new: &NewWorkflow) -> (u64, u64) {
+    let unfinished = match &new.start {
         StartMode::As(imported) => imported
             .jobs
             .iter()
@@ -135,7 +139,7 @@ pub(super) fn sizes(new: &NewWorkflow) -> (u64, u64) {
     (new.graph.jobs.len() as u64, unfinished as u64)
 }
 
-fn defined(job: &GushJob, parents: &[usize], jobs: &[GushJob]) -> JobDefinition {
+fn job_definition(job: &GushJob, parents: &[usize], jobs: &[GushJob]) -> JobDefinition {
     let mut defined = JobDefinition::new(job.name(), job.klass.clone());
     defined.params = json(job.params.as_deref());
     defined.after = parents.iter().map(|&parent| jobs[parent].name()).collect();

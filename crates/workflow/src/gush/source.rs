@@ -9,17 +9,17 @@ use super::job::{GushJob, GushWorkflow, seconds};
 use crate::time::Timestamp;
 
 /// Keys that one SCAN visits.
-const SCAN: i64 = 1_000;
+const SCAN_COUNT: i64 = 1_000;
 
 /// Keys of Gush by workflow.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ScannedKeys {
     /// Ids of workflows, without duplicates.
     pub(super) workflows: Vec<String>,
     /// Classes of the job hashes of a workflow.
     pub(super) classes: HashMap<String, Vec<String>>,
     /// Keys that are not imported, each with a reason.
-    pub(super) left: Vec<(String, String)>,
+    pub(super) skipped: Vec<(String, String)>,
 }
 
 /// The Redis of Gush.
@@ -31,7 +31,7 @@ pub(super) struct Source<'a> {
 
 /// The data of one workflow.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct GushRecord {
     pub(super) workflow: GushWorkflow,
     pub(super) jobs: Vec<GushJob>,
     pub(super) created_at: Option<Timestamp>,
@@ -48,19 +48,19 @@ impl Source<'_> {
 
     /// Finds all keys in one pass: data of the older layout do not name the job hashes of a
     /// workflow.
-    pub(super) async fn scan(&self) -> Result<Found, CommandError> {
-        let mut found = Found::default();
+    pub(super) async fn scan(&self) -> Result<ScannedKeys, CommandError> {
+        let mut found = ScannedKeys::default();
         let mut cursor = b"0".to_vec();
         loop {
             let (next, keys) = self.keys_from(&cursor).await?;
-            keys.into_iter().for_each(|key| found.sort(key));
+            keys.into_iter().for_each(|key| found.classify(key));
             if next == b"0" {
                 break;
             }
             cursor = next;
         }
         found.remove_duplicates();
-        found.leave_orphans();
+        found.skip_orphans();
         Ok(found)
     }
 
@@ -70,7 +70,7 @@ impl Source<'_> {
             Arg::Bytes(b"MATCH"),
             Arg::Bytes(b"gush*"),
             Arg::Bytes(b"COUNT"),
-            Arg::Integer(SCAN),
+            Arg::Integer(SCAN_COUNT),
         ];
         let mut batch = Batch::new();
         batch.unit().repeatable(
@@ -86,17 +86,18 @@ impl Source<'_> {
         &self,
         ids: &[String],
         classes: &HashMap<String, Vec<String>>,
-    ) -> Result<Vec<Result<Read, String>>, CommandError> {
+    ) -> Result<Vec<Result<GushRecord, String>>, CommandError> {
         let classes = |id: &String| classes.get(id).map_or(&[][..], Vec::as_slice);
         let mut batch = Batch::new();
-        ids.iter().for_each(|id| ask(&mut batch, id, classes(id)));
+        ids.iter()
+            .for_each(|id| add_commands(&mut batch, id, classes(id)));
         let mut outcomes = self.send(batch).await.into_iter();
         let mut next = || outcomes.next().expect("the engine answers every command");
         let mut read = Vec::with_capacity(ids.len());
         for id in ids {
             let head = [next(), next(), next(), next()];
             let hashes: Vec<Outcome> = classes(id).iter().map(|_| next()).collect();
-            read.push(one(&head, &hashes)?);
+            read.push(parse_record(&head, &hashes)?);
         }
         Ok(read)
     }
@@ -104,7 +105,7 @@ impl Source<'_> {
 
 /// Adds the commands that read a workflow, in the order in which [`parse_record`] expects the
 /// replies.
-fn ask(batch: &mut Batch, id: &str, classes: &[String]) {
+fn add_commands(batch: &mut Batch, id: &str, classes: &[String]) {
     let key = format!("gush.workflows.{id}");
     batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
     batch.unit().repeatable("TTL", &[Arg::Key(key.as_bytes())]);
@@ -123,7 +124,10 @@ fn ask(batch: &mut Batch, id: &str, classes: &[String]) {
     }
 }
 
-fn one(head: &[Outcome; 4], hashes: &[Outcome]) -> Result<Result<Read, String>, CommandError> {
+fn parse_record(
+    head: &[Outcome; 4],
+    hashes: &[Outcome],
+) -> Result<Result<GushRecord, String>, CommandError> {
     let [workflow, time_to_live, created_at, expires_at] = head;
     let score = |outcome: &Outcome| -> Result<Option<f64>, CommandError> {
         Ok(outcome
@@ -149,7 +153,7 @@ fn one(head: &[Outcome; 4], hashes: &[Outcome]) -> Result<Result<Read, String>, 
             }
         }
     }
-    Ok(Ok(Read {
+    Ok(Ok(GushRecord {
         workflow,
         jobs,
         created_at,
@@ -158,9 +162,9 @@ fn one(head: &[Outcome; 4], hashes: &[Outcome]) -> Result<Result<Read, String>, 
     }))
 }
 
-impl Found {
+impl ScannedKeys {
     /// Classifies a key.
-    fn sort(&mut self, key: Vec<u8>) {
+    fn classify(&mut self, key: Vec<u8>) {
         let Ok(key) = String::from_utf8(key) else {
             return;
         };
@@ -175,7 +179,7 @@ impl Found {
                 .or_default()
                 .push(class.to_owned());
         } else if !key.starts_with("gush.idx.") {
-            self.left.push((
+            self.skipped.push((
                 key,
                 "it is not a workflow: a lock, or a record of migrations".to_owned(),
             ));
@@ -193,17 +197,17 @@ impl Found {
     }
 
     /// Reports jobs whose workflow does not exist.
-    fn leave_orphans(&mut self) {
+    fn skip_orphans(&mut self) {
         let unknown = |id: &&String| self.workflows.binary_search(id).is_err();
         let mut orphans: Vec<&String> = self.classes.keys().filter(unknown).collect();
         orphans.sort_unstable();
-        let left = |id: &&String| {
+        let skipped = |id: &&String| {
             (
                 format!("gush.jobs.{id}.*"),
                 "its workflow is gone".to_owned(),
             )
         };
-        self.left.extend(orphans.iter().map(left));
+        self.skipped.extend(orphans.iter().map(skipped));
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{JobState, LeaseEnd, Rerun, Worker};
+use super::{JobState, LeaseEnd, Rerun, WorkerName};
 use crate::time::Timestamp;
 
 /// Losses and crashes in a row after which a job runs alone in a new process, because the job may
@@ -27,7 +27,7 @@ pub struct Job {
     /// The token of the latest lease. 0 if there was none, or if it was revoked.
     pub token: u64,
     /// The worker of the current or latest lease.
-    pub worker: Option<Worker>,
+    pub worker: Option<WorkerName>,
     /// The latest time at which the job became ready.
     pub ready_at: Option<Timestamp>,
     /// The start of the latest attempt.
@@ -64,7 +64,7 @@ impl Job {
 
     /// Maximum crashes and lost leases in a row that are tried again if the crashed process also
     /// had other jobs. It is high enough for the job to run as a suspect first.
-    pub(crate) const fn most_crashes(max_lost: u16) -> u16 {
+    pub(crate) const fn max_crashes(max_lost: u16) -> u16 {
         if max_lost < SUSPECT_AFTER {
             SUSPECT_AFTER
         } else {
@@ -150,7 +150,7 @@ struct JobRecord {
     attempt: u16,
     lost: u16,
     token: u64,
-    worker: Option<Worker>,
+    worker: Option<WorkerName>,
     ready_at: Option<Timestamp>,
     started_at: Option<Timestamp>,
     finished_at: Option<Timestamp>,

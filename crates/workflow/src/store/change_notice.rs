@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 const VERSION: u8 = 1;
 /// Number of queues that a notice names. A notice with more of them means all queues: a claim then
 /// reads more, and the message stays short.
-const MOST_QUEUES: usize = 32;
+const MAX_QUEUES: usize = 32;
 /// Number of claimed rows that a notice names. The receiver finds out by itself that further rows
 /// are gone.
 const MAX_CLAIMED_ROWS: usize = 256;
@@ -54,7 +54,7 @@ pub(crate) struct ChangeNotice {
     pub(crate) due: Option<Timestamp>,
     /// Ready rows that were removed. The server that the partition is assigned to deletes them from
     /// its cache.
-    pub(crate) taken: Vec<Row>,
+    pub(crate) claimed: Vec<Row>,
 }
 
 /// The servers that receive a notice.
@@ -74,7 +74,7 @@ impl ChangeNotice {
             ReadyQueues::Queues(queues) => queues.iter().any(|(_, priority)| *priority > 0),
             ReadyQueues::AllQueues => true,
         };
-        if urgent || self.due.is_some() || !self.taken.is_empty() {
+        if urgent || self.due.is_some() || !self.claimed.is_empty() {
             Audience::All
         } else {
             Audience::Waiting
@@ -96,7 +96,7 @@ impl ChangeNotice {
             }
             ReadyQueues::AllQueues => message.push(u8::MAX),
         }
-        for row in &self.taken {
+        for row in &self.claimed {
             message.extend_from_slice(&(row.len() as u16).to_be_bytes());
             message.extend_from_slice(row);
         }
@@ -127,17 +127,17 @@ impl ChangeNotice {
         } else {
             ReadyQueues::Queues(queues)
         };
-        let mut taken = Vec::new();
+        let mut claimed = Vec::new();
         while let Some((length, row)) = rest.split_first_chunk() {
             let (row, after) = row.split_at_checked(u16::from_be_bytes(*length).into())?;
-            taken.push(Row::from(row));
+            claimed.push(Row::from(row));
             rest = after;
         }
         Some(Self {
             by,
             ready,
             due,
-            taken,
+            claimed,
         })
     }
 }
@@ -148,57 +148,57 @@ pub(crate) struct Notifier {
     pub(crate) server: ServerId,
     /// Whether there may be other servers. True at the start, because no other server knows of a
     /// new one.
-    others: AtomicBool,
+    has_peers: AtomicBool,
     /// For each partition a time in microseconds; timers before it are announced. The server that
     /// sweeps the partition finds later ones itself. 0 if this server sweeps it.
-    soon: Vec<AtomicU64>,
+    announce_before: Vec<AtomicU64>,
 }
 
 impl Notifier {
     pub(crate) fn new(server: ServerId, partitions: u16) -> Self {
-        let soon = (0..partitions).map(|_| AtomicU64::new(u64::MAX)).collect();
+        let announce_before = (0..partitions).map(|_| AtomicU64::new(u64::MAX)).collect();
         Self {
             server,
-            others: AtomicBool::new(true),
-            soon,
+            has_peers: AtomicBool::new(true),
+            announce_before,
         }
     }
 
-    pub(crate) fn set_others(&self, others: bool) {
-        self.others.store(others, Relaxed);
+    pub(crate) fn set_has_peers(&self, has_peers: bool) {
+        self.has_peers.store(has_peers, Relaxed);
     }
 
-    pub(crate) fn has_others(&self) -> bool {
-        self.others.load(Relaxed)
+    pub(crate) fn has_peers(&self) -> bool {
+        self.has_peers.load(Relaxed)
     }
 
     /// Announces the timers of a partition that are due before `before`. `None` if this server
     /// sweeps the partition, so that no timer is announced.
-    pub(crate) fn set_soon(&self, partition: Partition, before: Option<Timestamp>) {
-        if let Some(soon) = self.soon.get(usize::from(partition.0)) {
-            soon.store(before.map_or(0, Timestamp::micros), Relaxed);
+    pub(crate) fn set_announce_before(&self, partition: Partition, before: Option<Timestamp>) {
+        if let Some(announce_before) = self.announce_before.get(usize::from(partition.0)) {
+            announce_before.store(before.map_or(0, Timestamp::micros), Relaxed);
         }
     }
 
     /// The notice about changes of a partition. `None` if there is nothing to announce.
-    pub(crate) fn of<'a>(
+    pub(crate) fn notice_for<'a>(
         &self,
         partition: Partition,
         changes: impl IntoIterator<Item = &'a Change>,
     ) -> Option<ChangeNotice> {
-        let soon = self
-            .soon
+        let announce_before = self
+            .announce_before
             .get(usize::from(partition.0))
-            .map_or(u64::MAX, |soon| soon.load(Relaxed));
-        if !self.has_others() {
+            .map_or(u64::MAX, |announce_before| announce_before.load(Relaxed));
+        if !self.has_peers() {
             return None;
         }
-        let (mut ready, mut due, mut taken) = (
+        let (mut ready, mut due, mut claimed) = (
             ReadyQueues::Queues(Vec::new()),
             None::<Timestamp>,
             Vec::new(),
         );
-        let is_away = soon > 0;
+        let is_remote = announce_before > 0;
         for change in changes {
             let Write::Put(put) = &change.write else {
                 continue;
@@ -208,24 +208,25 @@ impl Notifier {
                 .iter()
                 .filter_map(|row| ReadyRow::read(row))
                 .for_each(|row| ready.add(row));
-            if is_away {
-                let room = MAX_CLAIMED_ROWS.saturating_sub(taken.len());
-                taken.extend(put.ready.remove.iter().take(room).cloned());
+            if is_remote {
+                let remaining = MAX_CLAIMED_ROWS.saturating_sub(claimed.len());
+                claimed.extend(put.ready.remove.iter().take(remaining).cloned());
             }
-            for moved in [put.timer, put.expiry] {
-                if let TimerMove::To(at) = moved
-                    && at.micros() < soon
+            for timer_move in [put.timer, put.expiry] {
+                if let TimerMove::To(at) = timer_move
+                    && at.micros() < announce_before
                 {
                     due = Some(due.map_or(at, |due| due.min(at)));
                 }
             }
         }
-        let nothing = ready == ReadyQueues::Queues(Vec::new()) && due.is_none() && taken.is_empty();
-        (!nothing).then_some(ChangeNotice {
+        let is_empty =
+            ready == ReadyQueues::Queues(Vec::new()) && due.is_none() && claimed.is_empty();
+        (!is_empty).then_some(ChangeNotice {
             by: self.server,
             ready,
             due,
-            taken,
+            claimed,
         })
     }
 }
@@ -233,11 +234,11 @@ impl Notifier {
 impl ReadyQueues {
     fn add(&mut self, row: ReadyRow<'_>) {
         let Self::Queues(queues) = self else { return };
-        let priority = row.place.priority();
-        let name = name(row);
+        let priority = row.key.priority();
+        let name = queue_or_lane(row);
         if let Some((_, highest)) = queues.iter_mut().find(|(queue, _)| *queue == *name) {
             *highest = priority.max(*highest);
-        } else if queues.len() < MOST_QUEUES {
+        } else if queues.len() < MAX_QUEUES {
             queues.push((name.into_owned(), priority));
         } else {
             *self = Self::AllQueues;
@@ -247,19 +248,19 @@ impl ReadyQueues {
 
 /// The name of a queue, or of a lane of jobs with limits. A server that waits for a permit of one
 /// lane need not read the whole queue. No name contains the separator.
-fn name<'a>(row: ReadyRow<'a>) -> Cow<'a, str> {
+fn queue_or_lane<'a>(row: ReadyRow<'a>) -> Cow<'a, str> {
     match row.limit_key {
         "" => Cow::Borrowed(row.queue),
-        limits => Cow::Owned([row.queue, row.handler, limits].join(LANE)),
+        limits => Cow::Owned([row.queue, row.handler, limits].join(LANE_SEPARATOR)),
     }
 }
 
-const LANE: &str = "\u{1}";
+const LANE_SEPARATOR: &str = "\u{1}";
 
 /// Splits a name of [`ReadyQueues::Queues`] into its queue and, for a lane, the handler and the key
 /// of limits.
-pub(crate) fn read_name(name: &str) -> (&str, Option<(&str, &str)>) {
-    let mut parts = name.splitn(3, LANE);
+pub(crate) fn parse_queue_or_lane(name: &str) -> (&str, Option<(&str, &str)>) {
+    let mut parts = name.splitn(3, LANE_SEPARATOR);
     let queue = parts.next().unwrap_or_default();
     (queue, parts.next().zip(parts.next()))
 }
@@ -308,9 +309,9 @@ mod tests {
     }
 
     fn check(changes: &[Change], audience: Audience, ready: &[(&str, u8)], due: Option<u64>) {
-        let announcer = Notifier::new(SERVER, 2);
-        announcer.set_soon(Partition(1), Some(Timestamp::from_micros(100)));
-        let said = announcer.of(Partition(1), changes).unwrap();
+        let notifier = Notifier::new(SERVER, 2);
+        notifier.set_announce_before(Partition(1), Some(Timestamp::from_micros(100)));
+        let notice = notifier.notice_for(Partition(1), changes).unwrap();
         let ready = ready
             .iter()
             .map(|&(queue, priority)| (queue.to_owned(), priority))
@@ -320,15 +321,15 @@ mod tests {
             by: SERVER,
             ready: ReadyQueues::Queues(ready),
             due,
-            taken: Vec::new(),
+            claimed: Vec::new(),
         };
-        assert_eq!(said, expected);
-        assert_eq!(said.audience(), audience);
-        assert_eq!(ChangeNotice::read(&said.write()), Some(expected));
+        assert_eq!(notice, expected);
+        assert_eq!(notice.audience(), audience);
+        assert_eq!(ChangeNotice::read(&notice.write()), Some(expected));
     }
 
     #[test]
-    fn an_announcement_says_where_to_look() {
+    fn a_notice_names_queues_and_timers() {
         let at = |micros| TimerMove::To(Timestamp::from_micros(micros));
         check(
             &[change(&[("a", 0), ("b", 0)], at(200))],
@@ -337,7 +338,7 @@ mod tests {
             None,
         );
         let two = [
-            change(&[("a", 1)], TimerMove::Away),
+            change(&[("a", 1)], TimerMove::Remove),
             change(&[("a", 3), ("b", 2)], TimerMove::Unchanged),
         ];
         check(&two, Audience::All, &[("a", 3), ("b", 2)], None);
@@ -350,51 +351,57 @@ mod tests {
         let all: Vec<Change> = (0..40)
             .map(|at| change(&[(&format!("q{at}"), 0)], TimerMove::Unchanged))
             .collect();
-        let said = Notifier::new(SERVER, 2).of(Partition(1), &all).unwrap();
-        assert_eq!(said.ready, ReadyQueues::AllQueues);
-        assert_eq!(ChangeNotice::read(&said.write()), Some(said));
+        let notice = Notifier::new(SERVER, 2)
+            .notice_for(Partition(1), &all)
+            .unwrap();
+        assert_eq!(notice.ready, ReadyQueues::AllQueues);
+        assert_eq!(ChangeNotice::read(&notice.write()), Some(notice));
     }
 
     #[test]
-    fn the_home_of_a_partition_hears_what_was_taken_there() {
-        let announcer = Notifier::new(SERVER, 2);
+    fn the_assigned_server_is_notified_of_claimed_rows() {
+        let notifier = Notifier::new(SERVER, 2);
         let mut taken = change(&[("a", 0)], TimerMove::Unchanged);
         if let Write::Put(put) = &mut taken.write {
             std::mem::swap(&mut put.ready.add, &mut put.ready.remove);
         }
         let changes = vec![taken; MAX_CLAIMED_ROWS + 1];
-        announcer.set_soon(Partition(1), None);
-        assert_eq!(announcer.of(Partition(1), &changes), None, "it is the home");
-        announcer.set_soon(Partition(1), Some(Timestamp::from_micros(100)));
-        let said = announcer.of(Partition(1), &changes).unwrap();
+        notifier.set_announce_before(Partition(1), None);
         assert_eq!(
-            (said.taken.len(), said.audience()),
+            notifier.notice_for(Partition(1), &changes),
+            None,
+            "it is the home"
+        );
+        notifier.set_announce_before(Partition(1), Some(Timestamp::from_micros(100)));
+        let notice = notifier.notice_for(Partition(1), &changes).unwrap();
+        assert_eq!(
+            (notice.claimed.len(), notice.audience()),
             (MAX_CLAIMED_ROWS, Audience::All)
         );
-        assert_eq!(ChangeNotice::read(&said.write()), Some(said.clone()));
-        let message = said.write();
+        assert_eq!(ChangeNotice::read(&notice.write()), Some(notice.clone()));
+        let message = notice.write();
         assert_eq!(ChangeNotice::read(&message[..message.len() - 1]), None);
     }
 
     #[test]
-    fn what_concerns_nobody_is_not_announced() {
-        let announcer = Notifier::new(SERVER, 2);
-        announcer.set_soon(Partition(1), None);
+    fn changes_without_receivers_are_not_announced() {
+        let notifier = Notifier::new(SERVER, 2);
+        notifier.set_announce_before(Partition(1), None);
         assert_eq!(
-            announcer.of(
+            notifier.notice_for(
                 Partition(1),
                 &[change(&[], TimerMove::To(Timestamp::default()))]
             ),
             None
         );
         assert!(
-            announcer
-                .of(Partition(1), &[change(&[("a", 0)], TimerMove::Away)])
+            notifier
+                .notice_for(Partition(1), &[change(&[("a", 0)], TimerMove::Remove)])
                 .is_some()
         );
-        announcer.set_others(false);
+        notifier.set_has_peers(false);
         assert_eq!(
-            announcer.of(Partition(1), &[change(&[("a", 0)], TimerMove::Away)]),
+            notifier.notice_for(Partition(1), &[change(&[("a", 0)], TimerMove::Remove)]),
             None
         );
         for message in [&b""[..], b"\x02", b"\x01short", &[1; 17]] {

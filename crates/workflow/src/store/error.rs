@@ -26,7 +26,7 @@ pub enum StoreError {
     /// Redis refused a command in the middle of a write. No state was changed, but rows may be
     /// missing or superfluous until the workflow is written again.
     #[error("the store does not do all that is asked of it, and refused a write: {reason}")]
-    Torn {
+    PartialWrite {
         /// The cause, in the store's words.
         reason: String,
     },

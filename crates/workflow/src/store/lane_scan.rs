@@ -1,8 +1,8 @@
 //! Reads the first rows of many lanes, without reading the other rows of each.
 
 use super::error::StoreError;
-use super::{Store, each_of};
-use crate::codec::rows::{Row, lane_end, lane_of, queue_end, queue_rows};
+use super::{Store, split_result};
+use crate::codec::rows::{Row, lane_end, lane_prefix, queue_end, queue_rows};
 use crate::id::Partition;
 
 /// A range of ready rows, of which the lanes are scanned: from a row, inclusive, up to another one,
@@ -15,7 +15,7 @@ pub(crate) struct LaneScan {
 
 impl LaneScan {
     /// The lanes of a queue that follow a lane. `lane` is the prefix of the lane's rows.
-    pub(crate) fn behind(lane: &[u8]) -> Self {
+    pub(crate) fn rest_of_queue(lane: &[u8]) -> Self {
         Self {
             from: lane_end(lane),
             to: queue_end(lane),
@@ -23,7 +23,7 @@ impl LaneScan {
     }
 
     /// All lanes of a queue.
-    pub(crate) fn of_queue(queue: &str) -> Self {
+    pub(crate) fn all_of_queue(queue: &str) -> Self {
         let rows = queue_rows(queue);
         Self {
             to: queue_end(&rows),
@@ -32,7 +32,7 @@ impl LaneScan {
     }
 
     /// All lanes of all queues.
-    pub(crate) fn of_all() -> Self {
+    pub(crate) fn all() -> Self {
         // No name contains byte 255.
         Self {
             from: Vec::new(),
@@ -41,7 +41,7 @@ impl LaneScan {
     }
 
     /// The lanes of this scan that follow a lane.
-    pub(crate) fn after(self, lane: &[u8]) -> Self {
+    pub(crate) fn after_lane(self, lane: &[u8]) -> Self {
         Self {
             from: self.from.max(lane_end(lane)),
             ..self
@@ -58,30 +58,33 @@ impl Store {
     pub(crate) async fn lanes(
         &self,
         wanted: &[(Partition, Vec<LaneScan>)],
-        each: usize,
-        lanes: usize,
+        rows_per_lane: usize,
+        max_lanes: usize,
     ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
         match self {
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => store.lanes(wanted, each, lanes).await,
-            Self::Sqlite(store) => each_of(wanted.len(), store.lanes(wanted, each, lanes).await),
-            Self::Redis(store) => store.lanes(wanted, each, lanes).await,
+            Self::Simulated(store) => store.lanes(wanted, rows_per_lane, max_lanes).await,
+            Self::Sqlite(store) => split_result(
+                wanted.len(),
+                store.lanes(wanted, rows_per_lane, max_lanes).await,
+            ),
+            Self::Redis(store) => store.lanes(wanted, rows_per_lane, max_lanes).await,
         }
     }
 }
 
 /// Scans lane after lane. `read(from, to, limit)` returns the first `limit` rows of a range.
-pub(super) fn walk<E>(
+pub(super) fn scan_lanes<E>(
     LaneScan { from, to }: &LaneScan,
-    each: usize,
-    lanes: usize,
+    rows_per_lane: usize,
+    max_lanes: usize,
     mut read: impl FnMut(&Row, &Row, usize) -> Result<Vec<Row>, E>,
 ) -> Result<LaneRows, E> {
     let mut from = from.clone();
     let mut all = Vec::new();
-    for _ in 0..lanes {
-        let mut rows = read(&from, to, each)?;
-        let Some(lane) = rows.first().map(|row| lane_of(row).to_vec()) else {
+    for _ in 0..max_lanes {
+        let mut rows = read(&from, to, rows_per_lane)?;
+        let Some(lane) = rows.first().map(|row| lane_prefix(row).to_vec()) else {
             return Ok((all, true));
         };
         rows.retain(|row| row.starts_with(&lane));

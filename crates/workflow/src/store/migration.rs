@@ -14,40 +14,40 @@ use super::subscription::Broadcast;
 use crate::codec::change::{Applied, Change, ResultField, Stored};
 use crate::codec::format::Format;
 use crate::codec::record::decode;
-use crate::codec::rows::{Row, Section, workflow_of};
+use crate::codec::rows::{Row, Section, workflow_in_row};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::state::AttemptError;
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
 /// Index rows that one read returns.
-const PAGE: usize = 256;
+const PAGE_ROWS: usize = 256;
 /// Bytes of graphs at which a batch takes no further workflow. It bounds the memory of a batch; one
 /// larger workflow is a batch of its own.
-const PIECE: u64 = 1 << 20;
+const BATCH_GRAPH_BYTES: u64 = 1 << 20;
 /// Workflows of one batch: one read and one write.
-const TOGETHER: usize = 64;
+const BATCH_WORKFLOWS: usize = 64;
 /// Attempts to rewrite workflows that servers write at the same time. The next pass tries the rest
 /// again.
-const ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 /// Errors of attempts that are stored for each job.
-const ERRORS: u8 = 10;
+const MAX_JOB_ERRORS: u8 = 10;
 /// Jobs whose errors one command reads.
-const JOBS: usize = 100;
+const JOBS_PER_COMMAND: usize = 100;
 
 /// A workflow to rewrite.
-struct ReadWorkflow {
+struct WorkflowToRewrite {
     workflow: Workflow,
     /// The jobs that have a stored record.
     jobs: Vec<JobIndex>,
 }
 
 /// Errors of attempts, each with its field.
-type Errors = Vec<(ResultField, AttemptError)>;
+type AttemptErrors = Vec<(ResultField, AttemptError)>;
 
 /// Workflows in an earlier format, and the position of the next page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Earlier {
+pub struct OutdatedWorkflows {
     /// The ids of these workflows.
     pub ids: Vec<WorkflowId>,
     /// The row after which the next page begins. `None` after the last page.
@@ -56,16 +56,16 @@ pub struct Earlier {
 
 /// The result of a rewrite.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Rewritten {
+pub struct RewriteResult {
     /// Number of workflows that were rewritten.
-    pub done: u64,
+    pub written: u64,
     /// Workflows that cannot be decoded, each with the error.
     pub unreadable: Vec<(WorkflowId, StoreError)>,
 }
 
-impl Rewritten {
+impl RewriteResult {
     fn add(&mut self, more: Self) {
-        self.done += more.done;
+        self.written += more.written;
         self.unreadable.extend(more.unreadable);
     }
 }
@@ -94,7 +94,7 @@ impl Store {
             Self::Redis(store) => store.begin_migration().await?,
         }
         // Servers that receive the broadcast verify the store. No server has id 0.
-        self.call_out(ServerId(0), Broadcast::Queues).await;
+        self.broadcast(ServerId(0), Broadcast::Queues).await;
         Ok(())
     }
 
@@ -116,26 +116,28 @@ impl Store {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn earlier(
+    pub async fn outdated_workflows(
         &self,
         partition: Partition,
         after: Option<&Row>,
-    ) -> Result<Earlier, StoreError> {
+    ) -> Result<OutdatedWorkflows, StoreError> {
         let begin = Section::All.prefix();
         let after = Some(after.unwrap_or(&begin).as_slice());
-        let mut rows = self.rows(partition, RowSet::Index, after, PAGE).await?;
+        let mut rows = self
+            .rows(partition, RowSet::Index, after, PAGE_ROWS)
+            .await?;
         rows.retain(|row| row.starts_with(&begin));
-        let next = rows.last().filter(|_| rows.len() == PAGE).cloned();
-        let mut ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_of(row)).collect();
-        let heads = self.heads(&ids).await.into_iter();
+        let next = rows.last().filter(|_| rows.len() == PAGE_ROWS).cloned();
+        let mut ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_in_row(row)).collect();
+        let heads = self.summaries(&ids).await.into_iter();
         let heads: Vec<Option<EncodedSummary>> = heads.collect::<Result<_, _>>()?;
         let mut heads = heads.iter();
         ids.retain(|_| {
             heads
                 .next()
-                .is_some_and(|head| head.as_ref().is_some_and(is_earlier))
+                .is_some_and(|head| head.as_ref().is_some_and(is_outdated))
         });
-        Ok(Earlier { ids, next })
+        Ok(OutdatedWorkflows { ids, next })
     }
 
     /// Rewrites workflows of one partition in the store's format. Nothing else of them changes.
@@ -147,31 +149,33 @@ impl Store {
         partition: Partition,
         ids: &[WorkflowId],
         now: Timestamp,
-    ) -> Result<Rewritten, StoreError> {
-        let mut rewritten = Rewritten::default();
-        let mut piece = Vec::new();
+    ) -> Result<RewriteResult, StoreError> {
+        let mut rewritten = RewriteResult::default();
+        let mut batch = Vec::new();
         let mut bytes = 0;
         for (&id, size) in ids.iter().zip(self.sizes(ids).await?) {
-            if !piece.is_empty() && (bytes + size > PIECE || piece.len() == TOGETHER) {
-                let piece = std::mem::take(&mut piece);
-                rewritten.add(self.rewrite_piece(partition, piece, now).await?);
+            if !batch.is_empty()
+                && (bytes + size > BATCH_GRAPH_BYTES || batch.len() == BATCH_WORKFLOWS)
+            {
+                let batch = std::mem::take(&mut batch);
+                rewritten.add(self.rewrite_batch(partition, batch, now).await?);
                 bytes = 0;
             }
-            piece.push(id);
+            batch.push(id);
             bytes += size;
         }
-        rewritten.add(self.rewrite_piece(partition, piece, now).await?);
+        rewritten.add(self.rewrite_batch(partition, batch, now).await?);
         Ok(rewritten)
     }
 
-    async fn rewrite_piece(
+    async fn rewrite_batch(
         &self,
         partition: Partition,
         mut ids: Vec<WorkflowId>,
         now: Timestamp,
-    ) -> Result<Rewritten, StoreError> {
-        let mut rewritten = Rewritten::default();
-        for _ in 0..ATTEMPTS {
+    ) -> Result<RewriteResult, StoreError> {
+        let mut rewritten = RewriteResult::default();
+        for _ in 0..MAX_ATTEMPTS {
             if ids.is_empty() {
                 break;
             }
@@ -180,7 +184,7 @@ impl Store {
             ids.clear();
             for (change, applied) in changes.iter().zip(applied) {
                 if applied == Applied::Done {
-                    rewritten.done += 1;
+                    rewritten.written += 1;
                 } else {
                     ids.push(change.workflow);
                 }
@@ -195,16 +199,16 @@ impl Store {
         &self,
         ids: &[WorkflowId],
         now: Timestamp,
-        rewritten: &mut Rewritten,
+        rewritten: &mut RewriteResult,
     ) -> Result<Vec<Change>, StoreError> {
-        let read = self.read_each(ids, rewritten).await?;
+        let read = self.decode_each(ids, rewritten).await?;
         let errors = self.errors(&read).await?;
         let mut changes = Vec::with_capacity(ids.len());
-        for (ReadWorkflow { mut workflow, jobs }, errors) in read.into_iter().zip(errors) {
+        for (WorkflowToRewrite { mut workflow, jobs }, errors) in read.into_iter().zip(errors) {
             match errors {
                 Ok(errors) => {
                     workflow.rewrite(&jobs, errors);
-                    changes.extend(workflow.change(fastrand::u32(..), self.style(), now));
+                    changes.extend(workflow.change(fastrand::u32(..), self.write_options(), now));
                 }
                 Err(error) => rewritten.unreadable.push((workflow.id, error)),
             }
@@ -213,14 +217,14 @@ impl Store {
     }
 
     /// Reads workflows. Those that cannot be decoded are added to `rewritten`.
-    async fn read_each(
+    async fn decode_each(
         &self,
         ids: &[WorkflowId],
-        rewritten: &mut Rewritten,
-    ) -> Result<Vec<ReadWorkflow>, StoreError> {
+        rewritten: &mut RewriteResult,
+    ) -> Result<Vec<WorkflowToRewrite>, StoreError> {
         let mut read = Vec::with_capacity(ids.len());
         for (&id, loaded) in ids.iter().zip(self.load_each(ids).await?) {
-            match loaded.and_then(|stored| read_workflow(id, stored)) {
+            match loaded.and_then(|stored| decode_workflow(id, stored)) {
                 Ok(workflow) => read.extend(workflow),
                 Err(error) => rewritten.unreadable.push((id, error)),
             }
@@ -251,22 +255,22 @@ impl Store {
     /// fails alone.
     async fn errors(
         &self,
-        read: &[ReadWorkflow],
-    ) -> Result<Vec<Result<Errors, StoreError>>, StoreError> {
-        let mut places = Vec::new();
+        read: &[WorkflowToRewrite],
+    ) -> Result<Vec<Result<AttemptErrors, StoreError>>, StoreError> {
+        let mut positions = Vec::new();
         let mut wanted: Vec<(WorkflowId, Vec<ResultField>)> = Vec::new();
-        for (place, ReadWorkflow { workflow, jobs }) in read.iter().enumerate() {
-            for jobs in jobs.chunks(JOBS) {
-                places.push(place);
+        for (position, WorkflowToRewrite { workflow, jobs }) in read.iter().enumerate() {
+            for jobs in jobs.chunks(JOBS_PER_COMMAND) {
+                positions.push(position);
                 wanted.push((workflow.id, jobs.iter().flat_map(error_fields).collect()));
             }
         }
-        let mut errors: Vec<Result<Errors, StoreError>> = vec![Ok(Vec::new()); read.len()];
-        let mut places = places.into_iter();
-        for wanted in wanted.chunks(TOGETHER) {
+        let mut errors: Vec<Result<AttemptErrors, StoreError>> = vec![Ok(Vec::new()); read.len()];
+        let mut positions = positions.into_iter();
+        for wanted in wanted.chunks(BATCH_WORKFLOWS) {
             let found = self.results(wanted).await?;
-            for (((id, fields), values), place) in wanted.iter().zip(found).zip(&mut places) {
-                match (&mut errors[place], decoded_errors(*id, fields, values)) {
+            for (((id, fields), values), position) in wanted.iter().zip(found).zip(&mut positions) {
+                match (&mut errors[position], decoded_errors(*id, fields, values)) {
                     (Ok(all), Ok(more)) => all.extend(more),
                     (all, Err(error)) => *all = Err(error),
                     (Err(_), Ok(_)) => {}
@@ -280,16 +284,16 @@ impl Store {
 /// Whether a workflow is in an earlier format. The label has the latest format only if all of the
 /// workflow was rewritten; for a small workflow, its own format says that. The meta shows a write
 /// by a server that had not noticed the migration yet.
-fn is_earlier(head: &EncodedSummary) -> bool {
-    let is_latest = |record: &[u8]| matches!(Format::of_record(record), Ok((Format::LATEST, _)));
+fn is_outdated(head: &EncodedSummary) -> bool {
+    let is_latest = |record: &[u8]| matches!(Format::split_mark(record), Ok((Format::LATEST, _)));
     !is_latest(&head.label) || !is_latest(&head.meta)
 }
 
 /// Decodes a workflow. `None` if it does not exist any more.
-fn read_workflow(
+fn decode_workflow(
     id: WorkflowId,
     stored: Option<Stored>,
-) -> Result<Option<ReadWorkflow>, StoreError> {
+) -> Result<Option<WorkflowToRewrite>, StoreError> {
     let Some(stored) = stored else {
         return Ok(None);
     };
@@ -300,12 +304,12 @@ fn read_workflow(
     } else {
         stored.state.jobs.iter().map(|(job, _)| *job).collect()
     };
-    Ok(Some(ReadWorkflow { workflow, jobs }))
+    Ok(Some(WorkflowToRewrite { workflow, jobs }))
 }
 
 fn error_fields(job: &JobIndex) -> impl Iterator<Item = ResultField> + use<> {
     let job = *job;
-    (0..ERRORS).map(move |place| ResultField::Error(job, place))
+    (0..MAX_JOB_ERRORS).map(move |slot| ResultField::Error(job, slot))
 }
 
 /// Decodes those of the given error fields that have a value.
@@ -313,7 +317,7 @@ fn decoded_errors(
     id: WorkflowId,
     fields: &[ResultField],
     values: Vec<Option<Bytes>>,
-) -> Result<Errors, StoreError> {
+) -> Result<AttemptErrors, StoreError> {
     let found = fields.iter().zip(values);
     let kept = found.filter_map(|(field, bytes)| Some((*field, bytes?)));
     kept.map(|(field, bytes)| {

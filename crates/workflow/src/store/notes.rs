@@ -9,20 +9,20 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::error::StoreError;
-use super::{Store, each_of};
+use super::{Store, split_result};
 use crate::codec::change::ResultField;
-use crate::codec::note::{LogLine, Progress, entry, lines};
+use crate::codec::job_note::{LogLine, Progress, decode_log_lines, encode_log_item};
 use crate::codec::record::{decode, encode};
 use crate::id::{JobIndex, WorkflowId};
 use crate::time::Timestamp;
 
 /// The largest size of a job's log, in bytes.
-pub(crate) const MOST_BYTES: u64 = 64 << 10;
+pub(crate) const MAX_LOG_BYTES: u64 = 64 << 10;
 /// Bytes at which a chunk is full. An append rewrites one chunk, and with [`MAX_LOG_BYTES`] a log
 /// has at most 17 chunks.
-pub(super) const FULL: usize = 4 << 10;
+pub(super) const FULL_CHUNK_BYTES: usize = 4 << 10;
 /// Number of slots of a log: chunk n is stored in slot n modulo this number.
-pub(crate) const SLOTS: u8 = 32;
+pub(crate) const LOG_SLOTS: u8 = 32;
 
 /// A note of a worker about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,16 +43,16 @@ pub struct JobNote {
 
 /// The outcome of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Noted {
+pub enum NoteOutcome {
     /// It is stored.
-    Yes,
+    Stored,
     /// The workflow does not exist.
     Gone,
 }
 
 /// The log of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Log {
+pub struct JobLog {
     /// Number of lines that were deleted before the first of `lines`.
     pub dropped: u64,
     /// The latest lines, oldest first.
@@ -61,7 +61,7 @@ pub struct Log {
 
 /// A note, encoded for the store.
 #[derive(Debug, Clone)]
-pub(crate) struct Written {
+pub(crate) struct EncodedNote {
     pub(super) workflow: WorkflowId,
     pub(super) job: JobIndex,
     pub(super) progress: Option<Vec<u8>>,
@@ -73,19 +73,19 @@ pub(crate) struct Written {
 
 /// The position and size of a job's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Extent {
+struct LogExtent {
     /// Number of the oldest chunk, and the number after the latest one.
-    pieces: (u64, u64),
+    chunks: (u64, u64),
     /// Bytes of all chunks.
     bytes: u64,
     /// Lines that were ever appended.
     lines: u64,
 }
 
-impl fmt::Display for Extent {
+impl fmt::Display for LogExtent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            pieces: (first, next),
+            chunks: (first, next),
             bytes,
             lines,
         } = self;
@@ -93,7 +93,7 @@ impl fmt::Display for Extent {
     }
 }
 
-impl FromStr for Extent {
+impl FromStr for LogExtent {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -107,14 +107,14 @@ impl FromStr for Extent {
             return Err(wrong);
         };
         Ok(Self {
-            pieces: (first, next),
+            chunks: (first, next),
             bytes,
             lines,
         })
     }
 }
 
-impl Extent {
+impl LogExtent {
     fn read(stored: &[u8]) -> Result<Self, &'static str> {
         std::str::from_utf8(stored)
             .map_err(|_| "it is no text")
@@ -122,15 +122,15 @@ impl Extent {
     }
 }
 
-fn piece(job: JobIndex, number: u64) -> ResultField {
-    ResultField::LogPiece(job, (number % u64::from(SLOTS)) as u8)
+fn chunk_field(job: JobIndex, number: u64) -> ResultField {
+    ResultField::LogPiece(job, (number % u64::from(LOG_SLOTS)) as u8)
 }
 
 /// A result to write; `None` removes it.
-pub(super) type Put = (ResultField, Option<Vec<u8>>);
+pub(super) type ResultWrite = (ResultField, Option<Vec<u8>>);
 
-impl Written {
-    fn of(note: &JobNote, store: &Store) -> Self {
+impl EncodedNote {
+    fn new(note: &JobNote, store: &Store) -> Self {
         let JobNote {
             workflow,
             job,
@@ -152,7 +152,7 @@ impl Written {
         let entry = if note.lines.is_empty() {
             Vec::new()
         } else {
-            entry(attempt, at, note.lines.clone())
+            encode_log_item(attempt, at, note.lines.clone())
         };
         Self {
             workflow,
@@ -165,7 +165,7 @@ impl Written {
 
     /// A note whose encoded log lines are `entry`.
     #[cfg(test)]
-    pub(super) fn of_lines(workflow: WorkflowId, entry: Vec<u8>) -> Self {
+    pub(super) fn with_lines(workflow: WorkflowId, entry: Vec<u8>) -> Self {
         Self {
             workflow,
             job: JobIndex(0),
@@ -177,48 +177,48 @@ impl Written {
 
     /// The results to write, in this order. `read` returns a stored result. A log whose extent
     /// cannot be decoded begins anew.
-    pub(super) fn puts<E>(
+    pub(super) fn result_writes<E>(
         &self,
         mut read: impl FnMut(ResultField) -> Result<Option<Vec<u8>>, E>,
-    ) -> Result<Vec<Put>, E> {
+    ) -> Result<Vec<ResultWrite>, E> {
         let job = self.job;
-        let mut puts: Vec<Put> = Vec::new();
-        puts.extend(
+        let mut writes: Vec<ResultWrite> = Vec::new();
+        writes.extend(
             self.progress
                 .clone()
                 .map(|progress| (ResultField::Progress(job), Some(progress))),
         );
         if self.entry.is_empty() {
-            return Ok(puts);
+            return Ok(writes);
         }
         let known = read(ResultField::Log(job))?;
         let mut log = known
-            .and_then(|known| Extent::read(&known).ok())
+            .and_then(|known| LogExtent::read(&known).ok())
             .unwrap_or_default();
-        let (first, next) = &mut log.pieces;
+        let (first, next) = &mut log.chunks;
         let mut latest = if next > first {
-            read(piece(job, *next - 1))?.unwrap_or_default()
+            read(chunk_field(job, *next - 1))?.unwrap_or_default()
         } else {
             Vec::new()
         };
-        if next == first || latest.len() >= FULL {
+        if next == first || latest.len() >= FULL_CHUNK_BYTES {
             *next += 1;
             latest.clear();
         }
         latest.extend_from_slice(&self.entry);
         log.bytes += self.entry.len() as u64;
         log.lines += self.lines;
-        while log.bytes > MOST_BYTES && *first + 1 < *next {
-            let oldest = piece(job, *first);
+        while log.bytes > MAX_LOG_BYTES && *first + 1 < *next {
+            let oldest = chunk_field(job, *first);
             log.bytes -= read(oldest)?
                 .map_or(0, |oldest| oldest.len() as u64)
                 .min(log.bytes);
-            puts.push((oldest, None));
+            writes.push((oldest, None));
             *first += 1;
         }
-        puts.push((piece(job, *next - 1), Some(latest)));
-        puts.push((ResultField::Log(job), Some(log.to_string().into_bytes())));
-        Ok(puts)
+        writes.push((chunk_field(job, *next - 1), Some(latest)));
+        writes.push((ResultField::Log(job), Some(log.to_string().into_bytes())));
+        Ok(writes)
     }
 }
 
@@ -231,16 +231,19 @@ impl Store {
     ///
     /// # Cancellation
     /// When the future is dropped, any note may be stored.
-    pub async fn note(&self, notes: &[JobNote]) -> Vec<Result<Noted, StoreError>> {
+    pub async fn add_notes(&self, notes: &[JobNote]) -> Vec<Result<NoteOutcome, StoreError>> {
         if notes.is_empty() {
             return Vec::new();
         }
-        let written: Vec<Written> = notes.iter().map(|note| Written::of(note, self)).collect();
+        let encoded: Vec<EncodedNote> = notes
+            .iter()
+            .map(|note| EncodedNote::new(note, self))
+            .collect();
         match self {
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => each_of(notes.len(), store.note(&written).await),
-            Self::Sqlite(store) => each_of(notes.len(), store.note(written).await),
-            Self::Redis(store) => store.note(&written).await,
+            Self::Simulated(store) => split_result(notes.len(), store.add_notes(&encoded).await),
+            Self::Sqlite(store) => split_result(notes.len(), store.add_notes(encoded).await),
+            Self::Redis(store) => store.add_notes(&encoded).await,
         }
     }
 
@@ -248,34 +251,37 @@ impl Store {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub async fn log(&self, workflow: WorkflowId, job: JobIndex) -> Result<Log, StoreError> {
-        let pieces = (0..SLOTS).map(|slot| ResultField::LogPiece(job, slot));
+    pub async fn log(&self, workflow: WorkflowId, job: JobIndex) -> Result<JobLog, StoreError> {
+        let chunks = (0..LOG_SLOTS).map(|slot| ResultField::LogPiece(job, slot));
         let fields: Vec<ResultField> = std::iter::once(ResultField::Log(job))
-            .chain(pieces)
+            .chain(chunks)
             .collect();
         let found = self
             .results(&[(workflow, fields)])
             .await?
             .pop()
             .unwrap_or_default();
-        let Some((Some(log), pieces)) = found.split_first() else {
-            return Ok(Log::default());
+        let Some((Some(log), chunks)) = found.split_first() else {
+            return Ok(JobLog::default());
         };
         let what = || format!("the log of job {job} of workflow {workflow}");
         let corrupt = |reason: &str| StoreError::Corrupt {
             what: what(),
             reason: reason.to_owned(),
         };
-        let log = Extent::read(log).map_err(corrupt)?;
+        let log = LogExtent::read(log).map_err(corrupt)?;
         let mut all = Vec::new();
-        let (first, next) = log.pieces;
-        for number in first..next.min(first + u64::from(SLOTS)) {
-            let piece = pieces
-                .get((number % u64::from(SLOTS)) as usize)
+        let (first, next) = log.chunks;
+        for number in first..next.min(first + u64::from(LOG_SLOTS)) {
+            let chunk = chunks
+                .get((number % u64::from(LOG_SLOTS)) as usize)
                 .and_then(Option::as_ref);
-            all.extend(lines(piece.map_or(&[], |piece| &piece[..]), what)?);
+            all.extend(decode_log_lines(
+                chunk.map_or(&[], |chunk| &chunk[..]),
+                what,
+            )?);
         }
-        Ok(Log {
+        Ok(JobLog {
             dropped: log.lines.saturating_sub(all.len() as u64),
             lines: all,
         })

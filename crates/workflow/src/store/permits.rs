@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use super::change_notice::ServerId;
 use super::error::StoreError;
-use super::{Store, each_of};
+use super::{Store, split_result};
 use crate::codec::lease::LeaseRef;
 use crate::time::Timestamp;
 
 /// Time for which a permit outlives its lease: the end of a lease is measured by an estimated
 /// clock, and the job may run until then.
-const SLACK: Duration = Duration::from_secs(1);
+const PERMIT_GRACE: Duration = Duration::from_secs(1);
 
 /// Leases that request permits of one limit, in the order in which they get them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermitRequest<'a> {
     /// The name of the limit, at most 1 KiB.
-    pub set: &'a str,
+    pub limit: &'a str,
     /// Number of permits that the limit has.
-    pub most: u32,
+    pub permits: u32,
     /// The leases that request a permit.
     pub leases: &'a [LeaseRef],
 }
@@ -34,17 +34,17 @@ pub struct PermitGrant {
     pub free: u32,
     /// If none is free: the time after which one is, unless its holder extends it. `None`
     /// otherwise.
-    pub next: Option<Duration>,
+    pub next_expiry: Option<Duration>,
 }
 
 /// The outcome of extending a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extended {
+pub enum PermitExtension {
     /// The permit was extended.
-    Yes,
+    Extended,
     /// The lease has no permit any more. It gets no new one, because another lease may have taken
     /// it.
-    Gone,
+    Expired,
 }
 
 /// The holders of a limit's permits.
@@ -62,25 +62,25 @@ pub(crate) struct PermitCount {
     /// Number of the requested permits that were granted.
     pub(super) granted: usize,
     /// Number of permits in use.
-    pub(super) number: u32,
+    pub(super) in_use: u32,
     /// Time until the first permit expires. `None` if it was not requested.
-    pub(super) next: Option<Duration>,
+    pub(super) next_expiry: Option<Duration>,
 }
 
 impl PermitCount {
-    fn held(self, most: u32) -> PermitGrant {
-        let free = most.saturating_sub(self.number);
+    fn into_grant(self, permits: u32) -> PermitGrant {
+        let free = permits.saturating_sub(self.in_use);
         PermitGrant {
             granted: self.granted,
             free,
-            next: self.next.filter(|_| free == 0),
+            next_expiry: self.next_expiry.filter(|_| free == 0),
         }
     }
 }
 
 /// Time for which a permit is held for a lease of this duration.
-pub(super) fn term(lease: Duration) -> Duration {
-    lease.saturating_add(SLACK)
+pub(super) fn permit_duration(lease: Duration) -> Duration {
+    lease.saturating_add(PERMIT_GRACE)
 }
 
 impl Store {
@@ -98,26 +98,32 @@ impl Store {
     ///
     /// # Cancellation
     /// When the future is dropped, any of the leases may have a permit.
-    pub async fn hold(
+    pub async fn acquire_permits(
         &self,
-        holds: &[PermitRequest<'_>],
+        requests: &[PermitRequest<'_>],
         by: ServerId,
         now: Timestamp,
         lease: Duration,
     ) -> Vec<Result<PermitGrant, StoreError>> {
-        if holds.is_empty() {
+        if requests.is_empty() {
             return Vec::new();
         }
-        let stood = match self {
+        let count = match self {
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => each_of(holds.len(), store.hold(holds, by, now, lease).await),
-            Self::Sqlite(store) => each_of(holds.len(), store.hold(holds, now, lease).await),
-            Self::Redis(store) => store.hold(holds, by, now, lease).await,
+            Self::Simulated(store) => split_result(
+                requests.len(),
+                store.acquire_permits(requests, by, now, lease).await,
+            ),
+            Self::Sqlite(store) => split_result(
+                requests.len(),
+                store.acquire_permits(requests, now, lease).await,
+            ),
+            Self::Redis(store) => store.acquire_permits(requests, by, now, lease).await,
         };
-        holds
+        requests
             .iter()
-            .zip(stood)
-            .map(|(hold, stood)| stood.map(|stood| stood.held(hold.most)))
+            .zip(count)
+            .map(|(request, count)| count.map(|count| count.into_grant(request.permits)))
             .collect()
     }
 
@@ -130,24 +136,26 @@ impl Store {
     ///
     /// # Cancellation
     /// When the future is dropped, any permit may be extended.
-    pub async fn extend_holds(
+    pub async fn extend_permits(
         &self,
-        places: &[(&str, LeaseRef)],
+        permits: &[(&str, LeaseRef)],
         now: Timestamp,
         lease: Duration,
-    ) -> Vec<Result<Extended, StoreError>> {
-        if places.is_empty() {
+    ) -> Vec<Result<PermitExtension, StoreError>> {
+        if permits.is_empty() {
             return Vec::new();
         }
         match self {
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => {
-                each_of(places.len(), store.extend_holds(places, now, lease).await)
-            }
-            Self::Sqlite(store) => {
-                each_of(places.len(), store.extend_holds(places, now, lease).await)
-            }
-            Self::Redis(store) => store.extend_holds(places, now, lease).await,
+            Self::Simulated(store) => split_result(
+                permits.len(),
+                store.extend_permits(permits, now, lease).await,
+            ),
+            Self::Sqlite(store) => split_result(
+                permits.len(),
+                store.extend_permits(permits, now, lease).await,
+            ),
+            Self::Redis(store) => store.extend_permits(permits, now, lease).await,
         }
     }
 
@@ -160,20 +168,24 @@ impl Store {
     ///
     /// # Cancellation
     /// When the future is dropped, any permit may be released.
-    pub async fn release(
+    pub async fn release_permits(
         &self,
-        places: &[(&str, LeaseRef)],
+        permits: &[(&str, LeaseRef)],
         by: ServerId,
         now: Timestamp,
     ) -> Vec<Result<u32, StoreError>> {
-        if places.is_empty() {
+        if permits.is_empty() {
             return Vec::new();
         }
         match self {
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => each_of(places.len(), store.release(places, by, now).await),
-            Self::Sqlite(store) => each_of(places.len(), store.release(places, now).await),
-            Self::Redis(store) => store.release(places, by, now).await,
+            Self::Simulated(store) => {
+                split_result(permits.len(), store.release_permits(permits, by, now).await)
+            }
+            Self::Sqlite(store) => {
+                split_result(permits.len(), store.release_permits(permits, now).await)
+            }
+            Self::Redis(store) => store.release_permits(permits, by, now).await,
         }
     }
 
@@ -181,20 +193,24 @@ impl Store {
     ///
     /// # Errors
     /// Each limit has its own error.
-    pub async fn holders(
+    pub async fn permit_holders(
         &self,
-        sets: &[&str],
+        limits: &[&str],
         now: Timestamp,
         limit: usize,
     ) -> Vec<Result<PermitHolders, StoreError>> {
-        if sets.is_empty() {
+        if limits.is_empty() {
             return Vec::new();
         }
         match self {
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => each_of(sets.len(), store.holders(sets, now, limit).await),
-            Self::Sqlite(store) => each_of(sets.len(), store.holders(sets, now, limit).await),
-            Self::Redis(store) => store.holders(sets, now, limit).await,
+            Self::Simulated(store) => {
+                split_result(limits.len(), store.permit_holders(limits, now, limit).await)
+            }
+            Self::Sqlite(store) => {
+                split_result(limits.len(), store.permit_holders(limits, now, limit).await)
+            }
+            Self::Redis(store) => store.permit_holders(limits, now, limit).await,
         }
     }
 }
@@ -229,44 +245,49 @@ mod with_redis {
         }
     }
 
-    async fn hold(store: &Store, set: &str, number: u32, by: ServerId) -> usize {
-        let hold = PermitRequest {
-            set,
-            most: 1,
+    async fn hold(store: &Store, limit: &str, number: u32, by: ServerId) -> usize {
+        let request = PermitRequest {
+            limit,
+            permits: 1,
             leases: &[lease(number)],
         };
         store
-            .hold(&[hold], by, now(), Duration::from_secs(60))
+            .acquire_permits(&[request], by, now(), Duration::from_secs(60))
             .await
             .remove(0)
             .unwrap()
             .granted
     }
 
-    async fn release(store: &Store, set: &str, number: u32, by: ServerId) {
+    async fn release(store: &Store, limit: &str, number: u32, by: ServerId) {
         assert_eq!(
-            store.release(&[(set, lease(number))], by, now()).await,
+            store
+                .release_permits(&[(limit, lease(number))], by, now())
+                .await,
             [Ok(0)]
         );
     }
 
     async fn listen(store: &Store) -> Subscription {
-        let mut ears = store.listen().unwrap();
+        let mut subscription = store.subscribe().unwrap();
         let topics: Vec<Topic> = store
             .all_partitions()
             .map(|at| Topic::Partition(at, Audience::Waiting))
             .collect();
-        ears.listen_to(&topics);
+        subscription.set_topics(&topics);
         for _ in topics {
-            assert!(matches!(ears.next().await, Some(StoreEvent::Subscribed(_))));
+            assert!(matches!(
+                subscription.next().await,
+                Some(StoreEvent::Subscribed(_))
+            ));
         }
-        ears
+        subscription
     }
 
     /// Only servers that wait are notified, and only of releases by other servers. Notifications
     /// keep their order.
     async fn check(store: Store) {
-        let mut ears = listen(&store).await;
+        let mut subscription = listen(&store).await;
         // No server waits.
         assert_eq!(hold(&store, "a", 1, ONE).await, 1);
         release(&store, "a", 1, ONE).await;
@@ -278,7 +299,7 @@ mod with_redis {
         assert_eq!(hold(&store, "c", 1, ONE).await, 1);
         assert_eq!(hold(&store, "c", 2, OTHER).await, 0);
         assert_eq!(
-            store.release(&[("c", lease(9))], ONE, now()).await,
+            store.release_permits(&[("c", lease(9))], ONE, now()).await,
             [Ok(1)],
             "this one has no place"
         );
@@ -295,20 +316,20 @@ mod with_redis {
         // its job ends.
         assert_eq!(hold(&store, "e", 1, OTHER).await, 1);
         release(&store, "e", 1, ONE).await;
-        for set in ["c", "d", "e"] {
-            let heard = ears.next().await;
+        for limit in ["c", "d", "e"] {
+            let event = subscription.next().await;
             assert_eq!(
-                heard,
+                event,
                 Some(StoreEvent::Released(Release {
                     by: ONE,
-                    set: set.to_owned()
+                    limit: limit.to_owned()
                 }))
             );
         }
     }
 
     #[tokio::test]
-    async fn a_release_is_told_to_other_servers_that_wait() {
+    async fn a_release_notifies_other_servers_that_wait() {
         check(Store::Simulated(SimulatedStore::new(4))).await;
         let redis = RedisServer::start().await;
         let options = RedisOptions::new("t:", 4, Duration::from_secs(5)).unwrap();

@@ -6,16 +6,16 @@ use super::error::StoreError;
 
 impl Store {
     /// All policy rows, by name.
-    pub(crate) async fn terms(&self) -> Result<Vec<(String, String)>, StoreError> {
-        each_store!(self, store => store.terms().await)
+    pub(crate) async fn policy_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        each_store!(self, store => store.policy_rows().await)
     }
 
     /// Writes a policy row. `None` removes it.
-    pub(crate) async fn set_terms(
+    pub(crate) async fn set_policy_row(
         &self,
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
-        each_store!(self, store => store.set_terms(name, value).await)
+        each_store!(self, store => store.set_policy_row(name, value).await)
     }
 }

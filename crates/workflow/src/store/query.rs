@@ -27,7 +27,7 @@ pub struct RowRange {
 impl RowRange {
     /// The rows of a whole section.
     #[must_use]
-    pub fn of(prefix: Row) -> Self {
+    pub fn section(prefix: Row) -> Self {
         Self {
             prefix,
             from: None,

@@ -26,8 +26,8 @@ use thiserror::Error;
 use tidegate_pipeline::{Batch, Client, Outcome};
 
 use self::call::ScriptCall;
-pub(crate) use self::chunked::LARGE;
-use self::identity::Identity;
+pub(crate) use self::chunked::MAX_INLINE;
+use self::identity::StoreIdentity;
 use self::keys::{Keys, Set};
 use self::replicas::Replicas;
 use self::reply::{answer, reason, unavailable};
@@ -48,12 +48,12 @@ pub struct RedisStore {
     /// The digest of the script `apply.lua` in Redis.
     digest: Arc<[u8]>,
     /// The digest of the script for permits, once a call has needed it.
-    holders_digest: Arc<OnceLock<Arc<[u8]>>>,
-    identity: Arc<Identity>,
+    permits_digest: Arc<OnceLock<Arc<[u8]>>>,
+    identity: Arc<StoreIdentity>,
     /// `None` if a write is acknowledged as soon as the primary has it.
     replicas: Option<Replicas>,
     /// Whether and how this server can publish messages to other servers.
-    voice: Arc<PublishSupport>,
+    publish_support: Arc<PublishSupport>,
 }
 
 /// Options of a store in Redis.
@@ -120,8 +120,8 @@ impl Default for RedisOptions {
 
 impl RedisStore {
     /// The store with its own connections, on the current runtime.
-    pub(crate) fn again(&self) -> Self {
-        let replicas = self.replicas.as_ref().map(Replicas::again);
+    pub(crate) fn for_new_thread(&self) -> Self {
+        let replicas = self.replicas.as_ref().map(Replicas::for_new_thread);
         Self {
             client: self.client.for_new_thread(),
             replicas,
@@ -159,24 +159,24 @@ impl RedisStore {
         &self,
         partition: Partition,
         changes: &[Change],
-        announcer: Option<&Notifier>,
+        notifier: Option<&Notifier>,
     ) -> Result<Vec<Applied>, StoreError> {
-        self.must_fit()?;
-        let Written {
+        self.ensure_compatible()?;
+        let WriteOutcome {
             applied,
-            suspicious,
+            may_have_lost_data,
         } = if changes.iter().any(chunked::is_large) {
-            self.write_in_pieces(partition, changes, announcer).await?
+            self.write_chunked(partition, changes, notifier).await?
         } else {
-            self.write(partition, changes, announcer).await?
+            self.write(partition, changes, notifier).await?
         };
-        let gone = |(change, applied): (&Change, &Applied)| {
+        let is_missing = |(change, applied): (&Change, &Applied)| {
             change.expected.is_some() && *applied == Applied::Conflict(None)
         };
         // An expected workflow does not exist: another server may have removed it, or Redis has
         // lost all data. The identity of the store shows which.
-        if suspicious || changes.iter().zip(&applied).any(gone) {
-            self.look_at_once()
+        if may_have_lost_data || changes.iter().zip(&applied).any(is_missing) {
+            self.verify_now()
                 .await
                 .map_err(|error| StoreError::Unknown {
                     reason: error.to_string(),
@@ -189,43 +189,43 @@ impl RedisStore {
         &self,
         partition: Partition,
         changes: &[Change],
-        announcer: Option<&Notifier>,
-    ) -> Result<Written, StoreError> {
+        notifier: Option<&Notifier>,
+    ) -> Result<WriteOutcome, StoreError> {
         let mut calls = call::calls(&self.keys, changes);
-        if let Some(announcer) = announcer {
-            self.announce(partition, changes, announcer, &mut calls);
+        if let Some(notifier) = notifier {
+            self.announce(partition, changes, notifier, &mut calls);
         }
-        let lengthened = self.identity.lacks_long_row(partition)
+        let adds_long_row = self.identity.lacks_long_row(partition)
             && calls.iter_mut().any(ScriptCall::lengthen_timers);
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
-        let Ran {
+        let ScriptRun {
             outcomes,
             restarted,
-            enough,
+            replicated,
         } = self.run(&calls, &sets, Instant::now() + self.timeout).await;
         let applied = applied(&calls, &outcomes)?;
         if !applied.iter().all(|applied| {
             matches!(
                 applied,
-                Applied::Conflict(_) | Applied::Behind(_) | Applied::Elsewhere
+                Applied::Conflict(_) | Applied::Behind(_) | Applied::MustReload
             )
         }) {
-            enough?;
+            replicated?;
         }
-        if lengthened && applied.iter().all(|applied| *applied == Applied::Done) {
-            self.identity.note_long_row(partition, true);
+        if adds_long_row && applied.iter().all(|applied| *applied == Applied::Done) {
+            self.identity.record_long_row(partition, true);
         }
-        if outcomes.iter().any(call::was_not_told) {
-            self.voice.doubt();
+        if outcomes.iter().any(call::was_not_announced) {
+            self.publish_support.request_probe();
         }
         // An acknowledged write must be in the store that other servers use.
-        let emptied = announcer.is_some() && outcomes.iter().any(call::was_empty);
-        if emptied && !lengthened {
-            self.identity.note_long_row(partition, false);
+        let found_empty = notifier.is_some() && outcomes.iter().any(call::found_empty_partition);
+        if found_empty && !adds_long_row {
+            self.identity.record_long_row(partition, false);
         }
-        Ok(Written {
+        Ok(WriteOutcome {
             applied,
-            suspicious: restarted || emptied,
+            may_have_lost_data: restarted || found_empty,
         })
     }
 
@@ -235,60 +235,60 @@ impl RedisStore {
         calls: &[ScriptCall<'_>],
         sets: &[String; Set::ALL.len()],
         deadline: Instant,
-    ) -> Ran {
+    ) -> ScriptRun {
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         for call in calls {
             unit = call.append(unit, "EVALSHA", &self.digest, sets);
         }
-        self.wait(unit);
-        let (mut outcomes, mut enough) = self.send_to_replicas(batch, deadline).await;
-        let forgotten: Vec<usize> = (0..outcomes.len())
-            .filter(|&at| is_forgotten(&outcomes[at]))
+        self.wait_for_replicas(unit);
+        let (mut outcomes, mut replicated) = self.send_to_replicas(batch, deadline).await;
+        let missing: Vec<usize> = (0..outcomes.len())
+            .filter(|&at| lacks_script(&outcomes[at]))
             .collect();
-        let restarted = !forgotten.is_empty();
+        let restarted = !missing.is_empty();
         if restarted {
             // EVAL with the text also makes Redis cache the script.
             let mut batch = Batch::new();
             let mut unit = batch.unit();
-            for &at in &forgotten {
+            for &at in &missing {
                 unit = calls[at].append(unit, "EVAL", call::SCRIPT.as_bytes(), sets);
             }
-            self.wait(unit);
-            let (again, enough_of_these) = self.send_to_replicas(batch, deadline).await;
-            enough = enough.and(enough_of_these);
-            forgotten
+            self.wait_for_replicas(unit);
+            let (retried, replicated_again) = self.send_to_replicas(batch, deadline).await;
+            replicated = replicated.and(replicated_again);
+            missing
                 .into_iter()
-                .zip(again)
+                .zip(retried)
                 .for_each(|(at, outcome)| outcomes[at] = outcome);
         }
-        Ran {
+        ScriptRun {
             outcomes,
             restarted,
-            enough,
+            replicated,
         }
     }
 }
 
 /// The outcomes of calls of the script.
-struct Ran {
+struct ScriptRun {
     outcomes: Vec<Outcome>,
     /// Whether Redis did not have the script.
     restarted: bool,
     /// Whether enough replicas have the writes.
-    enough: Result<(), StoreError>,
+    replicated: Result<(), StoreError>,
 }
 
 /// The outcomes of changes.
-struct Written {
+struct WriteOutcome {
     applied: Vec<Applied>,
     /// Whether Redis may have lost its data: it was restarted, or workflows were created in a
     /// partition that had none.
-    suspicious: bool,
+    may_have_lost_data: bool,
 }
 
 /// Whether Redis does not have the script, because it was restarted or replaced.
-fn is_forgotten(outcome: &Outcome) -> bool {
+fn lacks_script(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::ServerError(error) if error.message.starts_with("NOSCRIPT"))
 }
 
@@ -326,7 +326,7 @@ fn applied(calls: &[ScriptCall<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied
                 matches!(outcome, Outcome::ServerError(_)) && !wrote_nothing(outcome)
             };
             Err(match outcomes.iter().find(stopped) {
-                Some(stopped) => StoreError::Torn {
+                Some(stopped) => StoreError::PartialWrite {
                     reason: with_advice(reason(stopped)),
                 },
                 None => StoreError::Unknown {
@@ -337,7 +337,7 @@ fn applied(calls: &[ScriptCall<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied
         None => {
             let mut all = Vec::new();
             for (call, outcome) in calls.iter().zip(outcomes) {
-                all.extend(call.answer(answer(outcome)?)?);
+                all.extend(call.outcomes(answer(outcome)?)?);
             }
             all.sort_unstable_by_key(|&(place, _)| place);
             Ok(all.into_iter().map(|(_, applied)| applied).collect())

@@ -9,11 +9,11 @@ use crate::time::Timestamp;
 /// The value of a paused queue. Other names have an empty value.
 pub(super) const PAUSED: &str = "paused";
 /// Entries of one page when all are read.
-const PAGE: usize = 4_096;
+const PAGE_ENTRIES: usize = 4_096;
 
 /// The result of verifying the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Looked {
+pub(crate) struct Verification {
     /// Number of names in the registers of queues and of workflows.
     pub(crate) names: [u64; 2],
     /// Number of times at which the store was found to have lost its own keys.
@@ -22,7 +22,7 @@ pub(crate) struct Looked {
 
 /// A name and the time at which it was last registered. `None` if the register does not have a
 /// time.
-pub(crate) type Entered = (String, Option<Timestamp>);
+pub(crate) type RegisteredName = (String, Option<Timestamp>);
 
 impl Store {
     /// At most `limit` entries of a register that follow `after`, by name.
@@ -40,8 +40,10 @@ impl Store {
         let mut all: Vec<(String, String)> = Vec::new();
         loop {
             let after = all.last().map(|(name, _)| name.clone());
-            let page = self.register_page(register, after.as_deref(), PAGE).await?;
-            let is_last = page.len() < PAGE;
+            let page = self
+                .register_page(register, after.as_deref(), PAGE_ENTRIES)
+                .await?;
+            let is_last = page.len() < PAGE_ENTRIES;
             all.extend(page);
             if is_last {
                 return Ok(all);
@@ -67,51 +69,51 @@ impl Store {
     }
 
     /// Writes one entry of a register. `None` removes it.
-    pub async fn enter(
+    pub async fn set_entry(
         &self,
         register: Register,
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
-        each_store!(self, store => store.enter(register, name, value).await)
+        each_store!(self, store => store.set_entry(register, name, value).await)
     }
 
     /// Adds those entries of a register whose names are missing, and records for all names that
     /// they were registered at `at`. Existing values stay, even if several servers write at the
     /// same time.
-    pub async fn add(
+    pub async fn add_entries(
         &self,
         register: Register,
         entries: &[(String, String)],
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        each_store!(self, store => store.add(register, entries, at).await)
+        each_store!(self, store => store.add_entries(register, entries, at).await)
     }
 
     /// The times at which names were last registered. `None` if no time is recorded.
-    pub(crate) async fn entered(
+    pub(crate) async fn registered_at(
         &self,
         register: Register,
         names: Vec<String>,
-    ) -> Result<Vec<Entered>, StoreError> {
+    ) -> Result<Vec<RegisteredName>, StoreError> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let found = each_store!(self, store => store.entered(register, &names).await)?;
+        let found = each_store!(self, store => store.registered_at(register, &names).await)?;
         Ok(names.into_iter().zip(found).collect())
     }
 
     /// Removes those names that were not registered after the given times, except names of paused
     /// queues. Returns the number of removed names.
-    pub(crate) async fn forget(
+    pub(crate) async fn remove_unused(
         &self,
         register: Register,
-        names: &[Entered],
+        names: &[RegisteredName],
     ) -> Result<u64, StoreError> {
         if names.is_empty() {
             return Ok(0);
         }
-        each_store!(self, store => store.forget(register, names).await)
+        each_store!(self, store => store.remove_unused(register, names).await)
     }
 
     /// Verifies that the store is still the one that was opened, and writes its lost facts again.
@@ -120,12 +122,12 @@ impl Store {
     /// # Errors
     /// The store cannot be read or written, or another server has created it anew in a way that
     /// does not fit.
-    pub(crate) async fn look(&self) -> Result<Option<Looked>, StoreError> {
+    pub(crate) async fn verify(&self) -> Result<Option<Verification>, StoreError> {
         match self {
             Self::Sqlite(_) => Ok(None),
             Self::Redis(store) => store.verify().await.map(Some),
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => store.look().await.map(Some),
+            Self::Simulated(store) => store.verify().await.map(Some),
         }
     }
 }

@@ -11,12 +11,12 @@ const VERSION: u8 = 2;
 pub(crate) struct Release {
     pub(crate) by: ServerId,
     /// The name of the limit.
-    pub(crate) set: String,
+    pub(crate) limit: String,
 }
 
 impl Release {
-    pub(crate) fn write(by: ServerId, set: &str) -> Vec<u8> {
-        [&[VERSION][..], &by.0.to_be_bytes(), set.as_bytes()].concat()
+    pub(crate) fn write(by: ServerId, limit: &str) -> Vec<u8> {
+        [&[VERSION][..], &by.0.to_be_bytes(), limit.as_bytes()].concat()
     }
 
     /// Reads a message. `None` if it is of another kind.
@@ -24,11 +24,11 @@ impl Release {
         let (&VERSION, rest) = message.split_first()? else {
             return None;
         };
-        let (by, set) = rest.split_first_chunk()?;
-        let set = std::str::from_utf8(set).ok()?.to_owned();
+        let (by, limit) = rest.split_first_chunk()?;
+        let limit = std::str::from_utf8(limit).ok()?.to_owned();
         Some(Self {
             by: ServerId(u64::from_be_bytes(*by)),
-            set,
+            limit,
         })
     }
 }

@@ -21,22 +21,22 @@ pub enum SharedTable {
 pub(super) struct SharedTables(Arc<Mutex<[BTreeMap<String, String>; 2]>>);
 
 impl SharedTables {
-    fn sheets(&self) -> MutexGuard<'_, [BTreeMap<String, String>; 2]> {
+    fn lock(&self) -> MutexGuard<'_, [BTreeMap<String, String>; 2]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put_row(&self, sheet: SharedTable, name: &str, note: Option<&str>) {
-        let notes = &mut self.sheets()[sheet as usize];
-        match note {
-            Some(note) => notes.insert(name.to_owned(), note.to_owned()),
-            None => notes.remove(name),
+    fn put_row(&self, table: SharedTable, name: &str, row: Option<&str>) {
+        let rows = &mut self.lock()[table as usize];
+        match row {
+            Some(row) => rows.insert(name.to_owned(), row.to_owned()),
+            None => rows.remove(name),
         };
     }
 
-    fn table_rows(&self, sheet: SharedTable) -> Vec<(String, String)> {
-        self.sheets()[sheet as usize]
+    fn table_rows(&self, table: SharedTable) -> Vec<(String, String)> {
+        self.lock()[table as usize]
             .iter()
-            .map(|(name, note)| (name.clone(), note.clone()))
+            .map(|(name, row)| (name.clone(), row.clone()))
             .collect()
     }
 }
@@ -48,15 +48,15 @@ impl Store {
     /// The row may have been written or not.
     pub async fn put_row(
         &self,
-        sheet: SharedTable,
+        table: SharedTable,
         name: &str,
-        note: Option<&str>,
+        row: Option<&str>,
     ) -> Result<(), StoreError> {
         match self {
-            Self::Sqlite(store) => store.board.put_row(sheet, name, note),
-            Self::Redis(store) => return store.put_row(sheet, name, note).await,
+            Self::Sqlite(store) => store.shared_tables.put_row(table, name, row),
+            Self::Redis(store) => return store.put_row(table, name, row).await,
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => store.board.put_row(sheet, name, note),
+            Self::Simulated(store) => store.shared_tables.put_row(table, name, row),
         }
         Ok(())
     }
@@ -67,13 +67,13 @@ impl Store {
     /// The table cannot be read.
     pub async fn table_rows(
         &self,
-        sheet: SharedTable,
+        table: SharedTable,
     ) -> Result<Vec<(String, String)>, StoreError> {
         match self {
-            Self::Sqlite(store) => Ok(store.board.table_rows(sheet)),
-            Self::Redis(store) => store.table_rows(sheet).await,
+            Self::Sqlite(store) => Ok(store.shared_tables.table_rows(table)),
+            Self::Redis(store) => store.table_rows(table).await,
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => Ok(store.board.table_rows(sheet)),
+            Self::Simulated(store) => Ok(store.shared_tables.table_rows(table)),
         }
     }
 }

@@ -2,20 +2,20 @@
 //! delayed or lose data as the test decides.
 
 mod faults;
-mod holders;
 mod notes;
+mod permits;
+mod policies;
 mod reads;
 mod registers;
 pub(super) mod servers;
 mod tables;
-mod terms;
 
 use std::sync::{Arc, Mutex};
 
-pub use self::faults::{Call, DataLoss, Fault, InjectedFault};
-use self::servers::Ears;
-use self::tables::Tables;
-use super::Roll;
+pub use self::faults::{CallKind, DataLoss, Fault, InjectedFault};
+use self::servers::SimulatedSubscription;
+use self::tables::SimulatedTables;
+use super::HeartbeatReply;
 use super::change_notice::{Notifier, ServerId};
 use super::error::StoreError;
 use super::probe::Probe;
@@ -30,8 +30,8 @@ use crate::id::Partition;
 #[derive(Debug, Clone)]
 pub struct SimulatedStore {
     partitions: u16,
-    tables: Arc<Mutex<Tables>>,
-    pub(super) board: SharedTables,
+    tables: Arc<Mutex<SimulatedTables>>,
+    pub(super) shared_tables: SharedTables,
 }
 
 impl SimulatedStore {
@@ -41,22 +41,22 @@ impl SimulatedStore {
         Self {
             partitions,
             tables: Arc::default(),
-            board: SharedTables::default(),
+            shared_tables: SharedTables::default(),
         }
     }
 
-    pub(crate) async fn servers(
+    pub(crate) async fn heartbeat(
         &self,
         own: Option<(ServerId, &str)>,
         gone: &[ServerId],
-    ) -> Result<Roll, StoreError> {
-        let mut anew = false;
+    ) -> Result<HeartbeatReply, StoreError> {
+        let mut is_new = false;
         if let Some((server, entry)) = own {
             // As in Redis, records are read even if a write fails.
             let written = self
                 .write(|tables| tables.servers.entries.insert(server, entry.to_owned()))
                 .await;
-            anew = written == Ok(None);
+            is_new = written == Ok(None);
         }
         let mut tables = self.read().await?;
         tables
@@ -68,19 +68,19 @@ impl SimulatedStore {
             .entries
             .iter()
             .map(|(server, entry)| (server.to_string(), entry.clone()));
-        Ok(Roll {
+        Ok(HeartbeatReply {
             entries: entries.collect(),
             time: None,
-            anew,
+            is_new,
         })
     }
 
-    pub(crate) fn tell(&self, topic: Topic, message: &[u8]) {
-        self.tables().servers.tell(topic, message);
+    pub(crate) fn publish(&self, topic: Topic, message: &[u8]) {
+        self.tables().servers.publish(topic, message);
     }
 
-    pub(crate) fn listen(&self) -> Ears {
-        self.tables().servers.listen()
+    pub(crate) fn subscribe(&self) -> SimulatedSubscription {
+        self.tables().servers.subscribe()
     }
 
     pub(crate) fn partitions(&self) -> u16 {
@@ -95,15 +95,15 @@ impl SimulatedStore {
         &self,
         partition: Partition,
         changes: &[Change],
-        announcer: Option<&Notifier>,
+        notifier: Option<&Notifier>,
     ) -> Result<Vec<Applied>, StoreError> {
-        let announcement = announcer.and_then(|announcer| announcer.of(partition, changes));
+        let notice = notifier.and_then(|notifier| notifier.notice_for(partition, changes));
         self.write(|tables| {
             let applied = changes
                 .iter()
                 .map(|change| tables.apply(partition, change))
                 .collect();
-            tables.servers.announce(partition, announcement);
+            tables.servers.announce(partition, notice);
             applied
         })
         .await

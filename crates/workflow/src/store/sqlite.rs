@@ -26,10 +26,10 @@ use tokio::sync::oneshot;
 
 use self::depths::Depths;
 use self::presence::Presence;
-use self::worker::Worker;
-pub(super) use self::write::GROUP;
-use self::write::space::gives_back;
-use self::write::{Request, Written};
+use self::worker::WorkerThread;
+pub(super) use self::write::GROUP_CHANGES;
+use self::write::space::can_shrink;
+use self::write::{WriteRequest, WriterState};
 use super::error::StoreError;
 use super::probe::Probe;
 use super::shared_table::SharedTables;
@@ -39,7 +39,7 @@ use crate::id::{MAX_PARTITIONS, Partition};
 
 /// Number of writes or reads that may wait for their thread. Further callers wait until the queue
 /// has capacity.
-const QUEUE: usize = 1_024;
+const QUEUE_LENGTH: usize = 1_024;
 
 /// Workflows in SQLite. Only one process can have a file open as a store. Clones share it.
 ///
@@ -50,7 +50,7 @@ pub struct SqliteStore {
     partitions: u16,
     schema: Schema,
     threads: Arc<Threads>,
-    pub(super) board: SharedTables,
+    pub(super) shared_tables: SharedTables,
 }
 
 /// Options of a store in SQLite.
@@ -96,18 +96,18 @@ impl Default for SqliteOptions {
 
 /// The size of a store's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space {
+pub struct FileSpace {
     /// Size of the file in bytes, without its log.
     pub bytes: u64,
     /// Bytes of the file that are free.
     pub free: u64,
     /// Whether the file shrinks by itself when workflows are deleted. Files of earlier versions do
     /// not.
-    pub gives_back: bool,
+    pub shrinks: bool,
 }
 
 /// A read. It sends its own answer.
-type Read = Box<dyn FnOnce(&Connection) + Send>;
+type ReadRequest = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The fields are dropped in this order. The connection that writes is closed last, so that SQLite
 /// merges its log into the file.
@@ -117,10 +117,10 @@ struct Threads {
     depths: Arc<Depths>,
     /// Reads that may take long, because they read many rows. `None` if the thread that writes also
     /// reads.
-    scans: Option<Worker<Read>>,
+    scans: Option<WorkerThread<ReadRequest>>,
     /// Reads that workers wait for. `None` if the thread that writes also reads.
-    lookups: Option<Worker<Read>>,
-    writes: Worker<Request>,
+    lookups: Option<WorkerThread<ReadRequest>>,
+    writes: WorkerThread<WriteRequest>,
 }
 
 impl fmt::Debug for SqliteStore {
@@ -156,8 +156,8 @@ impl SqliteStore {
         )
     }
 
-    fn start(path: &Path, opened: file::Opened) -> Result<Self, StoreError> {
-        let file::Opened {
+    fn start(path: &Path, opened: file::OpenedFile) -> Result<Self, StoreError> {
+        let file::OpenedFile {
             writer,
             readers,
             lock,
@@ -172,15 +172,15 @@ impl SqliteStore {
             reason: format!("starting a thread: {error}"),
         };
         let reader = |name: &str, connection: Connection| {
-            let reads = move |jobs: &mut worker::Jobs<Read>| {
-                while let Some(read) = jobs.next() {
+            let reads = move |requests: &mut worker::RequestQueue<ReadRequest>| {
+                while let Some(read) = requests.next() {
                     read(&connection);
                 }
             };
-            Worker::spawn(name, QUEUE, reads).map_err(spawned)
+            WorkerThread::spawn(name, QUEUE_LENGTH, reads).map_err(spawned)
         };
-        let writes = move |jobs: &mut worker::Jobs<Request>| {
-            write::run(Written::new(&writer, &watched, &counted), jobs);
+        let writes = move |requests: &mut worker::RequestQueue<WriteRequest>| {
+            write::run(WriterState::new(&writer, &watched, &counted), requests);
             // The lock is released after the file is closed.
             drop(writer);
             drop(lock);
@@ -196,13 +196,13 @@ impl SqliteStore {
             depths,
             scans,
             lookups,
-            writes: Worker::spawn("store-writes", QUEUE, writes).map_err(spawned)?,
+            writes: WorkerThread::spawn("store-writes", QUEUE_LENGTH, writes).map_err(spawned)?,
         };
         Ok(Self {
             partitions,
             schema,
             threads: Arc::new(threads),
-            board: SharedTables::default(),
+            shared_tables: SharedTables::default(),
         })
     }
 
@@ -248,17 +248,17 @@ impl SqliteStore {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub async fn space(&self) -> Result<Space, StoreError> {
+    pub async fn space(&self) -> Result<FileSpace, StoreError> {
         self.lookup(|connection| {
             let number = |pragma| {
                 connection
                     .pragma_query_value(None, pragma, |row| row.get(0).map(i64::cast_unsigned))
             };
             let page = number("page_size")?;
-            Ok(Space {
+            Ok(FileSpace {
                 bytes: number("page_count")? * page,
                 free: number("freelist_count")? * page,
-                gives_back: gives_back(connection)?,
+                shrinks: can_shrink(connection)?,
             })
         })
         .await
@@ -284,8 +284,9 @@ impl SqliteStore {
     ///
     /// # Errors
     /// The store was closed.
-    pub async fn bound(&self, pages: u32) -> Result<(), StoreError> {
-        self.write(|answer| Request::Bound { pages, answer }).await
+    pub async fn limit_pages(&self, pages: u32) -> Result<(), StoreError> {
+        self.write(|answer| WriteRequest::LimitPages { pages, answer })
+            .await
     }
 
     pub(crate) fn partitions(&self) -> u16 {
@@ -304,7 +305,7 @@ impl SqliteStore {
     /// now on.
     pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
         let from = self.schema.origin();
-        self.write(|answer| Request::Migrate {
+        self.write(|answer| WriteRequest::Migrate {
             from: Some(from),
             answer,
         })
@@ -315,7 +316,7 @@ impl SqliteStore {
 
     /// Records that nothing of an earlier format is left.
     pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
-        self.write(|answer| Request::Migrate { from: None, answer })
+        self.write(|answer| WriteRequest::Migrate { from: None, answer })
             .await?;
         self.schema.set(Format::LATEST, None);
         Ok(())
@@ -323,19 +324,19 @@ impl SqliteStore {
 
     async fn read<T: Send + 'static>(
         &self,
-        reader: Option<&Worker<Read>>,
+        reader: Option<&WorkerThread<ReadRequest>>,
         read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let read: Read = Box::new(move |connection| {
+        let read: ReadRequest = Box::new(move |connection| {
             // The caller may have dropped its future.
             if !answer.is_closed() {
-                let _ = answer.send(read::in_one_moment(connection, read));
+                let _ = answer.send(read::in_transaction(connection, read));
             }
         });
         match reader {
             Some(reader) => reader.send(read).await?,
-            None => self.threads.writes.send(Request::Read(read)).await?,
+            None => self.threads.writes.send(WriteRequest::Read(read)).await?,
         }
         answered.await.map_err(|_| worker::ended())?
     }
@@ -356,7 +357,7 @@ impl SqliteStore {
 
     async fn write<T>(
         &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Request,
+        request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> WriteRequest,
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.threads.writes.send(request(answer)).await?;
@@ -374,7 +375,7 @@ impl SqliteStore {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        self.write(|answer| Request::Apply {
+        self.write(|answer| WriteRequest::Apply {
             partition,
             changes,
             answer,
@@ -386,7 +387,8 @@ impl SqliteStore {
         let reads = self.lookup(|connection| {
             Ok(connection.query_row("SELECT count(*) FROM store", [], |_| Ok(()))?)
         });
-        let (reads, written) = tokio::join!(reads, self.write(|answer| Request::Probe { answer }));
+        let (reads, written) =
+            tokio::join!(reads, self.write(|answer| WriteRequest::Probe { answer }));
         match written {
             Ok((removals, writes)) => Probe {
                 reads,

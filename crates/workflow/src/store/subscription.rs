@@ -23,7 +23,7 @@ pub(crate) enum Broadcast {
     Servers,
     /// A server has just learned of another one, and did not announce its earlier writes: ready
     /// jobs should be read again.
-    Look,
+    Resync,
     /// A queue was paused or resumed.
     Queues,
 }
@@ -53,34 +53,37 @@ pub(crate) enum StoreEvent {
 impl Broadcast {
     const ALL: [(u8, Self); 3] = [
         (b's', Self::Servers),
-        (b'l', Self::Look),
+        (b'l', Self::Resync),
         (b'q', Self::Queues),
     ];
 
     pub(crate) fn write(self, by: ServerId) -> Vec<u8> {
-        let word = Self::ALL
+        let code = Self::ALL
             .into_iter()
-            .find(|(_, call)| *call == self)
+            .find(|(_, broadcast)| *broadcast == self)
             .expect("all are listed")
             .0;
-        [&[word][..], &by.0.to_be_bytes()].concat()
+        [&[code][..], &by.0.to_be_bytes()].concat()
     }
 
     fn read(message: &[u8]) -> Option<(ServerId, Self)> {
-        let (word, by) = message.split_first()?;
-        let call = Self::ALL.into_iter().find(|(known, _)| known == word)?.1;
-        Some((ServerId(u64::from_be_bytes(by.try_into().ok()?)), call))
+        let (code, by) = message.split_first()?;
+        let broadcast = Self::ALL.into_iter().find(|(known, _)| known == code)?.1;
+        Some((ServerId(u64::from_be_bytes(by.try_into().ok()?)), broadcast))
     }
 }
 
 impl StoreEvent {
     /// The event of a message. `None` if the message has another version.
-    pub(crate) fn of(topic: Topic, message: &[u8]) -> Option<Self> {
+    pub(crate) fn from_message(topic: Topic, message: &[u8]) -> Option<Self> {
         match topic {
-            Topic::Servers => Broadcast::read(message).map(|(by, call)| Self::Broadcast(by, call)),
+            Topic::Servers => {
+                Broadcast::read(message).map(|(by, broadcast)| Self::Broadcast(by, broadcast))
+            }
             Topic::Partition(partition, _) => {
-                let said = ChangeNotice::read(message).map(|said| Self::Announced(partition, said));
-                said.or_else(|| Release::read(message).map(Self::Released))
+                let notice =
+                    ChangeNotice::read(message).map(|notice| Self::Announced(partition, notice));
+                notice.or_else(|| Release::read(message).map(Self::Released))
             }
         }
     }
@@ -89,18 +92,18 @@ impl StoreEvent {
 /// A subscription to messages of other servers. A new one may have missed any message.
 #[derive(Debug)]
 pub(crate) enum Subscription {
-    Redis(redis::subscription::Ears),
+    Redis(redis::subscription::RedisSubscription),
     #[cfg(feature = "test-util")]
-    Simulated(simulated::servers::Ears),
+    Simulated(simulated::servers::SimulatedSubscription),
 }
 
 impl Subscription {
     /// Subscribes to the given topics, and unsubscribes from all others.
-    pub(crate) fn listen_to(&self, topics: &[Topic]) {
+    pub(crate) fn set_topics(&self, topics: &[Topic]) {
         match self {
-            Self::Redis(ears) => ears.listen_to(topics),
+            Self::Redis(subscription) => subscription.set_topics(topics),
             #[cfg(feature = "test-util")]
-            Self::Simulated(ears) => ears.listen_to(topics),
+            Self::Simulated(subscription) => subscription.set_topics(topics),
         }
     }
 
@@ -110,9 +113,9 @@ impl Subscription {
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> Option<StoreEvent> {
         match self {
-            Self::Redis(ears) => ears.next().await,
+            Self::Redis(subscription) => subscription.next().await,
             #[cfg(feature = "test-util")]
-            Self::Simulated(ears) => ears.next().await,
+            Self::Simulated(subscription) => subscription.next().await,
         }
     }
 }
@@ -122,13 +125,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_read_back() {
-        for (_, call) in Broadcast::ALL {
-            let heard = StoreEvent::of(Topic::Servers, &call.write(ServerId(9)));
-            assert_eq!(heard, Some(StoreEvent::Broadcast(ServerId(9), call)));
+    fn broadcasts_are_read_back() {
+        for (_, broadcast) in Broadcast::ALL {
+            let event = StoreEvent::from_message(Topic::Servers, &broadcast.write(ServerId(9)));
+            assert_eq!(event, Some(StoreEvent::Broadcast(ServerId(9), broadcast)));
         }
-        assert_eq!(StoreEvent::of(Topic::Servers, b""), None);
-        assert_eq!(StoreEvent::of(Topic::Servers, b"s1"), None);
+        assert_eq!(StoreEvent::from_message(Topic::Servers, b""), None);
+        assert_eq!(StoreEvent::from_message(Topic::Servers, b"s1"), None);
     }
 
     #[test]
@@ -137,15 +140,15 @@ mod tests {
             ServerId(9),
             Topic::Partition(Partition(1), Audience::Waiting),
         );
-        let heard = StoreEvent::of(topic, &Release::write(by, "a\u{1}b"));
+        let event = StoreEvent::from_message(topic, &Release::write(by, "a\u{1}b"));
         assert_eq!(
-            heard,
+            event,
             Some(StoreEvent::Released(Release {
                 by,
-                set: "a\u{1}b".to_owned()
+                limit: "a\u{1}b".to_owned()
             }))
         );
-        assert_eq!(StoreEvent::of(topic, b"\x021234567"), None);
-        assert_eq!(StoreEvent::of(topic, b"\x0212345678\xff"), None);
+        assert_eq!(StoreEvent::from_message(topic, b"\x021234567"), None);
+        assert_eq!(StoreEvent::from_message(topic, b"\x0212345678\xff"), None);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event::{Effect, Intent, Lease};
 use super::outcome::{Crash, Failure, Outcome, RetryWish};
-use super::refusal::{Refusal, lease_lost, lease_over, name};
+use super::refusal::{Refusal, job_name, lease_expired, lease_lost};
 use super::revoke::cancel_rest;
 use crate::graph::definition::OnFailure;
 use crate::id::JobIndex;
@@ -24,7 +24,7 @@ pub(super) fn claim(
         JobState::Running { .. } if job.token == lease.token => return Ok(Effect::Already),
         state => {
             return Err(Refusal::NotReady {
-                job: name(workflow, index),
+                job: job_name(workflow, index),
                 state: state.word(),
             });
         }
@@ -59,7 +59,7 @@ pub(super) fn report(
     match job.state {
         JobState::Running { .. } if job.token == token => {}
         // The token is kept until the next lease, so that a repeated report gets the same answer.
-        _ if job.token == token && token != 0 && may_follow(job, outcome) => {
+        _ if job.token == token && token != 0 && may_result_from(job, outcome) => {
             return Ok(Effect::Already);
         }
         _ => return Err(lease_lost(workflow, index, token)),
@@ -78,19 +78,19 @@ pub(super) fn report(
             workflow.finish(index, JobState::Succeeded, now);
         }
         Outcome::Failed { failure, retry } => fail_attempt(workflow, index, failure, *retry, now),
-        Outcome::GivenBack { pause } | Outcome::Throttled { pause } => {
+        Outcome::Returned { pause } | Outcome::Throttled { pause } => {
             let job = workflow.job_mut(index);
             job.attempt = job.attempt.saturating_sub(1);
             make_ready_after(workflow, index, *pause, now);
         }
-        Outcome::Crashed(crash) => die(workflow, index, *crash, now),
-        Outcome::NotBegun => return_to_place(workflow, index, now),
+        Outcome::Crashed(crash) => end_by_crash(workflow, index, *crash, now),
+        Outcome::NotBegun => return_to_position(workflow, index, now),
     }
     Ok(Effect::Done)
 }
 
 /// Makes a job that was not begun ready again, at its former position in the queue.
-fn return_to_place(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
+fn return_to_position(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let job = workflow.job_mut(index);
     job.attempt = job.attempt.saturating_sub(1);
     let since = job.ready_at;
@@ -101,7 +101,7 @@ fn return_to_place(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
 }
 
 /// Returns a job whose lease did not reach its worker.
-pub(super) fn give_back(
+pub(super) fn return_undelivered(
     workflow: &mut Workflow,
     index: JobIndex,
     token: u64,
@@ -111,17 +111,17 @@ pub(super) fn give_back(
 }
 
 /// Whether an earlier report with this outcome may explain the state of a job that no longer runs.
-fn may_follow(job: &Job, outcome: &Outcome) -> bool {
+fn may_result_from(job: &Job, outcome: &Outcome) -> bool {
     let state = job.state;
     // The end was reported before, and the rule of the job reset it after that.
-    let is_set_back = job.ended_by.is_some();
+    let was_reset = job.ended_by.is_some();
     match outcome {
-        Outcome::Succeeded { .. } => is_set_back || state == JobState::Succeeded,
+        Outcome::Succeeded { .. } => was_reset || state == JobState::Succeeded,
         Outcome::Failed { .. } | Outcome::Crashed(_) => {
-            is_set_back || state == JobState::Failed || !state.is_over()
+            was_reset || state == JobState::Failed || !state.is_over()
         }
-        Outcome::GivenBack { .. } | Outcome::Throttled { .. } | Outcome::NotBegun => {
-            !is_set_back && !state.is_over()
+        Outcome::Returned { .. } | Outcome::Throttled { .. } | Outcome::NotBegun => {
+            !was_reset && !state.is_over()
         }
     }
 }
@@ -151,7 +151,7 @@ pub(super) fn extend(
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
         JobState::Running { .. } if workflow.job(index).token == token && expires <= now => {
-            Err(lease_over(workflow, index))
+            Err(lease_expired(workflow, index))
         }
         JobState::Running { .. } if workflow.job(index).token == token => {
             let job = workflow.job_mut(index);
@@ -172,9 +172,9 @@ pub(super) fn tick(workflow: &mut Workflow, served_since: Timestamp, now: Timest
     for index in workflow.due_by(now, served_since) {
         match workflow.job(index).state {
             JobState::Scheduled { .. } => workflow.set_state(index, JobState::Ready, now),
-            JobState::Running { expires } => match workflow.runs_out(index, expires) {
+            JobState::Running { expires } => match workflow.attempt_end(index, expires) {
                 LeaseEnd::TimedOut => time_out(workflow, index, now),
-                _ => lose(workflow, index, now),
+                _ => expire_lease(workflow, index, now),
             },
             // An earlier job of the list may have failed and cancelled this one.
             _ => {}
@@ -261,14 +261,14 @@ fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
 
 /// Whether a job whose attempt ended without a report runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
-    Again,
+enum AfterLoss {
+    Retry,
     Fail,
 }
 
 /// Ends a lease without a report: the worker has died or is too slow. A job whose worker had
 /// announced that it stops counts as returned.
-fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
+fn expire_lease(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let stopping = workflow.job(index).stopping;
     workflow.revoke(index, LeaseEnd::Expired);
     if stopping {
@@ -280,9 +280,9 @@ fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let job = workflow.job_mut(index);
     job.lost = job.lost.saturating_add(1);
     let next = if job.lost <= workflow.graph.jobs[index.index()].max_lost {
-        Next::Again
+        AfterLoss::Retry
     } else {
-        Next::Fail
+        AfterLoss::Fail
     };
     let message = format!(
         "{} did not report or extend its lease in time",
@@ -303,25 +303,25 @@ fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
 
 /// Handles the death of the process that ran a job. The job is to blame if it ran alone as a
 /// suspect, or if its processes die too often.
-fn die(workflow: &mut Workflow, index: JobIndex, crash: Crash, now: Timestamp) {
+fn end_by_crash(workflow: &mut Workflow, index: JobIndex, crash: Crash, now: Timestamp) {
     let max_lost = workflow.graph.jobs[index.index()].max_lost;
     let was_suspect = workflow.job(index).is_suspect();
     let job = workflow.job_mut(index);
     job.crashed = job.crashed.saturating_add(1);
     let to_blame = (was_suspect && crash.alone)
-        || job.crashed.saturating_add(job.lost) > Job::most_crashes(max_lost);
+        || job.crashed.saturating_add(job.lost) > Job::max_crashes(max_lost);
     let (kind, next) = if to_blame {
-        ("poison", Next::Fail)
+        ("poison", AfterLoss::Fail)
     } else {
-        ("crashed", Next::Again)
+        ("crashed", AfterLoss::Retry)
     };
-    let beside = if crash.alone {
+    let alone_text = if crash.alone {
         ", and it ran nothing else"
     } else {
         ""
     };
     let message = format!(
-        "the process of {} {}{beside}",
+        "the process of {} {}{alone_text}",
         worker(workflow.job(index)),
         crash.death
     );
@@ -347,7 +347,7 @@ fn end_uncounted(
     workflow: &mut Workflow,
     index: JobIndex,
     failure: Failure,
-    next: Next,
+    next: AfterLoss,
     now: Timestamp,
 ) {
     let job = workflow.job_mut(index);
@@ -356,8 +356,8 @@ fn end_uncounted(
     job.lost_total = job.lost_total.saturating_add(1);
     put_error(workflow, index, attempt, failure, now);
     match next {
-        Next::Again => make_ready_after(workflow, index, Duration::ZERO, now),
-        Next::Fail => fail(workflow, index, now),
+        AfterLoss::Retry => make_ready_after(workflow, index, Duration::ZERO, now),
+        AfterLoss::Fail => fail(workflow, index, now),
     }
 }
 

@@ -4,7 +4,7 @@ use super::outcome::Outcome;
 use crate::graph::definition::Retention;
 use crate::graph::json::Json;
 use crate::id::JobIndex;
-use crate::state::Worker;
+use crate::state::WorkerName;
 use crate::time::Timestamp;
 
 /// An event of a workflow.
@@ -21,7 +21,7 @@ pub(crate) enum Event {
         outcome: Outcome,
     },
     /// The lease did not reach its worker.
-    GiveBack { job: JobIndex, token: u64 },
+    ReturnUndelivered { job: JobIndex, token: u64 },
     /// The worker with the lease needs more time.
     Extend {
         job: JobIndex,
@@ -59,7 +59,7 @@ pub(crate) enum Event {
     /// One job is cancelled.
     CancelJob(JobIndex),
     /// The retention is changed: from the end of the workflow or, if it has ended, from now on.
-    Keep(Retention),
+    SetRetention(Retention),
     /// The workflow is removed.
     Delete(DeleteIf),
 }
@@ -78,7 +78,7 @@ pub(crate) enum Effect {
 pub(crate) struct Lease {
     /// A random number other than 0.
     pub(crate) token: u64,
-    pub(crate) worker: Worker,
+    pub(crate) worker: WorkerName,
     pub(crate) expires: Timestamp,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Lease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
     /// The worker continues the job.
-    GoOn,
+    Continue,
     /// The worker stops: if its lease ends without a report, the job counts as returned.
     Stop,
 }

@@ -11,8 +11,8 @@ use crate::time::Timestamp;
 use crate::workflow::Workflow;
 use crate::workflow::reachability::Reachability;
 
-const ENDED: &str = ": it has ended";
-const BLOCKED: &str = ": retry what failed, or skip this job";
+const ENDED_ADVICE: &str = ": it has ended";
+const BLOCKED_ADVICE: &str = ": retry what failed, or skip this job";
 
 pub(super) fn start(
     workflow: &mut Workflow,
@@ -43,7 +43,7 @@ pub(super) fn cancel(
 ) -> Result<Effect, Refusal> {
     match workflow.meta().status {
         Status::Cancelled => return Ok(Effect::Already),
-        status if status.is_over() => return Err(wrong_status("cancel", status, ENDED)),
+        status if status.is_over() => return Err(wrong_status("cancel", status, ENDED_ADVICE)),
         _ => {}
     }
     cancel_rest(workflow, now);
@@ -58,13 +58,13 @@ pub(super) struct StatusChange {
     to: Status,
 }
 
-pub(super) const PAUSE: StatusChange = StatusChange {
+pub(super) const PAUSE_CHANGE: StatusChange = StatusChange {
     verb: "pause",
     from: Status::Running,
     to: Status::Paused,
 };
 
-pub(super) const RESUME: StatusChange = StatusChange {
+pub(super) const RESUME_CHANGE: StatusChange = StatusChange {
     verb: "resume",
     from: Status::Paused,
     to: Status::Running,
@@ -79,7 +79,7 @@ pub(super) fn pause_or_resume(
     match workflow.meta().status {
         status if status == to => return Ok(Effect::Already),
         Status::Pending => return Err(wrong_status(verb, Status::Pending, ": start it")),
-        status if status != from => return Err(wrong_status(verb, status, ENDED)),
+        status if status != from => return Err(wrong_status(verb, status, ENDED_ADVICE)),
         _ => {}
     }
     workflow.set_status(to, defaults, now);
@@ -87,13 +87,13 @@ pub(super) fn pause_or_resume(
 }
 
 /// Whether a job has run again after a time at which it had ended, or is about to.
-fn runs_since(workflow: &Workflow, index: JobIndex, moment: Timestamp) -> bool {
+fn has_run_since(workflow: &Workflow, index: JobIndex, moment: Timestamp) -> bool {
     let job = workflow.job(index);
     match job.state {
         state if state.is_over() => job.finished_at.is_some_and(|end| end > moment),
         // The job is not about to run. If it has run before, it may have been restarted, and a
         // parent has failed since then.
-        JobState::Waiting if workflow.prospect(index) != Reachability::Open => {
+        JobState::Waiting if workflow.reachability(index) != Reachability::Open => {
             job.fence > 0 && workflow.meta().finished_at.is_none_or(|end| end > moment)
         }
         // A job that will run again has no ready time until it is ready.
@@ -109,17 +109,17 @@ pub(super) fn retry_failed(
     if workflow.meta().status == Status::Pending {
         return Err(wrong_status("retry", Status::Pending, ": start it"));
     }
-    let each = (0..workflow.jobs.len()).map(|at| JobIndex(at as u32));
+    let indexes = (0..workflow.jobs.len()).map(|at| JobIndex(at as u32));
     let (since, before): (Vec<_>, Vec<_>) =
-        each.partition(|&job| as_of.is_some_and(|moment| runs_since(workflow, job, moment)));
+        indexes.partition(|&job| as_of.is_some_and(|moment| has_run_since(workflow, job, moment)));
     let failed = |job: &JobIndex| {
         matches!(
             workflow.job(*job).state,
             JobState::Failed | JobState::Cancelled
         )
     };
-    let again: Vec<JobIndex> = before.into_iter().filter(failed).collect();
-    if again.is_empty() {
+    let rerun: Vec<JobIndex> = before.into_iter().filter(failed).collect();
+    if rerun.is_empty() {
         return if workflow.meta().status.is_over() && since.is_empty() {
             Err(wrong_status(
                 "retry",
@@ -130,7 +130,7 @@ pub(super) fn retry_failed(
             Ok(Effect::Already)
         };
     }
-    run_again(workflow, &again, now);
+    run_again(workflow, &rerun, now);
     Ok(Effect::Done)
 }
 
@@ -143,7 +143,7 @@ pub(super) fn retry_job(
     if workflow.meta().status == Status::Pending {
         return Err(wrong_status("retry", Status::Pending, ": start it"));
     }
-    if as_of.is_some_and(|moment| runs_since(workflow, index, moment)) {
+    if as_of.is_some_and(|moment| has_run_since(workflow, index, moment)) {
         return Ok(Effect::Already);
     }
     if !matches!(
@@ -175,27 +175,27 @@ pub(super) fn restart(
             ": start it",
         ));
     }
-    let mut again = jobs.to_vec();
-    again.retain(|&job| as_of.is_none_or(|moment| !runs_since(workflow, job, moment)));
-    let chosen = again.len();
+    let mut rerun = jobs.to_vec();
+    rerun.retain(|&job| as_of.is_none_or(|moment| !has_run_since(workflow, job, moment)));
+    let chosen = rerun.len();
     if scope == RestartScope::AndDescendants {
-        again.extend(workflow.graph.descendants(&again));
+        rerun.extend(workflow.graph.descendants(&rerun));
     }
-    if again
+    if rerun
         .iter()
         .all(|&job| workflow.job(job).state == JobState::Waiting)
     {
         // Unreachable and blocked jobs are not about to run. If other jobs of the call have run
         // since, the call is a repetition.
         let repeated = chosen < jobs.len();
-        let stuck = again[..chosen]
+        let stuck = rerun[..chosen]
             .iter()
-            .find(|&&job| !repeated && workflow.prospect(job) != Reachability::Open);
+            .find(|&&job| !repeated && workflow.reachability(job) != Reachability::Open);
         return stuck.map_or(Ok(Effect::Already), |&job| {
-            Err(wrong_job(workflow, "restart", job, BLOCKED))
+            Err(wrong_job(workflow, "restart", job, BLOCKED_ADVICE))
         });
     }
-    if let Some(&job) = again
+    if let Some(&job) = rerun
         .iter()
         .find(|&&job| workflow.job(job).state.is_active())
     {
@@ -206,14 +206,14 @@ pub(super) fn restart(
             ": wait for its end or cancel it",
         ));
     }
-    run_again(workflow, &again, now);
+    run_again(workflow, &rerun, now);
     Ok(Effect::Done)
 }
 
 /// Resets jobs to waiting, and makes jobs ready that may run.
 fn run_again(workflow: &mut Workflow, jobs: &[JobIndex], now: Timestamp) {
-    let before = workflow.all_news();
-    jobs.iter().for_each(|&index| workflow.set_back(index, now));
+    let before = workflow.all_outcomes();
+    jobs.iter().for_each(|&index| workflow.reset(index, now));
     workflow.advance_since(&before, now);
 }
 
@@ -230,7 +230,7 @@ pub(super) fn end_by_hand(
         JobState::Skipped
             if state == JobState::Skipped && workflow.job(index).rerun != Rerun::ByHand => {}
         before if before == state => return Ok(Effect::Already),
-        JobState::Succeeded => return Err(wrong_job(workflow, verb, index, ENDED)),
+        JobState::Succeeded => return Err(wrong_job(workflow, verb, index, ENDED_ADVICE)),
         JobState::Running { .. } if state == JobState::Skipped => {
             return Err(wrong_job(
                 workflow,
@@ -240,7 +240,7 @@ pub(super) fn end_by_hand(
             ));
         }
         before if before.is_over() && state == JobState::Cancelled => {
-            return Err(wrong_job(workflow, verb, index, ENDED));
+            return Err(wrong_job(workflow, verb, index, ENDED_ADVICE));
         }
         _ => {}
     }
@@ -284,7 +284,7 @@ fn set_by_hand(
     end: LeaseEnd,
     now: Timestamp,
 ) {
-    let before = workflow.all_news();
+    let before = workflow.all_outcomes();
     workflow.revoke(index, end);
     // A cancelled job may be retried together with failed ones.
     let rerun = if state == JobState::Cancelled {
@@ -300,7 +300,11 @@ fn set_by_hand(
     }
 }
 
-pub(super) fn keep(workflow: &mut Workflow, retention: Retention, now: Timestamp) -> Effect {
+pub(super) fn set_retention(
+    workflow: &mut Workflow,
+    retention: Retention,
+    now: Timestamp,
+) -> Effect {
     workflow.meta_mut().retention = Some(retention);
     if workflow.meta().status.is_over() {
         workflow.meta_mut().expires_at = match retention {

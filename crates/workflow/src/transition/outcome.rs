@@ -21,7 +21,7 @@ pub enum Outcome {
         retry: RetryWish,
     },
     /// The worker returns the job without an attempt. No attempt is counted.
-    GivenBack {
+    Returned {
         /// Delay until workers may claim the job again.
         pause: Duration,
     },

@@ -64,11 +64,11 @@ pub(crate) fn wrong_status(verb: &'static str, status: Status, advice: &'static 
 
 /// The error for a token that is not that of the current lease.
 pub(super) fn lease_lost(workflow: &Workflow, index: JobIndex, token: u64) -> Refusal {
-    lost(name(workflow, index), workflow.job(index), token)
+    job_lease_lost(job_name(workflow, index), workflow.job(index), token)
 }
 
 /// The error for a token, for a job without its workflow.
-pub(crate) fn lost(name: String, job: &Job, token: u64) -> Refusal {
+pub(crate) fn job_lease_lost(name: String, job: &Job, token: u64) -> Refusal {
     let reason = match (job.state, job.ended_by) {
         _ if job.token == token && token != 0 => "reported",
         // The job has had one lease, and its token is another.
@@ -87,10 +87,10 @@ pub(crate) fn lost(name: String, job: &Job, token: u64) -> Refusal {
 }
 
 /// The error for a lease that has ended, although no sweep has revoked it yet.
-pub(super) fn lease_over(workflow: &Workflow, index: JobIndex) -> Refusal {
+pub(super) fn lease_expired(workflow: &Workflow, index: JobIndex) -> Refusal {
     let state = workflow.job(index).state.word();
     Refusal::LeaseLost {
-        job: name(workflow, index),
+        job: job_name(workflow, index),
         state,
         reason: LeaseEnd::Expired.word(),
     }
@@ -102,19 +102,19 @@ pub(super) fn wrong_job(
     index: JobIndex,
     advice: &'static str,
 ) -> Refusal {
-    let state = match (workflow.job(index).state, workflow.prospect(index)) {
+    let state = match (workflow.job(index).state, workflow.reachability(index)) {
         (JobState::Waiting, Reachability::Unreachable) => "doomed",
         (JobState::Waiting, Reachability::Blocked) => "blocked",
         (state, _) => state.word(),
     };
     Refusal::WrongJobState {
         verb,
-        job: name(workflow, index),
+        job: job_name(workflow, index),
         state,
         advice,
     }
 }
 
-pub(super) fn name(workflow: &Workflow, index: JobIndex) -> String {
+pub(super) fn job_name(workflow: &Workflow, index: JobIndex) -> String {
     workflow.graph.jobs[index.index()].name.clone()
 }

@@ -18,7 +18,7 @@ pub(super) struct PendingChange {
     pub(super) ready: Vec<JobIndex>,
     pub(super) delete: bool,
     /// Whether all records must be written again, also those that are written once.
-    pub(super) rewrite: bool,
+    pub(super) rewrite_all: bool,
     /// If set, all rows must be written again. These rows are removed unless they follow from the
     /// state.
     pub(super) orphan_rows: Option<Delete>,
@@ -38,20 +38,20 @@ impl PendingChange {
             dropped_results: Vec::new(),
             ready: Vec::new(),
             delete: false,
-            rewrite: false,
+            rewrite_all: false,
             orphan_rows: None,
             key_is_lost: false,
         }
     }
 
     /// Whether nothing but the meta may have to be written.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(super) fn has_only_meta(&self) -> bool {
         let results = self.results.is_empty() && self.errors.is_empty();
         self.stored_jobs.is_empty()
             && results
             && self.orphan_rows.is_none()
             && !self.key_is_lost
-            && !self.rewrite
+            && !self.rewrite_all
     }
 
     /// Sorts the changed jobs by index.

@@ -10,15 +10,15 @@ pub(crate) struct ParentCounts {
     pub(crate) failed: u32,
     pub(crate) skipped: u32,
     /// Number of parents that cannot run because of a failure, but have not ended.
-    pub(crate) doomed: u32,
+    pub(crate) unreachable: u32,
 }
 
 /// Facts about a job that are derived from the states of its workflow's jobs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct JobProgress {
-    pub(super) tally: ParentCounts,
+    pub(super) parent_counts: ParentCounts,
     /// Whether the job may still run, if it waits.
-    pub(super) prospect: Reachability,
+    pub(super) reachability: Reachability,
     /// Whether the job differs from the stored one.
     pub(super) changed: bool,
 }
@@ -26,7 +26,7 @@ pub(super) struct JobProgress {
 impl PartialEq for JobProgress {
     /// Compares the derived facts, without `changed`.
     fn eq(&self, other: &Self) -> bool {
-        (self.tally, self.prospect) == (other.tally, other.prospect)
+        (self.parent_counts, self.reachability) == (other.parent_counts, other.reachability)
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum ParentOutcome {
     Failed,
     Skipped,
     /// The job cannot run because of a failure, and its other parents have not all ended.
-    Doomed,
+    Unreachable,
     /// The job was unreachable, and all its parents have ended.
     Blocked,
 }
@@ -45,7 +45,7 @@ pub(crate) enum ParentOutcome {
 impl ParentOutcome {
     /// Whether the job failed, or cannot run because of a failure.
     pub(crate) fn is_failure(self) -> bool {
-        matches!(self, Self::Failed | Self::Doomed | Self::Blocked)
+        matches!(self, Self::Failed | Self::Unreachable | Self::Blocked)
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum RuleResult {
 
 impl RuleResult {
     /// The reachability of a waiting job with this result.
-    pub(crate) fn prospect(self) -> Reachability {
+    pub(crate) fn reachability(self) -> Reachability {
         match self {
             Self::Unreachable => Reachability::Unreachable,
             Self::Block => Reachability::Blocked,
@@ -87,14 +87,14 @@ impl RuleResult {
 }
 
 impl ParentCounts {
-    pub(crate) fn add(&mut self, news: ParentOutcome) {
-        match news {
+    pub(crate) fn add(&mut self, outcome: ParentOutcome) {
+        match outcome {
             ParentOutcome::Succeeded => self.succeeded += 1,
             ParentOutcome::Failed => self.failed += 1,
             ParentOutcome::Skipped => self.skipped += 1,
-            ParentOutcome::Doomed => self.doomed += 1,
+            ParentOutcome::Unreachable => self.unreachable += 1,
             ParentOutcome::Blocked => {
-                self.doomed -= 1;
+                self.unreachable -= 1;
                 self.failed += 1;
             }
         }
@@ -102,28 +102,28 @@ impl ParentCounts {
 
     /// Removes an outcome that was added. [`ParentOutcome::Blocked`] undoes the step from
     /// unreachable to failed.
-    pub(crate) fn remove(&mut self, news: ParentOutcome) {
-        match news {
+    pub(crate) fn remove(&mut self, outcome: ParentOutcome) {
+        match outcome {
             ParentOutcome::Succeeded => self.succeeded -= 1,
             ParentOutcome::Failed => self.failed -= 1,
             ParentOutcome::Skipped => self.skipped -= 1,
-            ParentOutcome::Doomed => self.doomed -= 1,
+            ParentOutcome::Unreachable => self.unreachable -= 1,
             ParentOutcome::Blocked => {
                 self.failed -= 1;
-                self.doomed += 1;
+                self.unreachable += 1;
             }
         }
     }
 
     /// Applies the rule of a job with this many parents.
-    pub(crate) fn verdict(self, rule: TriggerRule, parents: usize) -> RuleResult {
+    pub(crate) fn apply_rule(self, rule: TriggerRule, parents: usize) -> RuleResult {
         let Self {
             succeeded,
             failed,
             skipped,
-            doomed,
+            unreachable,
         } = self;
-        let lost = failed + doomed;
+        let lost = failed + unreachable;
         let all_over = (succeeded + failed + skipped) as usize == parents;
         match rule {
             _ if parents == 0 => RuleResult::Run,
@@ -132,7 +132,7 @@ impl ParentCounts {
             TriggerRule::AllSuccess | TriggerRule::NoneFailed if lost > 0 && !all_over => {
                 RuleResult::Unreachable
             }
-            TriggerRule::AnySuccess if doomed > 0 && (lost + skipped) as usize == parents => {
+            TriggerRule::AnySuccess if unreachable > 0 && (lost + skipped) as usize == parents => {
                 RuleResult::Unreachable
             }
             _ if !all_over => RuleResult::Wait,
@@ -192,11 +192,11 @@ mod tests {
                 succeeded,
                 failed,
                 skipped,
-                doomed,
+                unreachable: doomed,
             };
             for (rule, verdict) in rules.into_iter().zip(verdicts) {
-                assert_eq!(tally.verdict(rule, 3), verdict, "{rule:?} {tally:?}");
-                assert_eq!(ParentCounts::default().verdict(rule, 0), Run);
+                assert_eq!(tally.apply_rule(rule, 3), verdict, "{rule:?} {tally:?}");
+                assert_eq!(ParentCounts::default().apply_rule(rule, 0), Run);
             }
         }
     }

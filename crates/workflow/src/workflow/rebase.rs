@@ -19,8 +19,8 @@ type Correction = (JobIndex, Option<ParentOutcome>, Option<ParentOutcome>);
 
 impl Workflow {
     /// Forgets the replaced parts after the latest change was applied.
-    pub(crate) fn settle_written(&mut self) {
-        self.written = None;
+    pub(crate) fn on_applied(&mut self) {
+        self.in_flight = None;
     }
 
     /// Undoes the latest change, and adopts the writes of other servers since the expected state.
@@ -36,7 +36,7 @@ impl Workflow {
             return Ok(false);
         }
         let mut jobs = self
-            .written
+            .in_flight
             .take()
             .map_or_else(Vec::new, |written| written.stored_jobs);
         for (index, bytes) in &later.state.jobs {
@@ -58,26 +58,28 @@ impl Workflow {
 
     /// Replaces jobs, and updates the derived facts of their descendants.
     fn replace(&mut self, jobs: impl IntoIterator<Item = (JobIndex, Job)>) {
-        let mut untold = VecDeque::new();
+        let mut queue = VecDeque::new();
         for (index, job) in jobs {
-            let before = self.news_of(index);
+            let before = self.outcome_for_children(index);
             self.jobs[index.index()] = job;
-            untold.extend(self.correction(index, before));
+            queue.extend(self.correction(index, before));
         }
-        let most = MAX_UPDATES_PER_JOB * self.jobs.len();
-        let mut told = 0;
-        while let Some((job, before, now)) = untold.pop_front() {
-            told += 1;
-            if told > most {
+        let max_updates = MAX_UPDATES_PER_JOB * self.jobs.len();
+        let mut updates = 0;
+        while let Some((job, before, now)) = queue.pop_front() {
+            updates += 1;
+            if updates > max_updates {
                 return self.recount();
             }
             let graph = std::sync::Arc::clone(&self.graph);
             for &child in graph.children(job) {
-                let known = self.news_of(child);
-                let tally = &mut self.standings[child.index()].tally;
-                before.into_iter().for_each(|news| tally.remove(news));
-                now.into_iter().for_each(|news| tally.add(news));
-                untold.extend(self.correction(child, known));
+                let child_before = self.outcome_for_children(child);
+                let counts = &mut self.progress[child.index()].parent_counts;
+                before
+                    .into_iter()
+                    .for_each(|outcome| counts.remove(outcome));
+                now.into_iter().for_each(|outcome| counts.add(outcome));
+                queue.extend(self.correction(child, child_before));
             }
         }
     }
@@ -85,12 +87,12 @@ impl Workflow {
     /// Recomputes the reachability of a job. Returns its new outcome for its children if that
     /// differs from `before`.
     fn correction(&mut self, index: JobIndex, before: Option<ParentOutcome>) -> Option<Correction> {
-        let verdict = self.verdict(index);
-        self.standings[index.index()].prospect = match self.job(index).state {
-            JobState::Waiting => verdict.prospect(),
+        let result = self.rule_result(index);
+        self.progress[index.index()].reachability = match self.job(index).state {
+            JobState::Waiting => result.reachability(),
             _ => super::Reachability::Open,
         };
-        let now = self.news_of(index);
+        let now = self.outcome_for_children(index);
         (before != now).then_some((index, before, now))
     }
 }
@@ -183,7 +185,7 @@ mod tests {
                     let job = any_state(&mut random);
                     let before = workflow.jobs[index.index()].clone();
                     let since = || Box::new(PendingChange::since(meta.clone()));
-                    let written = workflow.written.get_or_insert_with(since);
+                    let written = workflow.in_flight.get_or_insert_with(since);
                     if !written.stored_jobs.iter().any(|&(known, _)| known == index) {
                         written.stored_jobs.push((index, before));
                     }
@@ -214,7 +216,7 @@ mod tests {
                 );
                 let whole = read(&jobs, &meta);
                 assert_eq!(workflow.jobs, whole.jobs, "seed {seed}");
-                assert_eq!(workflow.standings, whole.standings, "seed {seed}");
+                assert_eq!(workflow.progress, whole.progress, "seed {seed}");
             }
         }
     }

@@ -9,12 +9,12 @@ use crate::time::Timestamp;
 impl Workflow {
     /// The time at which a job changes by itself, without gaps.
     pub(crate) fn due(&self, index: JobIndex) -> Option<Timestamp> {
-        self.due_served(index, Timestamp::default())
+        self.due_after_gap(index, Timestamp::default())
     }
 
     /// The time at which a job changes by itself. Leases and timeouts that ended in a gap, before
     /// `served_since`, end one lease after it. A live worker extends its lease until then.
-    fn due_served(&self, index: JobIndex, served_since: Timestamp) -> Option<Timestamp> {
+    fn due_after_gap(&self, index: JobIndex, served_since: Timestamp) -> Option<Timestamp> {
         let job = self.job(index);
         let JobState::Running { expires } = job.state else {
             return match job.state {
@@ -40,7 +40,7 @@ impl Workflow {
 
     /// The end of the running attempt unless its worker reports: the earlier of timeout and lease
     /// end, whenever it is detected. The timeout counts if both are at the same time.
-    pub(crate) fn runs_out(&self, index: JobIndex, expires: Timestamp) -> LeaseEnd {
+    pub(crate) fn attempt_end(&self, index: JobIndex, expires: Timestamp) -> LeaseEnd {
         match self.times_out(index) {
             Some(end) if end <= expires => LeaseEnd::TimedOut,
             _ => LeaseEnd::Expired,
@@ -56,28 +56,28 @@ impl Workflow {
     /// Due jobs, in the order in which they would have been due without a gap.
     pub(crate) fn due_by(&self, now: Timestamp, served_since: Timestamp) -> Vec<JobIndex> {
         let is_due = |job: &JobIndex| {
-            self.due_served(*job, served_since)
+            self.due_after_gap(*job, served_since)
                 .is_some_and(|due| due <= now)
         };
-        let mut jobs: Vec<JobIndex> = self.each().filter(is_due).collect();
+        let mut jobs: Vec<JobIndex> = self.job_indexes().filter(is_due).collect();
         jobs.sort_by_key(|&job| self.due(job));
         jobs
     }
 
     /// Expired leases that continue because their workers could not extend them before
     /// `served_since`, each with its new end.
-    pub(crate) fn spared(
+    pub(crate) fn continued_leases(
         &self,
         served_since: Timestamp,
         now: Timestamp,
     ) -> Vec<(LeaseRef, Timestamp)> {
-        let spared = self.each().filter_map(|job| match self.job(job) {
+        let leases = self.job_indexes().filter_map(|job| match self.job(job) {
             Job {
                 state: JobState::Running { expires },
                 token,
                 ..
             } if *expires <= now => {
-                let until = self.due_served(job, served_since)?;
+                let until = self.due_after_gap(job, served_since)?;
                 Some((
                     LeaseRef {
                         workflow: self.id,
@@ -89,14 +89,14 @@ impl Workflow {
             }
             _ => None,
         });
-        spared.collect()
+        leases.collect()
     }
 
     /// Sets the timer to the earliest time at which a job is due.
     pub(crate) fn reset_timer(&mut self, served_since: Timestamp) {
         self.meta_mut().timer = self
-            .each()
-            .filter_map(|job| self.due_served(job, served_since))
+            .job_indexes()
+            .filter_map(|job| self.due_after_gap(job, served_since))
             .min();
     }
 }

@@ -7,19 +7,19 @@ use hashbrown::HashSet;
 use super::Workflow;
 use super::pending_change::PendingChange;
 use crate::codec::change::{
-    Change, CreationRecord, Delete, Put, ResultField, RowChange, RowTimes, Rows, TimerMove,
+    Change, CreationRecord, Delete, Put, ResultField, RowChange, RowTimes, RowTiming, TimerMove,
     TrailEntry, Write,
 };
 use crate::codec::compact_state::encode_compact;
 use crate::codec::format::Format;
 use crate::codec::record::encode;
-use crate::codec::rows::{Row, lasting_row, ready_row_of, ready_rows, status_rows};
+use crate::codec::rows::{Row, permanent_row, ready_row, ready_rows, status_rows};
 use crate::id::JobIndex;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
 
 /// Time after which rows that follow their state must be written; a sweep verifies them then.
-const ROWS_DUE: Duration = Duration::from_secs(10);
+const ROWS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options for writing to a store.
 #[derive(Debug, Clone, Copy)]
@@ -31,14 +31,14 @@ pub(crate) struct WriteOptions {
 }
 
 /// Maximum errors that are kept of a job.
-const KEPT_ERRORS: u16 = 10;
+const MAX_ERRORS: u16 = 10;
 
 /// The format of a small workflow's value. A migration concludes from it whether the graph is in
 /// the latest format, too. So it changes only when both are written.
 fn value_format(stored: Option<&[u8]>, unwritten: &PendingChange, format: Format) -> Format {
     let was = stored
-        .filter(|_| !unwritten.rewrite)
-        .and_then(|value| Format::of_record(value).ok());
+        .filter(|_| !unwritten.rewrite_all)
+        .and_then(|value| Format::split_mark(value).ok());
     was.map_or(format, |(was, _)| was.min(format))
 }
 
@@ -53,7 +53,7 @@ impl Workflow {
     /// Stores the output of a job.
     pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
         self.job_mut(job).output_bytes = u32::try_from(output.len()).unwrap_or(u32::MAX);
-        let unwritten = self.unwritten();
+        let unwritten = self.unwritten_mut();
         unwritten
             .dropped_results
             .retain(|field| *field != ResultField::Output(job));
@@ -65,7 +65,7 @@ impl Workflow {
     /// Removes the output of a job.
     pub(crate) fn drop_output(&mut self, job: JobIndex) {
         self.job_mut(job).output_bytes = 0;
-        let unwritten = self.unwritten();
+        let unwritten = self.unwritten_mut();
         unwritten
             .results
             .retain(|(field, _)| *field != ResultField::Output(job));
@@ -75,7 +75,7 @@ impl Workflow {
     /// Stores the error of an attempt.
     pub(crate) fn put_error(&mut self, index: JobIndex, error: &AttemptError) {
         let field = self.latest_error(index);
-        self.unwritten().errors.push((field, error.clone()));
+        self.unwritten_mut().errors.push((field, error.clone()));
     }
 
     /// The field of the error of a job's latest attempt, if that attempt failed.
@@ -83,34 +83,34 @@ impl Workflow {
         let job = self.job(index);
         ResultField::Error(
             index,
-            (job.attempt.wrapping_add(job.lost_total) % KEPT_ERRORS) as u8,
+            (job.attempt.wrapping_add(job.lost_total) % MAX_ERRORS) as u8,
         )
     }
 
     /// Writes all rows again with the next write, because the stored ones are not known. The rows
     /// in `orphan_rows` may exist and must be removed.
-    pub(crate) fn rewrite_rows(&mut self, strays: Delete) {
-        self.unwritten().orphan_rows = Some(strays);
+    pub(crate) fn rewrite_rows(&mut self, orphan_rows: Delete) {
+        self.unwritten_mut().orphan_rows = Some(orphan_rows);
     }
 
     /// Writes the idempotency key again with the next write, and the other parts that are written
     /// once.
-    pub(crate) fn mend_key(&mut self) {
-        self.unwritten().key_is_lost = true;
+    pub(crate) fn rewrite_key(&mut self) {
+        self.unwritten_mut().key_is_lost = true;
     }
 
     /// Writes all records again with the next write, in the format of that write. `jobs` are all
     /// jobs that the store has; `errors` are its errors of attempts.
     pub(crate) fn rewrite(&mut self, jobs: &[JobIndex], errors: Vec<(ResultField, AttemptError)>) {
-        jobs.iter().for_each(|&job| self.note(job));
-        let unwritten = self.unwritten();
-        unwritten.rewrite = true;
+        jobs.iter().for_each(|&job| self.record_change(job));
+        let unwritten = self.unwritten_mut();
+        unwritten.rewrite_all = true;
         unwritten.errors = errors;
     }
 
     /// Removes the workflow with the next write.
     pub(crate) fn delete(&mut self) {
-        self.unwritten().delete = true;
+        self.unwritten_mut().delete = true;
     }
 
     /// Whether the next write removes the workflow.
@@ -127,7 +127,7 @@ impl Workflow {
     pub(crate) fn change(
         &mut self,
         writer: u32,
-        style: WriteOptions,
+        options: WriteOptions,
         now: Timestamp,
     ) -> Option<Change> {
         let stored = self.is_stored();
@@ -137,36 +137,36 @@ impl Workflow {
             None => Box::new(PendingChange::since(self.meta.clone())),
         };
         for (job, _) in &unwritten.stored_jobs {
-            self.standings[job.index()].changed = false;
+            self.progress[job.index()].changed = false;
         }
         if stored
             && !unwritten.delete
-            && unwritten.is_nothing()
+            && unwritten.has_only_meta()
             && unwritten.stored_meta == self.meta
         {
             return None;
         }
         unwritten.sort();
-        Some(self.change_from(unwritten, writer, style, now))
+        Some(self.change_from(unwritten, writer, options, now))
     }
 
     fn change_from(
         &mut self,
         mut unwritten: Box<PendingChange>,
         writer: u32,
-        style: WriteOptions,
+        options: WriteOptions,
         now: Timestamp,
     ) -> Change {
-        let format = style.format;
-        let is_whole = unwritten.stored_jobs.len() > style.max_inline;
+        let format = options.format;
+        let rewrites_all = unwritten.stored_jobs.len() > options.max_inline;
         let expected = self.stored.take().map(Vec::from);
         let was = expected.is_some().then(|| unwritten.stored_meta.clone());
         // A state that is written anew does not list writers with missing rows. A workflow that no
         // longer runs has no ready rows.
-        let shown = was
+        let same_status = was
             .as_ref()
             .is_some_and(|was| was.status == self.meta.status);
-        if (is_whole || !shown) && !self.owing.is_empty() {
+        if (rewrites_all || !same_status) && !self.pending_row_writers.is_empty() {
             unwritten.orphan_rows.get_or_insert_default();
         }
         if expected.is_none() {
@@ -185,23 +185,23 @@ impl Workflow {
         }
         self.meta.version += 1;
         self.meta.writer = writer;
-        let rows = self.rows_follow(was.as_ref(), &unwritten, style.max_inline);
-        if rows == Rows::Follow {
-            let due = now + ROWS_DUE;
+        let rows = self.row_timing(was.as_ref(), &unwritten, options.max_inline);
+        if rows == RowTiming::AfterState {
+            let due = now + ROWS_TIMEOUT;
             self.meta.timer = Some(self.meta.timer.map_or(due, |timer| timer.min(due)));
         }
-        let settled = if unwritten.orphan_rows.is_some() {
-            std::mem::take(&mut self.owing)
+        let completed_row_writers = if unwritten.orphan_rows.is_some() {
+            std::mem::take(&mut self.pending_row_writers)
         } else {
             Vec::new()
         };
         let put = Put {
             meta: self.encode_meta(expected.as_deref(), &unwritten, format),
-            rows,
-            settled,
-            ..self.put(was.as_ref(), &mut unwritten, format, is_whole)
+            row_timing: rows,
+            completed_row_writers,
+            ..self.put(was.as_ref(), &mut unwritten, format, rewrites_all)
         };
-        self.written = Some(unwritten);
+        self.in_flight = Some(unwritten);
         Change {
             workflow: self.id,
             expected,
@@ -231,24 +231,24 @@ impl Workflow {
     }
 
     /// Whether more than `most` rows are added, so that they follow the state.
-    fn rows_follow(&self, was: Option<&Meta>, unwritten: &PendingChange, most: usize) -> Rows {
+    fn row_timing(&self, was: Option<&Meta>, unwritten: &PendingChange, most: usize) -> RowTiming {
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let all = unwritten.orphan_rows.is_some() || status != self.meta.status;
         let rows = if all {
-            self.meta.counts.number(JobState::Ready) as usize
+            self.meta.counts.count(JobState::Ready) as usize
         } else {
             unwritten.ready.len()
         };
         if self.meta.status == Status::Running && rows > most {
-            Rows::Follow
+            RowTiming::AfterState
         } else {
-            Rows::AtOnce
+            RowTiming::WithState
         }
     }
 
     /// Writes all rows again if an earlier write ended without its rows, as when its server died.
-    pub(crate) fn settle_rows(&mut self) {
-        if !self.owing.is_empty() {
+    pub(crate) fn restore_missing_rows(&mut self) {
+        if !self.pending_row_writers.is_empty() {
             // The rows of all jobs as if they were ready, by the latest time at which they became
             // ready.
             let jobs: Vec<Job> = self
@@ -273,13 +273,13 @@ impl Workflow {
         was: Option<&Meta>,
         unwritten: &mut PendingChange,
         format: Format,
-        is_whole: bool,
+        rewrites_all: bool,
     ) -> Put {
-        let strays = unwritten.orphan_rows.take();
+        let orphan_rows = unwritten.orphan_rows.take();
         let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
             _ if before == after => TimerMove::Unchanged,
             Some(moment) => TimerMove::To(moment),
-            None => TimerMove::Away,
+            None => TimerMove::Remove,
         };
         let ready = self.ready_change(was, unwritten);
         let errors = unwritten
@@ -287,8 +287,8 @@ impl Workflow {
             .iter()
             .map(|(field, error)| (*field, encode(error, format)));
         let mut put = Put {
-            birth: self.birth(was, unwritten, format),
-            jobs: self.encode_jobs(unwritten, format, is_whole),
+            creation: self.creation_record(was, unwritten, format),
+            jobs: self.encode_jobs(unwritten, format, rewrites_all),
             results: std::mem::take(&mut unwritten.results)
                 .into_iter()
                 .chain(errors)
@@ -298,32 +298,32 @@ impl Workflow {
             index: self.index_change(was),
             timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
             expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
-            was: was.map(|meta| RowTimes {
+            stored_times: was.map(|meta| RowTimes {
                 timer: meta.timer,
                 expiry: meta.expires_at,
             }),
             trail: Some(TrailEntry {
-                since: was.map(Meta::stamp),
+                base: was.map(Meta::stamp),
                 stamp: self.meta.stamp(),
-                jobs: self.jobs.len(),
+                job_count: self.jobs.len(),
             }),
-            whole: is_whole.then(|| encode(&self.graph.label, format)),
+            rewrite_label: rewrites_all.then(|| encode(&self.graph.label, format)),
             ..Put::default()
         };
-        if let Some(strays) = strays {
-            self.write_all_rows(&mut put, strays);
+        if let Some(orphan_rows) = orphan_rows {
+            self.write_all_rows(&mut put, orphan_rows);
         }
         put
     }
 
     /// The parts that are written with the first write, or again after they were lost.
-    fn birth(
+    fn creation_record(
         &self,
         was: Option<&Meta>,
         unwritten: &PendingChange,
         format: Format,
     ) -> Option<CreationRecord> {
-        let is_written = was.is_none() || unwritten.key_is_lost || unwritten.rewrite;
+        let is_written = was.is_none() || unwritten.key_is_lost || unwritten.rewrite_all;
         is_written.then(|| CreationRecord {
             graph: encode(&*self.graph, format),
             label: encode(&self.graph.label, format),
@@ -332,7 +332,7 @@ impl Workflow {
                 .graph
                 .idempotency_key
                 .clone()
-                .filter(|_| !unwritten.rewrite),
+                .filter(|_| !unwritten.rewrite_all),
         })
     }
 
@@ -342,14 +342,14 @@ impl Workflow {
         &self,
         unwritten: &PendingChange,
         format: Format,
-        is_whole: bool,
+        rewrites_all: bool,
     ) -> Vec<(JobIndex, Vec<u8>)> {
         let record = |job: JobIndex| (job, encode(self.job(job), format));
         let has_changed = |job: &JobIndex| {
             unwritten.stored_jobs(*job).is_some() || *self.job(*job) != Job::default()
         };
-        if is_whole {
-            self.each().filter(has_changed).map(record).collect()
+        if rewrites_all {
+            self.job_indexes().filter(has_changed).map(record).collect()
         } else if self.small {
             Vec::new()
         } else {
@@ -359,20 +359,31 @@ impl Workflow {
     }
 
     /// Makes a put write all rows, whatever rows the store has.
-    fn write_all_rows(&self, put: &mut Put, strays: Delete) {
+    fn write_all_rows(&self, put: &mut Put, orphan_rows: Delete) {
         let (ready, index) = self.rows();
-        let all = |change: &mut RowChange, strays: Vec<Row>, rows: HashSet<Row>| {
-            let strays: HashSet<Row> = change.remove.drain(..).chain(strays).collect();
-            change.remove = strays
+        let all = |change: &mut RowChange, orphan_rows: Vec<Row>, rows: HashSet<Row>| {
+            let orphan_rows: HashSet<Row> = change.remove.drain(..).chain(orphan_rows).collect();
+            change.remove = orphan_rows
                 .into_iter()
                 .filter(|row| !rows.contains(row))
                 .collect();
             change.add = rows.into_iter().collect();
         };
-        all(&mut put.ready, strays.ready, ready.into_iter().collect());
-        all(&mut put.index, strays.index, index.into_iter().collect());
-        put.timer = self.meta.timer.map_or(TimerMove::Away, TimerMove::To);
-        put.expiry = self.meta.expires_at.map_or(TimerMove::Away, TimerMove::To);
+        all(
+            &mut put.ready,
+            orphan_rows.ready,
+            ready.into_iter().collect(),
+        );
+        all(
+            &mut put.index,
+            orphan_rows.index,
+            index.into_iter().collect(),
+        );
+        put.timer = self.meta.timer.map_or(TimerMove::Remove, TimerMove::To);
+        put.expiry = self
+            .meta
+            .expires_at
+            .map_or(TimerMove::Remove, TimerMove::To);
     }
 
     fn index_change(&self, was: Option<&Meta>) -> RowChange {
@@ -383,7 +394,7 @@ impl Workflow {
         let before = was.map_or_else(Vec::new, |meta| status_rows(self.id, label, meta.status));
         let mut add = status_rows(self.id, label, self.meta.status);
         if was.is_none() {
-            add.push(lasting_row(self.id));
+            add.push(permanent_row(self.id));
         }
         RowChange {
             remove: before,
@@ -393,7 +404,7 @@ impl Workflow {
 
     fn ready_change(&self, was: Option<&Meta>, unwritten: &PendingChange) -> RowChange {
         let row = |index: JobIndex, job: &Job, status: Status| {
-            ready_row_of(self.id, index, job, &self.graph, status)
+            ready_row(self.id, index, job, &self.graph, status)
         };
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let shown = |status| status == Status::Running;
@@ -412,7 +423,7 @@ impl Workflow {
             let before = unwritten.stored_jobs.iter();
             before.for_each(|(job, was)| compare(*job, was));
         } else {
-            for job in self.each() {
+            for job in self.job_indexes() {
                 compare(
                     job,
                     unwritten.stored_jobs(job).unwrap_or_else(|| self.job(job)),
@@ -428,11 +439,11 @@ impl Workflow {
             jobs[index.index()].clone_from(job);
         }
         let mut index = status_rows(self.id, &self.graph.label, status);
-        index.push(lasting_row(self.id));
+        index.push(permanent_row(self.id));
         let mut ready = ready_rows(self.id, &self.graph, &jobs, status);
-        if let Some(strays) = &unwritten.orphan_rows {
-            ready.extend(strays.ready.iter().cloned());
-            index.extend(strays.index.iter().cloned());
+        if let Some(orphan_rows) = &unwritten.orphan_rows {
+            ready.extend(orphan_rows.ready.iter().cloned());
+            index.extend(orphan_rows.index.iter().cloned());
         }
         Delete {
             ready,
@@ -444,7 +455,7 @@ impl Workflow {
     /// All ready rows and index rows that a store must have for the workflow.
     pub(crate) fn rows(&self) -> (Vec<Row>, Vec<Row>) {
         let mut index = status_rows(self.id, &self.graph.label, self.meta.status);
-        index.push(lasting_row(self.id));
+        index.push(permanent_row(self.id));
         (
             ready_rows(self.id, &self.graph, &self.jobs, self.meta.status),
             index,

@@ -180,7 +180,7 @@ async fn state_of_job(engine: &Engine, id: WorkflowId) -> &'static str {
     let x = snapshot.graph().find("x").unwrap();
     match state(&snapshot, "x") {
         "waiting" if snapshot.meta().status == Status::Pending => "not started",
-        "waiting" if snapshot.is_doomed(x) => "doomed",
+        "waiting" if snapshot.is_unreachable(x) => "doomed",
         "waiting" if snapshot.is_blocked(x) => "blocked",
         "skipped" if snapshot.job(x).rerun == Rerun::No => SKIPPED_BY_RULE,
         word => word,
@@ -190,7 +190,9 @@ async fn state_of_job(engine: &Engine, id: WorkflowId) -> &'static str {
 /// What an action answered, and the state after it.
 fn cell(acted: Result<ActionResult, EngineError>, after: &str) -> String {
     match acted {
-        Ok(ActionResult { already: true, .. }) => "already".to_owned(),
+        Ok(ActionResult {
+            already_done: true, ..
+        }) => "already".to_owned(),
         Ok(_) => format!("done: {after}"),
         Err(EngineError::Refused(refusal)) => {
             let text = refusal.to_string();

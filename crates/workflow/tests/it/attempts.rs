@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, AttemptEnd, AttemptOutcome, Attempts, Engine, EngineOptions, Failure, OnFailure,
+    Action, AttemptEnd, AttemptObserver, AttemptOutcome, Engine, EngineOptions, Failure, OnFailure,
     Outcome, Retry, RetryWish, StartMode, Store,
 };
 
@@ -22,7 +22,7 @@ type Told = Arc<Mutex<Vec<String>>>;
 async fn watched(store: &Store) -> (Engine, Told) {
     let told = Told::default();
     let list = Arc::clone(&told);
-    let attempts = Attempts::new(move |end: &AttemptEnd<'_>| {
+    let attempts = AttemptObserver::new(move |end: &AttemptEnd<'_>| {
         let AttemptEnd {
             graph,
             job,
@@ -47,7 +47,7 @@ async fn watched(store: &Store) -> (Engine, Told) {
         ));
     });
     let options = EngineOptions {
-        attempts: Some(attempts),
+        attempt_observer: Some(attempts),
         ..EngineOptions::default()
     };
     (Engine::start(store.clone(), options).await.unwrap(), told)
@@ -75,7 +75,7 @@ async fn each_attempt_that_ends_is_told_once(store: Store) {
     report(
         &engine,
         lease,
-        Outcome::GivenBack {
+        Outcome::Returned {
             pause: Duration::ZERO,
         },
         3,
@@ -148,7 +148,7 @@ async fn what_ends_others_tells_of_them(store: Store) {
 async fn what_reaches_no_worker_is_no_attempt(store: Store) {
     let (engine, told) = watched(&store).await;
     create_of(&engine, definition("a"), StartMode::Now).await;
-    engine.look_around().await.unwrap();
+    engine.poll_store().await.unwrap();
     let leases = engine
         .lease_except(
             &claim(1),

@@ -141,7 +141,7 @@ pub(crate) fn birth(key: Option<&str>) -> CreationRecord {
 pub(crate) fn create(id: WorkflowId, put: Put) -> Change {
     let put = Put {
         meta: meta("first"),
-        birth: Some(put.birth.clone().unwrap_or_else(|| birth(None))),
+        creation: Some(put.creation.clone().unwrap_or_else(|| birth(None))),
         ..put
     };
     Change {
@@ -316,7 +316,7 @@ pub(crate) async fn heads_of(
     store: &Store,
     ids: &[WorkflowId],
 ) -> Result<Vec<Option<EncodedSummary>>, StoreError> {
-    store.heads(ids).await.into_iter().collect()
+    store.summaries(ids).await.into_iter().collect()
 }
 
 async fn due(store: &Store, which: TimeIndex, until: u64) -> Vec<(WorkflowId, Timestamp)> {
@@ -338,7 +338,7 @@ async fn assert_empty(store: &Store, ids: &[WorkflowId]) {
         assert_eq!(all_rows(store, set).await, Vec::<Row>::new(), "{set:?}");
     }
     let spans = [Section::All, Section::Status(Status::Running)]
-        .map(|section| RowRange::of(section.prefix()));
+        .map(|section| RowRange::section(section.prefix()));
     assert_eq!(count_all(store, &spans).await, Ok(vec![0, 0]));
     assert_eq!(
         depth_of_all(store, &[queue_rows("default")]).await.unwrap(),

@@ -289,7 +289,13 @@ async fn d9_every_job_of_a_large_workflow_is_found(store: Store) {
             Ok(Status::Pending)
         );
     }
-    let skipped = engine.show(id).await.unwrap().meta().counts.of("skipped");
+    let skipped = engine
+        .show(id)
+        .await
+        .unwrap()
+        .meta()
+        .counts
+        .count_by_word("skipped");
     assert_eq!(skipped as usize, JOBS.div_ceil(97));
     let none = engine
         .act(id, Action::SkipJob("job3000".to_owned()), at(3))
@@ -365,7 +371,7 @@ async fn d12_one_workflow_that_is_gone_hides_no_others(store: Store) {
     };
     let mut put = Put {
         meta: vec![255; 9],
-        birth: Some(birth),
+        creation: Some(birth),
         ..Put::default()
     };
     put.index.add = [gone, broken]

@@ -213,7 +213,7 @@ async fn ids_in(store: &Store, partition: Partition) -> Vec<WorkflowId> {
     let mut ids: Vec<WorkflowId> = rows
         .unwrap()
         .iter()
-        .filter_map(|row| tidegate_workflow::rows::workflow_of(row))
+        .filter_map(|row| tidegate_workflow::rows::workflow_in_row(row))
         .collect();
     ids.sort_unstable();
     ids.dedup();
@@ -224,7 +224,7 @@ async fn ids_in(store: &Store, partition: Partition) -> Vec<WorkflowId> {
 async fn check_format(store: &Store, format: Format) {
     for partition in (0..store.partitions()).map(Partition) {
         let ids = ids_in(store, partition).await;
-        for head in store.heads(&ids).await.into_iter().flatten().flatten() {
+        for head in store.summaries(&ids).await.into_iter().flatten().flatten() {
             assert_eq!(format_of_record(&head.meta), format);
             assert_eq!(format_of_record(&head.label), format);
         }
@@ -239,7 +239,7 @@ async fn check_format(store: &Store, format: Format) {
 
 fn format_of_record(record: &[u8]) -> Format {
     match record {
-        [mark, 0, ..] if *mark >= 0x80 => Format::of_schema((mark & 0x7f).into()).unwrap(),
+        [mark, 0, ..] if *mark >= 0x80 => Format::from_schema((mark & 0x7f).into()).unwrap(),
         _ => panic!("no record begins like {:?}", &record[..2]),
     }
 }

@@ -152,7 +152,7 @@ async fn check(dump: &str) {
         (told.len() as u64, 0, jobs as u64),
         "{report:?}"
     );
-    assert_eq!(report.left, []);
+    assert_eq!(report.skipped, []);
     for workflow in &told {
         let id = workflow["id"].as_str().unwrap();
         assert_eq!(
@@ -327,7 +327,7 @@ async fn workflows_with_more_than_a_worker_may_be_given_are_left_as_a_whole() {
     .await
     .unwrap();
     let report = import_gush(&client, &engine, TIMEOUT, now()).await.unwrap();
-    assert_eq!((report.created, report.left.len()), (1, 3), "{report:?}");
+    assert_eq!((report.created, report.skipped.len()), (1, 3), "{report:?}");
     for (id, reason) in [
         (
             "output",
@@ -343,7 +343,7 @@ async fn workflows_with_more_than_a_worker_may_be_given_are_left_as_a_whole() {
         ),
     ] {
         let left = report
-            .left
+            .skipped
             .iter()
             .find(|(key, _)| *key == format!("gush.workflows.{id}"))
             .unwrap();

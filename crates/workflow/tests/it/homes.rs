@@ -74,10 +74,10 @@ impl Server {
     }
 
     fn homes(&self) -> BTreeSet<Partition> {
-        let servers = self.engine.servers();
+        let servers = self.engine.members();
         let own = servers
             .iter()
-            .find(|server| server.id == self.engine.server())
+            .find(|server| server.id == self.engine.server_id())
             .unwrap();
         own.partitions.iter().copied().collect()
     }
@@ -227,7 +227,7 @@ async fn what_was_lost_is_found_by_a_look(store: Store) {
         .unwrap();
     create(&silent, "a", StartMode::Now).await;
     until(|| !worker.is_finished()).await;
-    servers[1].engine.look_around().await.unwrap();
+    servers[1].engine.poll_store().await.unwrap();
     assert_eq!(timeout(SOON, worker).await.unwrap().unwrap().len(), 1);
 }
 
@@ -258,7 +258,7 @@ async fn an_urgent_job_elsewhere_goes_before_all_that_is_here(store: Store) {
 }
 
 fn give_back(claimed: &Claimed) -> tidegate_workflow::Report {
-    let outcome = tidegate_workflow::Outcome::GivenBack {
+    let outcome = tidegate_workflow::Outcome::Returned {
         pause: Duration::ZERO,
     };
     tidegate_workflow::Report {
@@ -406,13 +406,13 @@ async fn servers_that_may_not_talk_find_out_by_looking() {
 async fn who_leaves_gives_its_homes_away_at_once() {
     let store = Store::Simulated(SimulatedStore::new(4));
     let servers = servers(&store, 2).await;
-    let changed = servers[0].engine.servers_changed();
+    let changed = servers[0].engine.members_changed();
     servers[1].engine.leave().await;
     timeout(SOON, changed).await.unwrap();
     servers[0].beat(at(0)).await;
     assert_eq!(servers[0].homes().len(), 4);
     assert_eq!(
-        servers[0].engine.read_servers(at(0)).await.unwrap().len(),
+        servers[0].engine.read_members(at(0)).await.unwrap().len(),
         1
     );
 }

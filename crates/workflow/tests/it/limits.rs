@@ -110,7 +110,7 @@ async fn the_places_of_a_limit_are_never_more_than_it_has(store: Store) {
     put(&engine, running("b", 1, 3)).await;
     let mine = claimed(&engine, 2, 1).await;
     assert_eq!(mine.len(), 2);
-    other.look_around().await.unwrap();
+    other.poll_store().await.unwrap();
     let others = claimed(&other, 50, 1).await;
     assert_eq!(
         (
@@ -219,7 +219,7 @@ async fn a_worker_gets_what_it_can_run(store: Store) {
     report(
         &other,
         found[0].lease,
-        Outcome::GivenBack {
+        Outcome::Returned {
             pause: Duration::ZERO,
         },
         1,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Call, Definition, Engine, Fault, Filter, InjectedFault, JobDefinition, NewWorkflow, Paused,
+    CallKind, Definition, Engine, Fault, Filter, InjectedFault, JobDefinition, NewWorkflow, Paused,
     Register, Retention, SimulatedStore, StartMode, Store,
 };
 
@@ -238,7 +238,7 @@ async fn many_names_disappear_soon(store: Store) {
         .map(|at| (format!("n{at:04}"), String::new()))
         .collect();
     for register in [Register::Queues, Register::Names] {
-        store.add(register, &entries, at(0)).await.unwrap();
+        store.add_entries(register, &entries, at(0)).await.unwrap();
     }
     create_at(&engine, named("n0500", "n0700", Retention::Forever), LATER).await;
     // A page is looked at every second as long as there is something to remove.
@@ -256,8 +256,8 @@ async fn rows_lead_to_names_that_are_missing(store: Store) {
     sweep_until(&engine, 0).await;
     for name in ["a", "b"] {
         create_at(&engine, named(name, name, Retention::Forever), 0).await;
-        store.enter(Register::Queues, name, None).await.unwrap();
-        store.enter(Register::Names, name, None).await.unwrap();
+        store.set_entry(Register::Queues, name, None).await.unwrap();
+        store.set_entry(Register::Names, name, None).await.unwrap();
     }
     look_after_names(&engine, HOUR).await;
     assert_eq!(
@@ -310,7 +310,7 @@ async fn a_name_that_is_used_while_it_is_removed_stays() {
         .await;
         finish(&other, "once", 1).await;
         sweep_until(&home, 100).await;
-        simulated.inject(move |_: Call| InjectedFault {
+        simulated.inject(move |_: CallKind| InjectedFault {
             fault: Fault::None,
             before: random.u8(..6),
             after: random.u8(..6),
@@ -328,7 +328,7 @@ async fn a_name_that_is_used_while_it_is_removed_stays() {
         };
         let sweep = async { home.sweep(at(LATER + 2_000)).await.unwrap() };
         tokio::join!(sweep, use_it);
-        simulated.inject(|_: Call| Fault::None);
+        simulated.inject(|_: CallKind| Fault::None);
         assert_eq!(
             (queues(&store).await, workflows(&store).await),
             (vec!["once".to_owned()], vec!["short".to_owned()]),
@@ -373,7 +373,7 @@ async fn names_of_earlier_versions_are_put_in_order() {
         "ZREM test:{test:queues}:order nq100 pq100",
     ] {
         let _ = redis.raw(lost);
-        engine.look_around().await.unwrap();
+        engine.poll_store().await.unwrap();
         check(lost).await;
     }
 }
@@ -389,14 +389,14 @@ async fn a_look_and_a_creation_cost_the_same_with_many_names() {
             .map(|at| (format!("n{at:04}"), String::new()))
             .collect();
         for register in [Register::Queues, Register::Names] {
-            store.add(register, &entries, at(0)).await.unwrap();
+            store.add_entries(register, &entries, at(0)).await.unwrap();
         }
         // The first one of a partition is followed by a look whether Redis still has the store: here all have some.
         for _ in 0..100 {
             create_at(&engine, named("n0000", "n0000", Retention::Forever), 0).await;
         }
         let monitor = redis.monitor();
-        engine.look_around().await.unwrap();
+        engine.poll_store().await.unwrap();
         create_at(&engine, named("n0000", "n0000", Retention::Forever), 1).await;
         sweep_until(&engine, 10).await;
         let _ = redis.raw("ECHO end");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use tidegate_workflow::{
-    Action, Call, Engine, EngineError, Fault, JobIndex, LeaseRef, Note, Partition, Refusal,
+    Action, CallKind, Engine, EngineError, Fault, JobIndex, LeaseRef, Note, Partition, Refusal,
     SimulatedStore, StartMode, Store, WorkflowId,
 };
 
@@ -35,7 +35,7 @@ fn note(lease: LeaseRef, percent: u8, line: &str) -> Note {
 
 async fn say(engine: &Engine, lease: LeaseRef, percent: u8, line: &str) -> Result<(), EngineError> {
     engine
-        .note(vec![note(lease, percent, line)], at(1))
+        .add_notes(vec![note(lease, percent, line)], at(1))
         .await
         .remove(0)
 }
@@ -98,7 +98,7 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
         let notes = (0..)
             .zip(leases)
             .map(|(number, lease)| note(lease, number, &number.to_string()));
-        let noted = engine.note(notes.collect(), at(1)).await;
+        let noted = engine.add_notes(notes.collect(), at(1)).await;
         let kept: Vec<bool> = noted.iter().map(Result::is_ok).collect();
         assert_eq!(
             kept,
@@ -225,7 +225,7 @@ async fn a_store_that_fails_loses_notes_and_nothing_else() {
     let engine = server(&Store::Simulated(store.clone())).await;
     let id = create(&engine, "a", StartMode::Now).await;
     let lease = take(&engine, 0).await.remove(0).lease;
-    for failing in [Call::Write, Call::Read] {
+    for failing in [CallKind::Write, CallKind::Read] {
         let fails = Arc::new(AtomicBool::new(true));
         let injected = Arc::clone(&fails);
         store.inject(move |call| {
@@ -248,7 +248,7 @@ async fn jobs_without_notes_cost_no_call() {
     let store = SimulatedStore::new(4);
     let engine = server(&Store::Simulated(store.clone())).await;
     let before = store.calls();
-    assert_eq!(engine.note(Vec::new(), at(0)).await, []);
+    assert_eq!(engine.add_notes(Vec::new(), at(0)).await, []);
     assert_eq!(store.calls(), before);
     create(&engine, "a b c", StartMode::Now).await;
     let leases: Vec<LeaseRef> = take(&engine, 0)
@@ -258,7 +258,7 @@ async fn jobs_without_notes_cost_no_call() {
         .collect();
     let before = store.calls();
     let noted = engine
-        .note(
+        .add_notes(
             leases
                 .into_iter()
                 .map(|lease| note(lease, 1, "a"))

@@ -9,7 +9,7 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::{Change, CreationRecord, Put, RowChange, TimerMove, Write};
 use tidegate_workflow::rows::{ReadyJob, queue_rows};
 use tidegate_workflow::{
-    Action, Call, Claim, Claimed, DataLoss, Engine, EngineError, Fault, JobIndex, JobState,
+    Action, CallKind, Claim, Claimed, DataLoss, Engine, EngineError, Fault, JobIndex, JobState,
     NewWorkflow, Outcome, Partition, Report, Retry, RowSet, SimulatedStore, StartMode, Status,
     Store, StoreError, TimeIndex, WorkflowId,
 };
@@ -79,7 +79,7 @@ async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: S
         let waits = claim(1);
         let arrival = first.arrival(&queues);
         let id = create(maker, "late", StartMode::Now).await;
-        first.look_around().await.unwrap();
+        first.poll_store().await.unwrap();
         assert!(woken(arrival).await);
         let claimed = first.claim(&waits, at(2)).await.unwrap();
         assert_eq!(
@@ -116,7 +116,7 @@ async fn a_claim_goes_on_until_the_store_has_no_more() {
 fn give_back(claimed: &Claimed) -> Report {
     Report {
         lease: claimed.lease,
-        outcome: Outcome::GivenBack {
+        outcome: Outcome::Returned {
             pause: Duration::ZERO,
         },
     }
@@ -288,7 +288,7 @@ async fn a_job_whose_claim_failed_reaches_another_worker() {
     create(&engine, "a", StartMode::Now).await;
     let mut faults = vec![Fault::Refused];
     store.inject(move |call| {
-        if call == Call::Read {
+        if call == CallKind::Read {
             Fault::None
         } else {
             faults.pop().unwrap_or(Fault::None)

@@ -155,7 +155,7 @@ async fn work_of_other_servers_wakes_all_who_can_do_it() {
     let waiting = [second.arrival(&queues), second.arrival(&queues)];
     create(&first, "a b", StartMode::Now).await;
     assert_eq!(
-        second.look_around().await,
+        second.poll_store().await,
         Ok(true),
         "there is something new"
     );
@@ -165,7 +165,7 @@ async fn work_of_other_servers_wakes_all_who_can_do_it() {
             .expect("it is woken");
     }
     let _another = second.arrival(&queues);
-    assert_eq!(second.look_around().await, Ok(false), "it is known by now");
+    assert_eq!(second.poll_store().await, Ok(false), "it is known by now");
 }
 
 /// A caller that left while its claim was written had the jobs until their leases ended, and a loss was counted.
@@ -277,7 +277,7 @@ async fn what_cannot_be_read_is_said_to_be_so_and_hides_nothing_else() {
     };
     let mut put = Put {
         meta: rubbish,
-        birth: Some(birth),
+        creation: Some(birth),
         ..Put::default()
     };
     put.index
@@ -321,14 +321,14 @@ async fn after_a_pause_the_most_urgent_job_goes_first_whoever_made_it() {
         .set_queue_paused("default", Paused::Yes)
         .await
         .unwrap();
-    engine.look_around().await.unwrap();
+    engine.poll_store().await.unwrap();
     create(&engine, "known", StartMode::Now).await;
     let mut urgent = definition("urgent");
     urgent.jobs[0].priority = 1;
     create_of(&other, urgent, StartMode::Now).await;
     other.set_queue_paused("default", Paused::No).await.unwrap();
     let arrival = engine.arrival(&queues);
-    engine.look_around().await.unwrap();
+    engine.poll_store().await.unwrap();
     timeout(Duration::from_secs(10), arrival)
         .await
         .expect("the worker is woken");

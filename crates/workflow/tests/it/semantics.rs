@@ -104,7 +104,7 @@ async fn a_restart_of_what_is_blocked_needs_what_failed(store: Store) {
     let id = create_of(&engine, definition("bad last<bad"), StartMode::Now).await;
     let already = async |action: Action, seen: u64, now: u64| {
         let acted = engine.act_if(id, action, as_of(seen), at(now)).await;
-        assert_eq!(acted.map(|acted| acted.already), Ok(true));
+        assert_eq!(acted.map(|acted| acted.already_done), Ok(true));
     };
     fail_only(&engine, 1, 2).await;
     let refused = engine.act(id, restart("last"), at(3)).await;
@@ -204,7 +204,7 @@ async fn all_done_waits_for_the_end_of_every_ancestor(store: Store) {
         .await
         .unwrap();
     assert!(take(&engine, 3).await.is_empty(), "slow is still running");
-    let doomed = WaitReason::Doomed {
+    let doomed = WaitReason::Unreachable {
         by: vec![JobIndex(0)],
         waits_for: vec![JobIndex(1)],
     };
@@ -266,7 +266,7 @@ async fn a_retry_gives_hope_to_what_was_doomed(store: Store) {
         .await
         .unwrap();
     assert!(
-        engine.show(id).await.unwrap().is_doomed(JobIndex(3)),
+        engine.show(id).await.unwrap().is_unreachable(JobIndex(3)),
         "so is what comes after what is doomed"
     );
     engine.act(id, Action::RetryFailed, at(3)).await.unwrap();
@@ -303,7 +303,7 @@ async fn parts_of_a_workflow_are_as_the_whole(store: Store) {
     let id = create(&engine, jobs, StartMode::Now).await;
     let check = async || {
         let whole = engine.show(id).await.unwrap();
-        let outline = engine.outline(id).await.unwrap();
+        let outline = engine.workflow_summary(id).await.unwrap();
         assert_eq!(outline.listed.meta, *whole.meta());
         let all: Vec<JobIndex> = (0..whole.jobs().len() as u32).map(JobIndex).collect();
         assert_eq!(
@@ -311,7 +311,7 @@ async fn parts_of_a_workflow_are_as_the_whole(store: Store) {
             all.iter().filter(|&&job| whole.is_blocked(job)).count()
         );
         for some in all.chunks(1).chain(all.chunks(3)).chain([all.as_slice()]) {
-            let part = engine.show_some(id, |_| some.to_vec()).await.unwrap();
+            let part = engine.show_jobs(id, |_| some.to_vec()).await.unwrap();
             for &job in some {
                 assert_eq!(part.job(job), whole.job(job));
                 assert_eq!(part.is_blocked(job), whole.is_blocked(job));
@@ -339,5 +339,5 @@ async fn parts_of_a_workflow_are_as_the_whole(store: Store) {
         succeed(&engine, claimed.lease, 6).await.unwrap();
     }
     check().await;
-    assert_eq!(engine.outline(id).await.unwrap().blocked, 3);
+    assert_eq!(engine.workflow_summary(id).await.unwrap().blocked, 3);
 }

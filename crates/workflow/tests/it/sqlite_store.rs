@@ -40,7 +40,7 @@ fn id(number: u64) -> WorkflowId {
 fn create(id: WorkflowId) -> Change {
     let put = Put {
         meta: b"meta".to_vec(),
-        birth: Some(CreationRecord::default()),
+        creation: Some(CreationRecord::default()),
         ..Put::default()
     };
     Change {
@@ -74,7 +74,7 @@ async fn a_store_that_is_opened_again_has_what_was_written() {
         Ok(vec![Applied::Done])
     );
     store
-        .enter(Register::Queues, "mail", Some("paused"))
+        .set_entry(Register::Queues, "mail", Some("paused"))
         .await
         .unwrap();
     sqlite.close().await;
@@ -455,7 +455,7 @@ async fn large_outputs_of_other_workflows_cost_a_small_one_nothing() {
         else {
             panic!()
         };
-        put.birth.get_or_insert_default().graph = vec![7; 1 << 18];
+        put.creation.get_or_insert_default().graph = vec![7; 1 << 18];
         put.results = (0..4)
             .map(|job| (ResultField::Output(JobIndex(job)), vec![9; 1 << 18]))
             .collect();

@@ -7,7 +7,7 @@ use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
     Claim, Claimed, Definition, Engine, EngineError, EngineOptions, Failure, Graph, JobDefinition,
-    JobState, Json, LeaseRef, NewWorkflow, Outcome, RedisOptions, RedisStore, Report, Reported,
+    JobState, Json, LeaseRef, NewWorkflow, Outcome, RedisOptions, RedisStore, Report, ReportAnswer,
     RetryWish, SimulatedStore, Snapshot, SqliteOptions, SqliteStore, StartMode, Store, Timestamp,
     WorkflowId,
 };
@@ -95,7 +95,7 @@ pub(crate) fn definition(jobs: &str) -> Definition {
 pub(crate) fn new(definition: Definition, begin: StartMode) -> NewWorkflow {
     NewWorkflow {
         graph: Graph::build(definition).unwrap(),
-        begin,
+        start: begin,
         created_at: None,
     }
 }
@@ -131,7 +131,7 @@ pub(crate) fn claim(limit: usize) -> Claim {
 
 /// All that is ready in the store.
 pub(crate) async fn take(engine: &Engine, seconds: u64) -> Vec<Claimed> {
-    engine.look_around().await.unwrap();
+    engine.poll_store().await.unwrap();
     engine.claim(&claim(1_000), at(seconds)).await.unwrap()
 }
 
@@ -149,7 +149,7 @@ pub(crate) async fn report(
     lease: LeaseRef,
     outcome: Outcome,
     seconds: u64,
-) -> Result<Reported, EngineError> {
+) -> Result<ReportAnswer, EngineError> {
     let (mut reported, claimed) = engine
         .report(vec![Report { lease, outcome }], None, at(seconds))
         .await;

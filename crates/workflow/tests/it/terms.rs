@@ -62,7 +62,7 @@ fn definition(limits: Vec<LimitDefinition>) -> Definition {
 }
 
 fn built(engine: &Engine, definition: Definition) -> Result<Graph, GraphError> {
-    Graph::build_under(definition, &engine.terms())
+    Graph::build_with_policies(definition, &engine.policies())
 }
 
 /// The limits of the job of [`definition`].
@@ -121,7 +121,7 @@ async fn a_workflow_keeps_the_limits_that_it_was_created_with(store: Store) {
         let graph = built(&engine, keyed(limits)).unwrap();
         let new = NewWorkflow {
             graph,
-            begin: StartMode::Now,
+            start: StartMode::Now,
             created_at: None,
         };
         engine.create(vec![new], at(0)).await.remove(0)
@@ -175,14 +175,14 @@ async fn terms_are_changed_and_removed_on_all_servers(store: Store) {
     }];
     one.set_limits(&mail(), &[units("a", 1)]).await.unwrap();
     one.set_weights("mail", &weights).await.unwrap();
-    other.look_around().await.unwrap();
+    other.poll_store().await.unwrap();
     // Each is written for itself: what the other one does not know of stays.
     other.set_limits(&charge(), &[units("b", 1)]).await.unwrap();
     other.set_limits(&mail(), &[units("c", 1)]).await.unwrap();
-    one.look_around().await.unwrap();
+    one.poll_store().await.unwrap();
     let late = server(&store).await;
     for engine in [&one, &other, &late] {
-        let terms = engine.terms();
+        let terms = engine.policies();
         assert_eq!(
             (terms.limits(&mail()), terms.limits(&charge())),
             (&[units("c", 1)][..], &[units("b", 1)][..])
@@ -196,8 +196,8 @@ async fn terms_are_changed_and_removed_on_all_servers(store: Store) {
         late.set_limits(&subject, &[]).await.unwrap();
     }
     late.set_weights("mail", &[]).await.unwrap();
-    one.look_around().await.unwrap();
-    assert_eq!((one.terms(), late.terms()), Default::default());
+    one.poll_store().await.unwrap();
+    assert_eq!((one.policies(), late.policies()), Default::default());
 }
 
 /// Of the next `number` jobs of the queue `mail`, how many are of each tenant.
@@ -262,7 +262,7 @@ async fn keys_are_served_by_their_weights(store: Store) {
         Ok(0)
     );
     one.set_weights("mail", &weigh(9)).await.unwrap();
-    other.look_around().await.unwrap();
+    other.poll_store().await.unwrap();
     let [gold, iron] = served(&other, 100).await;
     assert!((86..=92).contains(&gold), "{gold} and {iron}");
 }
@@ -308,7 +308,7 @@ async fn wrong_limits_are_refused_with_their_place() {
         error.starts_with("name: a name must have 1 to 200 bytes"),
         "{error}"
     );
-    assert_eq!(engine.terms(), Default::default());
+    assert_eq!(engine.policies(), Default::default());
 }
 
 #[tokio::test]
@@ -355,7 +355,7 @@ async fn wrong_weights_are_refused_with_their_place() {
             .await
             .starts_with("weights[0].entries[0]: the value must have")
     );
-    assert_eq!(engine.terms(), Default::default());
+    assert_eq!(engine.policies(), Default::default());
 }
 
 #[tokio::test]
@@ -372,7 +372,7 @@ async fn terms_are_bounded_together() {
     set(7).await.unwrap();
     assert!(matches!(
         set(1_000).await,
-        Err(EngineError::TooManyTerms { .. })
+        Err(EngineError::TooManyPolicies { .. })
     ));
     engine
         .set_limits(&PolicyTarget::Queue("q7".to_owned()), &[])
@@ -389,14 +389,14 @@ async fn terms_that_the_store_lost_are_written_again() {
         engine.set_limits(&mail(), &[units("a", 1)]).await.unwrap();
         store.lose(loss);
         assert_eq!(
-            server(&Store::Simulated(store.clone())).await.terms(),
+            server(&Store::Simulated(store.clone())).await.policies(),
             Default::default()
         );
-        engine.look_around().await.unwrap();
+        engine.poll_store().await.unwrap();
         let late = server(&Store::Simulated(store)).await;
         assert_eq!(
-            (late.terms(), late.terms().limits(&mail())),
-            (engine.terms(), &[units("a", 1)][..])
+            (late.policies(), late.policies().limits(&mail())),
+            (engine.policies(), &[units("a", 1)][..])
         );
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_pipeline::{Client, Config};
 use tidegate_workflow::{
-    Action, Call, Definition, Engine, EngineError, Fault, Filter, Page, Partition, Query,
+    Action, CallKind, Definition, Engine, EngineError, Fault, Filter, Page, Partition, Query,
     RedisOptions, RedisStore, Retention, SimulatedStore, StartMode, Store, StoreError, WorkflowId,
 };
 
@@ -57,7 +57,7 @@ fn refusing_in(simulated: &SimulatedStore) -> Writes {
         number: Arc::clone(&number),
     };
     simulated.inject(move |call| {
-        if call == Call::Read {
+        if call == CallKind::Read {
             return Fault::None;
         }
         number.fetch_add(1, Relaxed);
@@ -87,7 +87,7 @@ async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
     }
     let tried = writes.number.load(Relaxed);
     assert!(tried <= 4, "{tried} writes for 4 partitions");
-    let unserved = engine.take_unserved().expect("they were due");
+    let unserved = engine.take_missed_work().expect("they were due");
     assert_eq!(unserved.attempts, 400);
     assert!(
         matches!(
@@ -96,7 +96,7 @@ async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
         ),
         "{unserved:?}"
     );
-    let troubles = engine.troubles();
+    let troubles = engine.store_failures();
     assert_eq!(troubles.len(), 4);
     assert!(
         troubles
@@ -106,11 +106,11 @@ async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
     );
     // A probe that is refused changes nothing.
     probe_all(&engine).await;
-    assert_eq!(engine.troubles().len(), 4);
+    assert_eq!(engine.store_failures().len(), 4);
     // One that is not lets a sweep try one workflow of each partition, then more and more.
     writes.refused.store(false, Relaxed);
     probe_all(&engine).await;
-    assert!(engine.troubles().is_empty());
+    assert!(engine.store_failures().is_empty());
     assert_eq!(engine.sweep_working(at(200)).await, Ok(true));
     let served = take(&engine, 201).await.len();
     assert_eq!(served, 4, "a partition has to prove itself");
@@ -118,7 +118,7 @@ async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
         engine.sweep_working(at(202)).await.unwrap();
     }
     assert_eq!(take(&engine, 203).await.len(), 396);
-    assert_eq!(engine.take_unserved(), None);
+    assert_eq!(engine.take_missed_work(), None);
 }
 
 /// A job that was ready again looked like a stale row. With a store that refused to write it anew, its workflow was passed over for a minute, also
@@ -146,7 +146,7 @@ async fn what_looked_stale_while_nothing_could_be_written_is_served_when_the_sto
         tried,
         "it is not tried again while the store refuses it"
     );
-    let troubles = engine.troubles();
+    let troubles = engine.store_failures();
     writes.refused.store(false, Relaxed);
     probe_all(&engine).await;
     engine.sweep(at(40)).await.unwrap();
@@ -172,7 +172,7 @@ async fn a_write_of_anybody_shows_that_writes_work() {
             .remove(0);
         assert!(matches!(refused, Err(EngineError::Store(_))), "{refused:?}");
     }
-    assert_eq!(engine.troubles().len(), 4);
+    assert_eq!(engine.store_failures().len(), 4);
     writes.refused.store(false, Relaxed);
     for key in 0..200 {
         // A key leads also to where it failed.
@@ -182,7 +182,7 @@ async fn a_write_of_anybody_shows_that_writes_work() {
         };
         create_of(&engine, definition, StartMode::Later).await;
     }
-    assert!(engine.troubles().is_empty());
+    assert!(engine.store_failures().is_empty());
 }
 
 /// Ends a workflow that is kept for a minute.
@@ -219,7 +219,7 @@ async fn a_full_redis_gets_rid_of_what_has_expired_beside_leases_that_cannot_end
     }
     let left = store.load(&kept).await.unwrap();
     assert_eq!(left.iter().flatten().count(), 0, "what has expired is gone");
-    let troubles = engine.troubles();
+    let troubles = engine.store_failures();
     assert_eq!(troubles.len(), 4, "{troubles:?}");
     for trouble in troubles.values() {
         assert!(
@@ -231,7 +231,7 @@ async fn a_full_redis_gets_rid_of_what_has_expired_beside_leases_that_cannot_end
     // There is room again.
     let _ = server_of.raw("CONFIG SET maxmemory 0");
     probe_all(&engine).await;
-    assert!(engine.troubles().is_empty());
+    assert!(engine.store_failures().is_empty());
     while engine.sweep_working(at(3_601)).await.unwrap() {}
     assert_eq!(take(&engine, 3_602).await.len(), 40);
 }
@@ -243,7 +243,12 @@ async fn a_script_that_stops_half_way_is_trouble_and_is_not_asked_for_again() {
     leased(&engine, 400).await;
     assert!(redis.raw("ACL SETUSER default -hset").contains("OK"));
     engine.sweep_working(at(60)).await.unwrap();
-    assert_eq!(engine.troubles().len(), 4, "{:?}", engine.troubles());
+    assert_eq!(
+        engine.store_failures().len(),
+        4,
+        "{:?}",
+        engine.store_failures()
+    );
     let commands = || {
         let stats = redis.raw("INFO stats");
         let line = stats
@@ -255,13 +260,13 @@ async fn a_script_that_stops_half_way_is_trouble_and_is_not_asked_for_again() {
     for turn in 0..100 {
         engine.sweep_working(at(70 + turn)).await.unwrap();
         probe_all(&engine).await;
-        assert_eq!(engine.troubles().len(), 4);
+        assert_eq!(engine.store_failures().len(), 4);
     }
     let each = (commands() - before) / 100;
     assert!(each < 150, "{each} commands for 4 probes");
     assert!(redis.raw("ACL SETUSER default +hset").contains("OK"));
     probe_all(&engine).await;
-    assert!(engine.troubles().is_empty());
+    assert!(engine.store_failures().is_empty());
     while engine.sweep_working(at(200)).await.unwrap() {}
     assert_eq!(take(&engine, 201).await.len(), 400);
 }
@@ -275,7 +280,7 @@ async fn a_store_that_never_says_yes_is_the_reason_and_not_other_servers() {
         panic!("a simulated store")
     };
     simulated.inject(|call| {
-        if call == Call::Write {
+        if call == CallKind::Write {
             Fault::RequestLost
         } else {
             Fault::None
@@ -349,7 +354,7 @@ async fn ready_rows_of_jobs_that_are_not_ready_go_and_starve_nobody() {
                 .into_iter()
                 .map(str::to_owned),
         );
-        let _ = next.look_around().await;
+        let _ = next.poll_store().await;
     }
     names.sort();
     let mut expected = vec!["b".to_owned(); 15];

@@ -115,7 +115,7 @@ pub(super) fn quoted(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
         words(
             cursor,
             quote,
-            &mut Quoted {
+            &mut QuotedScalar {
                 text: &mut text,
                 gap: &mut gap,
                 start,
@@ -136,7 +136,7 @@ pub(super) fn quoted(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
 }
 
 /// Scalar in quotes while it is read.
-struct Quoted<'a> {
+struct QuotedScalar<'a> {
     text: &'a mut String,
     /// Blanks and line breaks after the last word.
     gap: &'a mut Gap,
@@ -144,7 +144,7 @@ struct Quoted<'a> {
 }
 
 /// Reads up to a blank, a line break or the closing quote.
-fn words(cursor: &mut Cursor<'_>, quote: char, out: &mut Quoted<'_>) -> Result<(), Error> {
+fn words(cursor: &mut Cursor<'_>, quote: char, out: &mut QuotedScalar<'_>) -> Result<(), Error> {
     loop {
         let next = cursor.peek();
         if is_blank_or_end(next) {
@@ -173,7 +173,7 @@ fn words(cursor: &mut Cursor<'_>, quote: char, out: &mut Quoted<'_>) -> Result<(
     }
 }
 
-fn escape(cursor: &mut Cursor<'_>, out: &mut Quoted<'_>) -> Result<(), Error> {
+fn escape(cursor: &mut Cursor<'_>, out: &mut QuotedScalar<'_>) -> Result<(), Error> {
     let character = match cursor.peek_at(1) {
         '0' => '\0',
         'a' => '\x07',
@@ -202,7 +202,7 @@ fn escape(cursor: &mut Cursor<'_>, out: &mut Quoted<'_>) -> Result<(), Error> {
 fn escaped_number(
     cursor: &mut Cursor<'_>,
     digits: usize,
-    out: &mut Quoted<'_>,
+    out: &mut QuotedScalar<'_>,
 ) -> Result<(), Error> {
     cursor.skip_many(2);
     let mut value: u32 = 0;

@@ -11,7 +11,7 @@ const NODE_BYTES: usize = 64;
 
 /// Finished node.
 #[derive(Debug)]
-pub(super) struct Built<S> {
+pub(super) struct BuiltNode<S> {
     pub(super) node: Node<S>,
     /// Number of nodes that an alias to it stands for: this node and all in it, with aliases
     /// followed.
@@ -30,7 +30,7 @@ pub(super) fn scalar_size(text: &str) -> usize {
 #[derive(Debug)]
 pub(super) struct Anchors<S> {
     /// Nodes by anchor. `None` if the node has not ended.
-    named: HashMap<String, Option<Built<S>>>,
+    named: HashMap<String, Option<BuiltNode<S>>>,
     /// Number of nodes that the aliases so far stand for.
     aliased: usize,
 }
@@ -50,11 +50,11 @@ impl<S> Anchors<S> {
         self.named.insert(name.to_owned(), None);
     }
 
-    pub(super) fn insert(&mut self, name: String, built: &Built<S>) {
-        let Built {
+    pub(super) fn insert(&mut self, name: String, built: &BuiltNode<S>) {
+        let BuiltNode {
             node, size, height, ..
         } = built;
-        let built = Built {
+        let built = BuiltNode {
             node: node.clone(),
             size: *size,
             height: *height,
@@ -64,7 +64,7 @@ impl<S> Anchors<S> {
     }
 
     /// Returns the node that an alias stands for.
-    pub(super) fn follow(&mut self, name: &str) -> Result<Built<S>, Problem> {
+    pub(super) fn follow(&mut self, name: &str) -> Result<BuiltNode<S>, Problem> {
         let Some(found) = self.named.get(name) else {
             return Err(Problem::UnknownAnchor(name.to_owned()));
         };
@@ -75,7 +75,7 @@ impl<S> Anchors<S> {
         if self.aliased > MAX_ALIASED {
             return Err(Problem::TooManyAliased { max: MAX_ALIASED });
         }
-        Ok(Built {
+        Ok(BuiltNode {
             node: found.node.clone(),
             size: found.size,
             height: found.height,

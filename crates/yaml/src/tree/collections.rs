@@ -2,21 +2,21 @@
 
 use std::rc::Rc;
 
-use super::aliases::Built;
-use super::{Place, Properties, Reader, Schema};
+use super::aliases::BuiltNode;
+use super::{DocumentReader, NodeContext, Properties, Schema};
 use crate::error::{Error, Problem};
 use crate::node::{Content, Node, Pair};
 use crate::scan::{Mark, Token};
 
 /// List or map that has begun.
 #[derive(Debug)]
-pub(super) struct Open<S> {
+pub(super) struct OpenCollection<S> {
     size: usize,
     height: usize,
     content: Content<S>,
 }
 
-impl<S> Open<S> {
+impl<S> OpenCollection<S> {
     fn list() -> Self {
         Self {
             size: 1,
@@ -33,19 +33,19 @@ impl<S> Open<S> {
         }
     }
 
-    fn count(&mut self, built: &Built<S>) {
+    fn count(&mut self, built: &BuiltNode<S>) {
         self.size = self.size.saturating_add(built.size);
         self.height = self.height.max(built.height);
     }
 
-    fn add_item(&mut self, item: Built<S>) {
+    fn add_item(&mut self, item: BuiltNode<S>) {
         self.count(&item);
         if let Content::List(items) = &mut self.content {
             items.push(item.node);
         }
     }
 
-    fn add_pair(&mut self, key: Built<S>, value: Built<S>) -> Result<(), Error> {
+    fn add_pair(&mut self, key: BuiltNode<S>, value: BuiltNode<S>) -> Result<(), Error> {
         self.count(&key);
         self.count(&value);
         let Content::Map(pairs) = &mut self.content else {
@@ -92,16 +92,17 @@ fn merge<S>(pairs: &mut Vec<Pair<S>>, value: &Node<S>) -> Result<(), Problem> {
     }
 }
 
-type ReadCollection<'t, S> = fn(&mut Reader<'t, S>) -> Result<Open<<S as Schema>::Scalar>, Error>;
+type ReadCollection<'t, S> =
+    fn(&mut DocumentReader<'t, S>) -> Result<OpenCollection<<S as Schema>::Scalar>, Error>;
 
-impl<'t, S: Schema> Reader<'t, S> {
+impl<'t, S: Schema> DocumentReader<'t, S> {
     /// Reads a list or map within the bounds.
     pub(super) fn collection(
         &mut self,
         mark: Mark,
         properties: Properties,
         read: ReadCollection<'t, S>,
-    ) -> Result<Built<S::Scalar>, Error> {
+    ) -> Result<BuiltNode<S::Scalar>, Error> {
         self.count_node(mark)?;
         self.check_depth(mark, 1)?;
         if let Some(tag) = &properties.tag {
@@ -115,7 +116,7 @@ impl<'t, S: Schema> Reader<'t, S> {
             self.anchors.begin(anchor);
         }
         self.depth += 1;
-        let Open {
+        let OpenCollection {
             size,
             height,
             content,
@@ -125,7 +126,7 @@ impl<'t, S: Schema> Reader<'t, S> {
             at: mark.position(),
             content: Rc::new(content),
         };
-        let built = Built {
+        let built = BuiltNode {
             node,
             size,
             height: height + 1,
@@ -140,7 +141,7 @@ impl<'t, S: Schema> Reader<'t, S> {
     /// Takes a token, and returns its position.
     fn take_token(&mut self) -> Result<Mark, Error> {
         let mark = self.scanner.peek()?.0;
-        self.scanner.take();
+        self.scanner.advance();
         Ok(mark)
     }
 
@@ -148,29 +149,33 @@ impl<'t, S: Schema> Reader<'t, S> {
     /// next token ends it.
     fn node_after_indicator(
         &mut self,
-        place: Place,
+        node_context: NodeContext,
         ends: fn(&Token) -> bool,
-    ) -> Result<Built<S::Scalar>, Error> {
+    ) -> Result<BuiltNode<S::Scalar>, Error> {
         let indicator = self.take_token()?;
         if ends(&self.scanner.peek()?.1) {
             self.empty(indicator)
         } else {
-            self.node(place)
+            self.node(node_context)
         }
     }
 
     /// Reads a value after its colon. Without a colon it is empty.
-    fn value(&mut self, place: Place, ends: fn(&Token) -> bool) -> Result<Built<S::Scalar>, Error> {
+    fn value(
+        &mut self,
+        node_context: NodeContext,
+        ends: fn(&Token) -> bool,
+    ) -> Result<BuiltNode<S::Scalar>, Error> {
         let (mark, token) = self.scanner.peek()?;
         let mark = *mark;
         if *token != Token::Value {
             return self.empty(mark);
         }
-        self.node_after_indicator(place, ends)
+        self.node_after_indicator(node_context, ends)
     }
 
-    pub(super) fn block_list(&mut self) -> Result<Open<S::Scalar>, Error> {
-        let mut list = Open::list();
+    pub(super) fn block_list(&mut self) -> Result<OpenCollection<S::Scalar>, Error> {
+        let mut list = OpenCollection::list();
         self.take_token()?;
         loop {
             let (mark, token) = self.scanner.peek()?;
@@ -180,15 +185,15 @@ impl<'t, S: Schema> Reader<'t, S> {
                 _ => return Err(mark.error("did not find expected '-' indicator")),
             }
             let ends = |token: &Token| matches!(token, Token::BlockEntry | Token::BlockEnd);
-            list.add_item(self.node_after_indicator(Place::Block, ends)?);
+            list.add_item(self.node_after_indicator(NodeContext::Block, ends)?);
         }
         self.take_token()?;
         Ok(list)
     }
 
     /// Reads a list whose dashes stand below the key of a map. It ends where the next key begins.
-    pub(super) fn list_below_key(&mut self) -> Result<Open<S::Scalar>, Error> {
-        let mut list = Open::list();
+    pub(super) fn list_below_key(&mut self) -> Result<OpenCollection<S::Scalar>, Error> {
+        let mut list = OpenCollection::list();
         while self.scanner.peek()?.1 == Token::BlockEntry {
             let ends = |token: &Token| {
                 matches!(
@@ -196,13 +201,13 @@ impl<'t, S: Schema> Reader<'t, S> {
                     Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd
                 )
             };
-            list.add_item(self.node_after_indicator(Place::Block, ends)?);
+            list.add_item(self.node_after_indicator(NodeContext::Block, ends)?);
         }
         Ok(list)
     }
 
-    pub(super) fn block_map(&mut self) -> Result<Open<S::Scalar>, Error> {
-        let mut map = Open::map();
+    pub(super) fn block_map(&mut self) -> Result<OpenCollection<S::Scalar>, Error> {
+        let mut map = OpenCollection::map();
         self.take_token()?;
         loop {
             let (mark, token) = self.scanner.peek()?;
@@ -212,17 +217,17 @@ impl<'t, S: Schema> Reader<'t, S> {
                 _ => return Err(mark.error("did not find expected key")),
             }
             let ends = |token: &Token| matches!(token, Token::Key | Token::Value | Token::BlockEnd);
-            let key = self.node_after_indicator(Place::BlockPair, ends)?;
+            let key = self.node_after_indicator(NodeContext::BlockPair, ends)?;
             self.keep_outer_key(&key);
-            let value = self.value(Place::BlockPair, ends)?;
+            let value = self.value(NodeContext::BlockPair, ends)?;
             map.add_pair(key, value)?;
         }
         self.take_token()?;
         Ok(map)
     }
 
-    pub(super) fn flow_list(&mut self) -> Result<Open<S::Scalar>, Error> {
-        let mut list = Open::list();
+    pub(super) fn flow_list(&mut self) -> Result<OpenCollection<S::Scalar>, Error> {
+        let mut list = OpenCollection::list();
         self.take_token()?;
         let mut is_first = true;
         while self.has_entry(
@@ -234,7 +239,7 @@ impl<'t, S: Schema> Reader<'t, S> {
             let mark = *mark;
             let item = match token {
                 Token::Key => self.collection(mark, Properties::default(), Self::single_pair)?,
-                _ => self.node(Place::Flow)?,
+                _ => self.node(NodeContext::Flow)?,
             };
             list.add_item(item);
         }
@@ -242,19 +247,19 @@ impl<'t, S: Schema> Reader<'t, S> {
     }
 
     /// Reads a map of one pair that stands in a list without braces.
-    fn single_pair(&mut self) -> Result<Open<S::Scalar>, Error> {
-        let mut map = Open::map();
+    fn single_pair(&mut self) -> Result<OpenCollection<S::Scalar>, Error> {
+        let mut map = OpenCollection::map();
         let ends_key =
             |token: &Token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowListEnd);
-        let key = self.node_after_indicator(Place::Flow, ends_key)?;
+        let key = self.node_after_indicator(NodeContext::Flow, ends_key)?;
         let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowListEnd);
-        let value = self.value(Place::Flow, ends)?;
+        let value = self.value(NodeContext::Flow, ends)?;
         map.add_pair(key, value)?;
         Ok(map)
     }
 
-    pub(super) fn flow_map(&mut self) -> Result<Open<S::Scalar>, Error> {
-        let mut map = Open::map();
+    pub(super) fn flow_map(&mut self) -> Result<OpenCollection<S::Scalar>, Error> {
+        let mut map = OpenCollection::map();
         self.take_token()?;
         let mut is_first = true;
         while self.has_entry(
@@ -266,13 +271,13 @@ impl<'t, S: Schema> Reader<'t, S> {
                 let ends_key = |token: &Token| {
                     matches!(token, Token::Value | Token::FlowEntry | Token::FlowMapEnd)
                 };
-                let key = self.node_after_indicator(Place::Flow, ends_key)?;
+                let key = self.node_after_indicator(NodeContext::Flow, ends_key)?;
                 self.keep_outer_key(&key);
                 let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowMapEnd);
-                let value = self.value(Place::Flow, ends)?;
+                let value = self.value(NodeContext::Flow, ends)?;
                 map.add_pair(key, value)?;
             } else {
-                let key = self.node(Place::Flow)?;
+                let key = self.node(NodeContext::Flow)?;
                 let mark = self.scanner.peek()?.0;
                 let value = self.empty(mark)?;
                 map.add_pair(key, value)?;
@@ -304,7 +309,7 @@ impl<'t, S: Schema> Reader<'t, S> {
     }
 
     /// Keeps the key if its map is the outermost node.
-    fn keep_outer_key(&mut self, key: &Built<S::Scalar>) {
+    fn keep_outer_key(&mut self, key: &BuiltNode<S::Scalar>) {
         if self.depth == 1 {
             self.outer_keys.push(Rc::clone(&key.node.content));
         }

@@ -20,7 +20,7 @@ impl Directives {
         let mut has_version = false;
         loop {
             let mark = scanner.peek()?.0;
-            match scanner.take() {
+            match scanner.advance() {
                 Token::Version { .. } if has_version => {
                     return Err(mark.error("found duplicate %YAML directive"));
                 }

@@ -102,7 +102,7 @@ fn what_follows_the_first_document_is_told_but_not_read() {
         impl tidegate_yaml::Schema for Texts {
             type Scalar = String;
 
-            fn scalar(text: String, _: tidegate_yaml::Form<'_>) -> Result<String, String> {
+            fn scalar(text: String, _: tidegate_yaml::ScalarStyle<'_>) -> Result<String, String> {
                 Ok(text)
             }
         }

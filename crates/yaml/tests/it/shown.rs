@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tidegate_yaml::{Content, Error, Form, Node, Schema, parse};
+use tidegate_yaml::{Content, Error, Node, ScalarStyle, Schema, parse};
 
 /// Scalars as they were written: `plain`, `"quoted"` or `!<tag>"tagged"`.
 enum Written {}
@@ -10,12 +10,12 @@ enum Written {}
 impl Schema for Written {
     type Scalar = String;
 
-    fn scalar(text: String, form: Form<'_>) -> Result<String, String> {
+    fn scalar(text: String, form: ScalarStyle<'_>) -> Result<String, String> {
         Ok(match form {
-            Form::Plain if !text.is_empty() => text.escape_default().to_string(),
-            Form::Plain => "~".to_owned(),
-            Form::Quoted => format!("\"{}\"", text.escape_default()),
-            Form::Tagged(tag) => format!("!<{tag}>\"{}\"", text.escape_default()),
+            ScalarStyle::Plain if !text.is_empty() => text.escape_default().to_string(),
+            ScalarStyle::Plain => "~".to_owned(),
+            ScalarStyle::Quoted => format!("\"{}\"", text.escape_default()),
+            ScalarStyle::Tagged(tag) => format!("!<{tag}>\"{}\"", text.escape_default()),
         })
     }
 }

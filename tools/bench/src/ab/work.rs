@@ -8,12 +8,12 @@ use anyhow::{Result, ensure};
 use crate::compare::{KEYS, Traffic};
 use crate::figures::Table;
 use crate::machine::{Meter, Store, Testbed};
-use crate::workflow::{Api, graphs, work_off};
+use crate::workflow::{ApiClient, graphs, run_all_jobs};
 
 /// Number of two-job workflows that are created and executed for each second of a turn.
 const WORKFLOWS_PER_SECOND: f64 = 10_000.0;
 /// Number of workflows of one request.
-const BULK: usize = 1_000;
+const WORKFLOWS_PER_REQUEST: usize = 1_000;
 
 /// Work that is measured on a separate server.
 #[derive(Clone, Copy, Debug)]
@@ -48,15 +48,15 @@ pub(super) const WORKS: [Work; 6] = [
 ];
 
 /// Head of the figure where more is better.
-pub(super) const RATE: &str = "a second";
+pub(super) const RATE_HEAD: &str = "a second";
 
 impl Work {
     pub(super) fn name(self) -> String {
         match self {
             Self::Decisions { store, descriptors } => {
-                format!("decisions, {}, {descriptors}", store.of_counters())
+                format!("decisions, {}, {descriptors}", store.counter_store_name())
             }
-            Self::Workflows(store) => format!("workflows, {}", store.of_workflows()),
+            Self::Workflows(store) => format!("workflows, {}", store.workflow_store_name()),
         }
     }
 
@@ -73,15 +73,15 @@ impl Work {
                 let turn = Traffic::H2load
                     .turn(&testbed, descriptors, KEYS, time)
                     .await?;
-                let unit = format!("decision, {}, {descriptors}", store.of_counters());
+                let unit = format!("decision, {}, {descriptors}", store.counter_store_name());
                 let mut row = table.row(&[&unit]);
-                row.add(RATE, 0, [turn.per_second]);
+                row.add(RATE_HEAD, 0, [turn.per_second]);
                 turn.spent.add_to(&mut row, "unit", turn.count);
                 Ok(())
             }
             Self::Workflows(store) => {
                 let testbed = Testbed::start(program, store).await?;
-                workflows(&testbed, store.of_workflows(), time, table).await
+                workflows(&testbed, store.workflow_store_name(), time, table).await
             }
         }
     }
@@ -93,22 +93,24 @@ async fn workflows(
     time: Duration,
     table: &mut Table,
 ) -> Result<()> {
-    let mut api = Api::connect(testbed.server.api()).await?;
+    let mut api = ApiClient::connect(testbed.server.api()).await?;
     // The first request registers the workflow's name.
-    api.create_many(&graphs::pair("manual"), BULK).await?;
-    let requests = (time.as_secs_f64() * WORKFLOWS_PER_SECOND / BULK as f64).ceil() as usize;
-    let workflows = requests * BULK;
+    api.create_many(&graphs::pair("manual"), WORKFLOWS_PER_REQUEST)
+        .await?;
+    let requests =
+        (time.as_secs_f64() * WORKFLOWS_PER_SECOND / WORKFLOWS_PER_REQUEST as f64).ceil() as usize;
+    let workflows = requests * WORKFLOWS_PER_REQUEST;
     let mut meter = Meter::start(testbed)?;
     let mut read = |unit: &str, count: usize| {
         let spent = meter.read()?;
         let mut row = table.row(&[&format!("{unit}, {store}")]);
-        row.add(RATE, 0, [count as f64 / spent.elapsed.as_secs_f64()]);
+        row.add(RATE_HEAD, 0, [count as f64 / spent.elapsed.as_secs_f64()]);
         spent.add_to(&mut row, "unit", count as u64);
         anyhow::Ok(())
     };
     api.create_many(&graphs::pair("now"), workflows).await?;
     read("workflow created", workflows)?;
-    work_off(&[testbed.server.api()], workflows * 2).await?;
+    run_all_jobs(&[testbed.server.api()], workflows * 2).await?;
     read("job", workflows * 2)?;
     let (start, mut pages) = (Instant::now(), 0);
     while pages == 0 || start.elapsed() < time {

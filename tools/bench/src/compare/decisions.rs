@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::h2load::H2load;
-use crate::load::{Distribution, Keys, Load, Shape};
-use crate::machine::{Meter, Spent, Testbed};
+use crate::load::{Distribution, KeyStream, Load, Shape};
+use crate::machine::{MeasuredCost, Meter, Testbed};
 
 /// Number of counters that a load with many keys touches, whatever the number of descriptors.
 pub(crate) const KEYS: u32 = 100_000;
@@ -14,7 +14,7 @@ pub(crate) const KEYS: u32 = 100_000;
 const ZIPF_EXPONENT: f64 = 1.05;
 /// Requests before a turn with one key, for each key of the other turns: 20,000 by default. They
 /// open connections and determine the rate.
-const TRIAL: f64 = 0.2;
+const TRIAL_REQUESTS_PER_KEY: f64 = 0.2;
 
 /// The client that sends requests, and its keys. Always ten connections of twenty streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum Traffic {
 pub(crate) struct Decisions {
     pub(crate) per_second: f64,
     pub(crate) count: u64,
-    pub(crate) spent: Spent,
+    pub(crate) spent: MeasuredCost,
 }
 
 impl Traffic {
@@ -60,7 +60,7 @@ impl Traffic {
         let requests = Requests {
             testbed,
             descriptors,
-            trial: (f64::from(keys) * TRIAL).ceil() as u64,
+            trial: (f64::from(keys) * TRIAL_REQUESTS_PER_KEY).ceil() as u64,
             time,
         };
         let each = (keys / u32::from(descriptors)).max(1);
@@ -85,7 +85,7 @@ struct Requests<'a> {
 impl Requests<'_> {
     async fn h2load(&self) -> Result<Decisions> {
         // h2load counts HTTP statuses only, and gRPC errors have status 200.
-        self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100))
+        self.send(KeyStream::new(Distribution::Uniform, 1, 0.0, 0), Some(100))
             .await?;
         let shape = Shape::new("key", self.descriptors);
         let h2load = H2load::new(self.testbed.server.grpc(), &shape)?;
@@ -103,11 +103,11 @@ impl Requests<'_> {
     async fn generated(&self, distribution: Distribution, keys: u32) -> Result<Decisions> {
         // Every counter exists before the turn, because creating one costs more than adding to it.
         let all = keys * u32::from(self.descriptors);
-        let fill = Keys::new(Distribution::Sequence, all, 0.0, 0);
+        let fill = KeyStream::new(Distribution::Sequence, all, 0.0, 0);
         self.send(fill, Some(u64::from(keys).max(self.trial)))
             .await?;
         let mut meter = Meter::start(self.testbed)?;
-        let drawn = Keys::new(distribution, keys, ZIPF_EXPONENT, 1);
+        let drawn = KeyStream::new(distribution, keys, ZIPF_EXPONENT, 1);
         let calls = self.send(drawn, None).await?;
         Ok(Decisions {
             per_second: calls.per_second(),
@@ -117,7 +117,7 @@ impl Requests<'_> {
     }
 
     /// Sends a number of requests, or sends for the time of a turn.
-    async fn send(&self, keys: Keys, requests: Option<u64>) -> Result<crate::figures::Calls> {
+    async fn send(&self, keys: KeyStream, requests: Option<u64>) -> Result<crate::figures::Calls> {
         let time = requests.map_or(self.time, |_| Duration::from_secs(60));
         let shape = Shape::new("key", self.descriptors);
         let load = Load {

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use super::DelayProxy;
 use crate::figures::{Table, micros, percentile};
 
-const TRIPS: usize = 400;
+const ROUND_TRIPS: usize = 400;
 
 /// Measures round trips over loopback for a second: directly, through the proxy without delay, and
 /// with 1 ms each way.
@@ -47,8 +47,8 @@ fn round_trips(listener: &TcpListener, address: SocketAddr) -> Result<Vec<f64>> 
             .is_ok()
         {}
     });
-    let mut trips = Vec::with_capacity(TRIPS);
-    for _ in 0..TRIPS {
+    let mut trips = Vec::with_capacity(ROUND_TRIPS);
+    for _ in 0..ROUND_TRIPS {
         let start = Instant::now();
         client.write_all(b"x")?;
         client.read_exact(&mut [0])?;

@@ -47,7 +47,7 @@ const BOUNDS: [[usize; 2]; 3] = [[4, 1_024], [100, 1_024], [1_024, 4]];
 
 /// Policies, by the number of oldest connections that are searched first; the others are chosen at
 /// random.
-const SPACES: [(&str, usize); 2] = [("random", 0), ("linear, 16", 16)];
+const SEARCH_SPACES: [(&str, usize); 2] = [("random", 0), ("linear, 16", 16)];
 
 impl Scenario for Connections {
     fn name(&self) -> &'static str {
@@ -64,7 +64,7 @@ impl Scenario for Connections {
         let mut table = Table::new("connections", &labels);
         for _ in options.rounds("connections") {
             for [in_flight, connections] in BOUNDS {
-                for (policy, space) in SPACES {
+                for (policy, space) in SEARCH_SPACES {
                     let mut config = self.config(far.addresses()[0], space);
                     config.in_flight_commands = in_flight;
                     config.max_connections = connections;

@@ -11,7 +11,7 @@ use crate::figures::{Answer, Calls};
 use crate::load::{CallSchedule, Session};
 
 /// Timeout of a call: longer than any measured time. A call that takes as long counts as failed.
-const DEADLINE: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Callers that each have at most one call in progress.
 pub(crate) struct EngineLoad {
@@ -65,7 +65,7 @@ impl EngineLoad {
         for _ in 0..self.callers {
             let (client, session, keys) = (client.clone(), Rc::clone(&session), Rc::clone(&keys));
             tasks.spawn_local(async move {
-                while let Some(due) = session.pace.next().await {
+                while let Some(due) = session.schedule.next().await {
                     let answer = design.call(&client, &keys()).await;
                     session.count(answer, due.elapsed());
                     // A refusal returns at once: a caller that continued would starve the task that
@@ -122,7 +122,7 @@ fn counters(keys: &[String]) -> Batch {
 
 /// Sends a batch and waits for all of its replies.
 pub(super) async fn send(client: &Client, batch: Batch) -> Answer {
-    let outcomes = client.send(batch, Instant::now() + DEADLINE).await;
+    let outcomes = client.send(batch, Instant::now() + CALL_TIMEOUT).await;
     if outcomes.iter().all(|outcome| outcome.reply().is_ok()) {
         Answer::Ok
     } else {

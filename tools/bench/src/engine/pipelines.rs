@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::load::{Design, EngineLoad};
 use crate::figures::{Latency, Table, duration};
-use crate::machine::{Cores, FarCluster};
+use crate::machine::{Cores, DelayedCluster};
 use crate::scenario::{RunOptions, Scenario};
 
 /// Arguments of the subcommand.
@@ -38,7 +38,7 @@ const FURTHER_DELAYS: [u64; 3] = [0, 1, 5];
 
 /// A load under which both designs are measured.
 #[derive(Clone, Copy)]
-struct Cell {
+struct LoadCase {
     keys: usize,
     /// `None` is without proxies and without a schedule.
     one_way: Option<Duration>,
@@ -50,8 +50,8 @@ impl Scenario for Pipelines {
     }
 
     async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
-        let cluster = FarCluster::start(PRIMARIES, Cores::Separate).await?;
-        let cell = |keys, one_way| Cell { keys, one_way };
+        let cluster = DelayedCluster::start(PRIMARIES, Cores::Separate).await?;
+        let cell = |keys, one_way| LoadCase { keys, one_way };
         let mut cells = KEYS.map(|keys| cell(keys, Some(self.one_way))).to_vec();
         cells.extend(FURTHER_DELAYS.map(|delay| cell(5, Some(Duration::from_millis(delay)))));
         let mut table = Table::new("pipelines", &["keys", "one way"]);
@@ -74,8 +74,8 @@ impl Pipelines {
     async fn turn(
         &self,
         options: &RunOptions,
-        cell: Cell,
-        cluster: &FarCluster,
+        cell: LoadCase,
+        cluster: &DelayedCluster,
         table: &mut Table,
     ) -> Result<()> {
         cluster.proxy().set_delay(cell.one_way.unwrap_or_default());

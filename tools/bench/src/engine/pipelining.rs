@@ -14,7 +14,7 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Arg, Batch, Client, Stats};
 use tokio::task::JoinSet;
 
-use crate::figures::{Figures, Table, micros_each};
+use crate::figures::{RowFigures, Table, micros_each};
 use crate::machine::pin::{self, Core};
 use crate::machine::{Process, thread_time};
 use crate::scenario::{RunOptions, Scenario};
@@ -29,7 +29,7 @@ pub(crate) struct Pipelining {
 }
 
 /// Timeout of a call: longer than any turn, so that deadlines do not affect the measurement.
-const DEADLINE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The commands that redis-benchmark knows as `set` and `incr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,14 +80,14 @@ impl Scenario for Pipelining {
                 let turn = engine_turn(&redis, command, depth, options.turn).await?;
                 turn.add_to(&mut row);
             }
-            one_by_one(&redis, &many, options.turn / 4, &mut single).await?;
+            measure_single(&redis, &many, options.turn / 4, &mut single).await?;
         }
         Ok(vec![table, single])
     }
 }
 
 /// Measures short turns in quick succession, because the variants differ by a few per cent.
-async fn one_by_one(
+async fn measure_single(
     redis: &RedisServer,
     many: &RedisBenchmark,
     time: Duration,
@@ -146,7 +146,7 @@ impl RedisCommand {
                 }
                 Self::Incr => unit.command("INCR", &[Arg::Key(b"counter:__rand_int__")]),
             };
-            let outcomes = client.send(batch, Instant::now() + DEADLINE).await;
+            let outcomes = client.send(batch, Instant::now() + CALL_TIMEOUT).await;
             if outcomes[0].reply().is_err() {
                 return;
             }
@@ -175,7 +175,7 @@ impl EngineTurn {
         self.commands() as f64 / (self.after.at - self.before.at).as_secs_f64()
     }
 
-    fn add_to(&self, row: &mut Figures<'_>) {
+    fn add_to(&self, row: &mut RowFigures<'_>) {
         let Self { before, after } = self;
         row.add("engine/s", 0, [self.per_second()]);
         let commands = self.commands();

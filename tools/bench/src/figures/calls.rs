@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 
 use super::answers::AnswerCounts;
-use super::{Figures, millis};
+use super::{RowFigures, millis};
 
 /// The calls after the warm-up.
 pub(crate) struct Calls {
@@ -24,7 +24,7 @@ pub(crate) struct Latency {
 
 impl Latency {
     /// Adds all figures to a row. `what` distinguishes these calls from others of the row.
-    pub(crate) fn add_to(&self, row: &mut Figures<'_>, what: &str) {
+    pub(crate) fn add_to(&self, row: &mut RowFigures<'_>, what: &str) {
         row.add(&format!("calls/s{what}"), 0, [self.per_second]);
         row.add(&format!("mean ms{what}"), 2, [self.mean_ms]);
         row.add(&format!("p99 ms{what}"), 2, [self.p99_ms]);

@@ -5,9 +5,9 @@ use std::fmt;
 /// The median, minimum and maximum of a figure over the turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
-    least: f64,
+    min: f64,
     pub(crate) median: f64,
-    most: f64,
+    max: f64,
     values: usize,
 }
 
@@ -16,9 +16,9 @@ impl Spread {
     pub(crate) fn new(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         Some(Self {
-            least: *values.first()?,
+            min: *values.first()?,
             median: values[values.len() / 2],
-            most: *values.last()?,
+            max: *values.last()?,
             values: values.len(),
         })
     }
@@ -30,7 +30,7 @@ impl fmt::Display for Spread {
         let digits = f.precision().unwrap_or(1);
         write!(f, "{:.digits$}", self.median)?;
         if self.values > 1 {
-            write!(f, " ({:.digits$}-{:.digits$})", self.least, self.most)?;
+            write!(f, " ({:.digits$}-{:.digits$})", self.min, self.max)?;
         }
         Ok(())
     }
@@ -39,9 +39,9 @@ impl fmt::Display for Spread {
 /// Returns the value that a share of the values does not exceed. Zero without values.
 pub(crate) fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    let place = (values.len() as f64 * share) as usize;
+    let index = (values.len() as f64 * share) as usize;
     let last = values.len().saturating_sub(1);
-    values.get(place.min(last)).copied().unwrap_or(0.0)
+    values.get(index.min(last)).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(crate) struct Series<'a> {
 }
 
 /// The figures of one row, to add values to.
-pub(crate) struct Figures<'a> {
+pub(crate) struct RowFigures<'a> {
     figures: &'a mut Vec<Figure>,
     values: &'a mut Vec<Vec<f64>>,
 }
@@ -56,15 +56,15 @@ impl Table {
     }
 
     /// Returns the row with these labels, and creates it if it is missing.
-    pub(crate) fn row(&mut self, labels: &[&dyn Display]) -> Figures<'_> {
+    pub(crate) fn row(&mut self, labels: &[&dyn Display]) -> RowFigures<'_> {
         let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
-        let known = self.rows.iter().position(|row| row.labels == labels);
-        let at = known.unwrap_or(self.rows.len());
-        if known.is_none() {
+        let existing = self.rows.iter().position(|row| row.labels == labels);
+        let at = existing.unwrap_or(self.rows.len());
+        if existing.is_none() {
             let values = Vec::new();
             self.rows.push(TableRow { labels, values });
         }
-        Figures {
+        RowFigures {
             figures: &mut self.figures,
             values: &mut self.rows[at].values,
         }
@@ -101,12 +101,12 @@ impl Table {
     }
 }
 
-impl Figures<'_> {
+impl RowFigures<'_> {
     /// Adds the values of a figure in one turn. There may be none.
     pub(crate) fn add(&mut self, head: &str, digits: usize, values: impl IntoIterator<Item = f64>) {
-        let known = self.figures.iter().position(|figure| figure.head == head);
-        let at = known.unwrap_or(self.figures.len());
-        if known.is_none() {
+        let existing = self.figures.iter().position(|figure| figure.head == head);
+        let at = existing.unwrap_or(self.figures.len());
+        if existing.is_none() {
             let head = head.to_owned();
             self.figures.push(Figure { head, digits });
         }

@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use clap::Args;
 
-use crate::load::keys::{Distribution, Keys};
+use crate::load::keys::{Distribution, KeyStream};
 
 /// Digits of a key in a descriptor value; u32 has at most ten.
-const DIGITS: usize = 10;
+const KEY_DIGITS: usize = 10;
 /// Bytes of one allocation: some thousand bodies.
-const ARENA: usize = 256 * 1024;
+const ARENA_BYTES: usize = 256 * 1024;
 
 /// The form of a request.
 #[derive(Args, Clone, Debug)]
@@ -44,14 +44,14 @@ impl Shape {
 }
 
 /// Makes bodies of one [`Shape`].
-pub(crate) struct Bodies {
+pub(crate) struct BodyFactory {
     template: Vec<u8>,
     /// Offsets of the digits of each descriptor.
     digits: Vec<usize>,
     arena: BytesMut,
 }
 
-impl Bodies {
+impl BodyFactory {
     /// Fails if the message does not fit a gRPC frame.
     pub(crate) fn new(shape: &Shape) -> Result<Self> {
         ensure!(
@@ -62,14 +62,14 @@ impl Bodies {
         put_bytes(&mut message, 1, shape.domain.as_bytes());
         let mut digits = Vec::with_capacity(usize::from(shape.descriptors));
         for position in 0..shape.descriptors {
-            let value = format!("{position:03}-{:0DIGITS$}", 0);
+            let value = format!("{position:03}-{:0KEY_DIGITS$}", 0);
             let mut entry = Vec::new();
             put_bytes(&mut entry, 1, shape.key.as_bytes());
             put_bytes(&mut entry, 2, value.as_bytes());
             let mut descriptor = Vec::new();
             put_bytes(&mut descriptor, 1, &entry);
             put_bytes(&mut message, 2, &descriptor);
-            digits.push(message.len() - DIGITS);
+            digits.push(message.len() - KEY_DIGITS);
         }
         if shape.hits > 0 {
             message.push(3 << 3);
@@ -91,16 +91,16 @@ impl Bodies {
     }
 
     /// Returns the body of the next request. Each descriptor draws a separate key.
-    pub(crate) fn next(&mut self, keys: &mut Keys) -> Bytes {
+    pub(crate) fn next(&mut self, keys: &mut KeyStream) -> Bytes {
         for start in &self.digits {
             let mut rest = keys.draw();
-            for digit in self.template[*start..*start + DIGITS].iter_mut().rev() {
+            for digit in self.template[*start..*start + KEY_DIGITS].iter_mut().rev() {
                 *digit = b'0' + (rest % 10) as u8;
                 rest /= 10;
             }
         }
         if self.arena.capacity() < self.template.len() {
-            self.arena.reserve(ARENA.max(self.template.len()));
+            self.arena.reserve(ARENA_BYTES.max(self.template.len()));
         }
         self.arena.extend_from_slice(&self.template);
         self.arena.split().freeze()
@@ -109,8 +109,8 @@ impl Bodies {
 
 /// Returns a body with the first key.
 pub(crate) fn one_body(shape: &Shape) -> Result<Bytes> {
-    let mut keys = Keys::new(Distribution::Sequence, 1, 0.0, 0);
-    Ok(Bodies::new(shape)?.next(&mut keys))
+    let mut keys = KeyStream::new(Distribution::Sequence, 1, 0.0, 0);
+    Ok(BodyFactory::new(shape)?.next(&mut keys))
 }
 
 fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
@@ -130,8 +130,8 @@ mod tests {
             descriptors,
             hits,
         };
-        let mut keys = Keys::new(Distribution::Sequence, 12, 0.0, 0);
-        let mut bodies = Bodies::new(&shape).unwrap();
+        let mut keys = KeyStream::new(Distribution::Sequence, 12, 0.0, 0);
+        let mut bodies = BodyFactory::new(&shape).unwrap();
         (0..3).map(|_| bodies.next(&mut keys)).collect()
     }
 

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::report;
 use crate::load::body::Shape;
-use crate::load::keys::{Distribution, Keys};
+use crate::load::keys::{Distribution, KeyStream};
 use crate::load::run::Load;
 use crate::machine::Address;
 use crate::machine::Process;
@@ -73,7 +73,7 @@ pub(crate) async fn run(arguments: LoadArguments) -> anyhow::Result<()> {
     let load = Load {
         connections: arguments.connections,
         streams: arguments.streams,
-        keys: Keys::new(
+        keys: KeyStream::new(
             arguments.distribution,
             arguments.keys,
             arguments.zipf_exponent,

@@ -15,17 +15,17 @@ use crate::machine::Address;
 
 /// Delay before a new attempt to connect: long enough not to keep a core busy while a server is
 /// down, and short enough to notice its return.
-const RECONNECT: Duration = Duration::from_millis(20);
+const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 /// Bytes of the flow control windows. Answers are tens of bytes, so no stream ever waits.
-const WINDOW: u32 = 16 << 20;
+const WINDOW_BYTES: u32 = 16 << 20;
 
 /// Keeps one connection with its streams busy until the run has no more requests.
 ///
 /// Dropping the future drops the connection; calls in flight are not counted.
 pub(crate) async fn drive(run: Rc<SharedLoad>) {
-    while !run.session.pace.is_finished() {
+    while !run.session.schedule.is_finished() {
         if !serve_once(&run).await {
-            sleep(RECONNECT).await;
+            sleep(RECONNECT_DELAY).await;
         }
     }
 }
@@ -64,8 +64,8 @@ where
 {
     let mut builder = h2::client::Builder::new();
     builder
-        .initial_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
+        .initial_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
         .enable_push(false);
     // A stream may be refused until the server's settings are known.
     builder.initial_max_send_streams(usize::from(run.streams));
@@ -87,7 +87,7 @@ async fn stream(run: Rc<SharedLoad>, mut sender: SendRequest<Bytes>) {
         {
             return;
         }
-        let Some(due) = run.session.pace.next().await else {
+        let Some(due) = run.session.schedule.next().await else {
             return;
         };
         match call(&run, &mut sender).await {

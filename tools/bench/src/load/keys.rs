@@ -14,7 +14,7 @@ pub(crate) enum Distribution {
 }
 
 /// A stream of keys.
-pub(crate) enum Keys {
+pub(crate) enum KeyStream {
     Uniform {
         count: u32,
         random: fastrand::Rng,
@@ -29,7 +29,7 @@ pub(crate) enum Keys {
     },
 }
 
-impl Keys {
+impl KeyStream {
     /// Creates a stream of `count` keys (at least one). One seed gives one stream.
     pub(crate) fn new(distribution: Distribution, count: u32, exponent: f64, seed: u64) -> Self {
         let count = count.max(1);
@@ -115,7 +115,7 @@ mod tests {
     /// Draws many keys and compares how often each came with what was wanted, to two points in a
     /// hundred.
     fn check(distribution: Distribution, exponent: f64, wanted: &[f64]) {
-        let mut keys = Keys::new(distribution, wanted.len() as u32, exponent, 7);
+        let mut keys = KeyStream::new(distribution, wanted.len() as u32, exponent, 7);
         let mut seen = vec![0_u32; wanted.len()];
         for _ in 0..DRAWS {
             seen[keys.draw() as usize] += 1;
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_sequence_uses_every_key_once_before_it_repeats() {
-        let mut keys = Keys::new(Distribution::Sequence, 3, 0.0, 0);
+        let mut keys = KeyStream::new(Distribution::Sequence, 3, 0.0, 0);
         let drawn: Vec<u32> = (0..7).map(|_| keys.draw()).collect();
         assert_eq!(drawn, [0, 1, 2, 0, 1, 2, 0]);
     }

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::run::Measured;
+use super::run::LoadResult;
 use crate::figures::micros_each;
 use crate::machine::Cost;
 
 /// Returns all figures of a run, and the memory of the server if its process is known.
-pub(crate) fn to_json(measured: &Measured, resident_bytes: Option<u64>) -> Value {
+pub(crate) fn to_json(measured: &LoadResult, resident_bytes: Option<u64>) -> Value {
     let calls = &measured.calls;
     let count = calls.answers.decisions() + calls.answers.failures();
     json!({

@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::body::{Bodies, Shape};
+use super::body::{BodyFactory, Shape};
 use super::connection;
-use super::keys::{Distribution, Keys};
-use super::pace::CallSchedule;
+use super::keys::{Distribution, KeyStream};
+use super::schedule::CallSchedule;
 use super::session::Session;
 use crate::figures::Calls;
 use crate::machine::{Address, Cost, Process};
@@ -26,7 +26,7 @@ pub(crate) struct Load {
     /// Maximum number of calls in flight on each connection.
     pub(crate) streams: u16,
     pub(crate) shape: Shape,
-    pub(crate) keys: Keys,
+    pub(crate) keys: KeyStream,
     /// Requests a second over all connections; `None` sends whenever a stream is free.
     pub(crate) rate: Option<f64>,
     /// Number of requests after which a closed loop stops, even if time is left.
@@ -36,7 +36,7 @@ pub(crate) struct Load {
 }
 
 /// The result of a run after the warm-up.
-pub(crate) struct Measured {
+pub(crate) struct LoadResult {
     pub(crate) calls: Calls,
     pub(crate) own: Cost,
     /// Cost of the run for the server.
@@ -49,7 +49,7 @@ pub(crate) struct SharedLoad {
     pub(crate) address: Address,
     pub(crate) streams: u16,
     pub(crate) request: http::Request<()>,
-    bodies: RefCell<(Bodies, Keys)>,
+    bodies: RefCell<(BodyFactory, KeyStream)>,
 }
 
 impl SharedLoad {
@@ -68,7 +68,7 @@ impl Load {
             connections: 10,
             streams: 20,
             shape,
-            keys: Keys::new(Distribution::Uniform, 1_000, 0.0, 1),
+            keys: KeyStream::new(Distribution::Uniform, 1_000, 0.0, 1),
             rate: None,
             requests: None,
             warmup: Duration::ZERO,
@@ -78,11 +78,11 @@ impl Load {
 
     /// Runs the load on the current thread, which must belong to a current-thread runtime. The cost
     /// of `server` is measured. Calls in flight at the end are dropped and not counted.
-    pub(crate) async fn run(self, server: Option<Process>) -> Result<Measured> {
+    pub(crate) async fn run(self, server: Option<Process>) -> Result<LoadResult> {
         LocalSet::new().run_until(self.measure(server)).await
     }
 
-    async fn measure(self, server: Option<Process>) -> Result<Measured> {
+    async fn measure(self, server: Option<Process>) -> Result<LoadResult> {
         let request = http::Request::post(format!("http://{}{PATH}", self.address.authority()))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
@@ -94,7 +94,7 @@ impl Load {
         });
         let run = Rc::new(SharedLoad {
             session: Rc::clone(&session),
-            bodies: RefCell::new((Bodies::new(&self.shape)?, self.keys)),
+            bodies: RefCell::new((BodyFactory::new(&self.shape)?, self.keys)),
             address: self.address,
             streams: self.streams,
             request,
@@ -112,7 +112,7 @@ impl Load {
             .await?;
         let ((server_before, own_before), (server_after, own_after)) = (span.before, span.after);
         let server = server_after.zip(server_before);
-        Ok(Measured {
+        Ok(LoadResult {
             calls: span.calls,
             own: own_after - own_before,
             server: server.map(|(after, before)| after - before),

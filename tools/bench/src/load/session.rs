@@ -8,15 +8,15 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::pace::CallSchedule;
+use super::schedule::CallSchedule;
 use crate::figures::{Answer, AnswerCounts, Calls};
 
 /// Maximum wait for a first answer after the measured time.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State that the tasks share: the time of the next call, and the answers so far.
 pub(crate) struct Session {
-    pub(crate) pace: CallSchedule,
+    pub(crate) schedule: CallSchedule,
     answers: RefCell<AnswerCounts>,
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct Span<T> {
 }
 
 impl Session {
-    pub(crate) fn new(pace: CallSchedule) -> Rc<Self> {
+    pub(crate) fn new(schedule: CallSchedule) -> Rc<Self> {
         let answers = RefCell::new(AnswerCounts::new());
-        Rc::new(Self { pace, answers })
+        Rc::new(Self { schedule, answers })
     }
 
     pub(crate) fn count(&self, answer: Answer, took: Duration) {
@@ -48,7 +48,7 @@ impl Session {
     ) -> Result<Span<T>> {
         let session = Rc::clone(self);
         let mut schedule = JoinSet::new();
-        schedule.spawn_local(async move { session.pace.keep().await });
+        schedule.spawn_local(async move { session.schedule.release_due().await });
         // Without a warm-up no task has run yet: a number of requests is then counted in full.
         if !warmup.is_zero() {
             sleep(warmup).await;
@@ -62,7 +62,7 @@ impl Session {
         }
         let elapsed = start.elapsed();
         let after = totals()?;
-        let (answers, behind) = (self.answers.borrow().clone(), self.pace.behind());
+        let (answers, behind) = (self.answers.borrow().clone(), self.schedule.behind());
         if let Some(Ok(kept)) = schedule.try_join_next() {
             kept?;
         }
@@ -90,6 +90,6 @@ impl Session {
             }
         };
         // A server without answers shows in its empty counts.
-        let _ = timeout(FIRST_ANSWER, first_answer).await;
+        let _ = timeout(FIRST_ANSWER_TIMEOUT, first_answer).await;
     }
 }

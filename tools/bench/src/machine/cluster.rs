@@ -13,11 +13,11 @@ use crate::machine::pin::{self, Core};
 use crate::machine::process::Process;
 
 /// Maximum wait until all nodes know the new ports of the others.
-const SETTLE: Duration = Duration::from_secs(20);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Primaries, each behind a proxy. The cluster announces the proxies, so clients connect to nothing
 /// else.
-pub(crate) struct FarCluster {
+pub(crate) struct DelayedCluster {
     redis: RedisCluster,
     proxy: DelayProxy,
     tags: Vec<String>,
@@ -32,7 +32,7 @@ pub(crate) enum Cores {
     Anywhere,
 }
 
-impl FarCluster {
+impl DelayedCluster {
     /// Starts a cluster without replicas and its proxies, without delay.
     pub(crate) async fn start(primaries: usize, cores: Cores) -> Result<Self> {
         let cluster = RedisCluster::start(primaries, 0).await;
@@ -81,7 +81,7 @@ impl FarCluster {
         for server in servers {
             while !knows(&server.raw("CLUSTER NODES"), &ports) {
                 ensure!(
-                    start.elapsed() < SETTLE,
+                    start.elapsed() < SETTLE_TIMEOUT,
                     "the nodes did not learn the announced ports"
                 );
                 sleep(Duration::from_millis(20)).await;

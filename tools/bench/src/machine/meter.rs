@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::process::{Cost, Process};
 use super::testbed::Testbed;
-use crate::figures::{Figures, micros_each};
+use crate::figures::{RowFigures, micros_each};
 
 /// Reads the cost since its start, or since the last reading.
 pub(crate) struct Meter<'a> {
@@ -25,7 +25,7 @@ struct TestbedTotals {
 }
 
 /// The cost between two readings.
-pub(crate) struct Spent {
+pub(crate) struct MeasuredCost {
     pub(crate) elapsed: Duration,
     pub(crate) server: Cost,
     /// Processor time of the main thread of Redis. This and the following are `None` without Redis.
@@ -46,12 +46,12 @@ impl<'a> Meter<'a> {
         Ok(Self { testbed, since })
     }
 
-    pub(crate) fn read(&mut self) -> Result<Spent> {
+    pub(crate) fn read(&mut self) -> Result<MeasuredCost> {
         let mut now = TestbedTotals::read(self.testbed)?;
         now.counts = counts(self.testbed);
         let since = &self.since;
         let grown = |at: usize| Some(now.counts?[at].saturating_sub(since.counts?[at]));
-        let spent = Spent {
+        let spent = MeasuredCost {
             elapsed: now.at - since.at,
             server: now.server - since.server,
             redis: now
@@ -68,9 +68,9 @@ impl<'a> Meter<'a> {
     }
 }
 
-impl Spent {
+impl MeasuredCost {
     /// Adds the processor time of each of `count` units to a row.
-    pub(crate) fn add_to(&self, row: &mut Figures<'_>, unit: &str, count: u64) {
+    pub(crate) fn add_to(&self, row: &mut RowFigures<'_>, unit: &str, count: u64) {
         let server = micros_each(self.server.total, count);
         row.add(&format!("server CPU, us/{unit}"), 1, [server]);
         let redis = self.redis.map(|redis| micros_each(redis, count));
@@ -78,7 +78,7 @@ impl Spent {
     }
 
     /// Adds the commands of Redis for each of `count` units to a row.
-    pub(crate) fn add_commands_to(&self, row: &mut Figures<'_>, unit: &str, count: u64) {
+    pub(crate) fn add_commands_to(&self, row: &mut RowFigures<'_>, unit: &str, count: u64) {
         let commands = self.commands.map(|commands| commands as f64 / count as f64);
         row.add(&format!("Redis commands/{unit}"), 2, commands);
     }

@@ -34,7 +34,7 @@ descriptors:
 ";
 
 /// Maximum wait for the gRPC port to open.
-const START: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running server. Dropping it kills the process.
 pub(crate) struct Server {
@@ -124,7 +124,7 @@ impl Server {
 
     async fn wait_until_open(&mut self) -> Result<()> {
         let start = Instant::now();
-        while start.elapsed() < START {
+        while start.elapsed() < START_TIMEOUT {
             if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
                 return Ok(());
             }
@@ -133,7 +133,7 @@ impl Server {
             }
             sleep(Duration::from_millis(20)).await;
         }
-        bail!("the server did not open its gRPC port within {START:?}")
+        bail!("the server did not open its gRPC port within {START_TIMEOUT:?}")
     }
 }
 

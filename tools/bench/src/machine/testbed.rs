@@ -20,27 +20,27 @@ pub(crate) enum Store {
     Memory,
     Redis,
     /// Redis, a millisecond away in each direction.
-    FarRedis,
+    DelayedRedis,
     /// Counters in memcached.
     Memcached,
 }
 
 impl Store {
     /// Returns the name of the store of workflows.
-    pub(crate) fn of_workflows(self) -> &'static str {
+    pub(crate) fn workflow_store_name(self) -> &'static str {
         match self {
             Self::Embedded => "SQLite",
             Self::Redis => "Redis",
-            Self::FarRedis => "Redis, 1 ms each way",
+            Self::DelayedRedis => "Redis, 1 ms each way",
             Self::Memory | Self::Memcached => "memory",
         }
     }
 
     /// Returns the name of the store of counters.
-    pub(crate) fn of_counters(self) -> &'static str {
+    pub(crate) fn counter_store_name(self) -> &'static str {
         match self {
             Self::Embedded | Self::Memory => "memory",
-            Self::Redis | Self::FarRedis => "Redis",
+            Self::Redis | Self::DelayedRedis => "Redis",
             Self::Memcached => "memcached",
         }
     }
@@ -69,10 +69,10 @@ impl Testbed {
                 environment.push(("BACKEND_TYPE", "memcache".to_owned()));
                 environment.push(("MEMCACHE_HOST_PORT", started.address().to_string()));
             }
-            Store::Redis | Store::FarRedis => {
+            Store::Redis | Store::DelayedRedis => {
                 let started = redis.insert(RedisServer::start().await);
                 let mut address = started.address().to_string();
-                if store == Store::FarRedis {
+                if store == Store::DelayedRedis {
                     let server = ([127, 0, 0, 1], started.port()).into();
                     let far = DelayProxy::start(&[server], Duration::from_millis(1))?;
                     address = far.addresses()[0].to_string();

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 
-use super::far_servers::FarServers;
+use super::delayed_servers::DelayedServers;
 use crate::engine::{Design, EngineLoad};
 use crate::figures::{Calls, Table, duration};
 use crate::load::{Load, Shape};
-use crate::machine::{FarCluster, Server};
+use crate::machine::{DelayedCluster, Server};
 use crate::scenario::{RunOptions, Scenario};
 
 /// Arguments of the subcommand.
@@ -39,7 +39,7 @@ impl Scenario for Callers {
     }
 
     async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
-        let far = FarServers::start(options, self.one_way).await?;
+        let far = DelayedServers::start(options, self.one_way).await?;
         let services = far.servers.iter().map(|(name, server)| {
             let name = format!("service, {name}");
             (name, CallSource::Service(server))
@@ -73,7 +73,7 @@ async fn turn(
     options: &RunOptions,
     variant: &CallSource<'_>,
     connections: u16,
-    cluster: &FarCluster,
+    cluster: &DelayedCluster,
 ) -> Result<Calls> {
     let (warmup, duration) = (options.warmup(), options.turn);
     match variant {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::far_servers::FarServers;
+use super::delayed_servers::DelayedServers;
 use crate::delay::proxy_accuracy;
 use crate::figures::{Table, duration};
 use crate::load::{Load, Shape};
@@ -31,7 +31,7 @@ impl Scenario for RoundTrips {
 
     async fn measure(&self, options: &RunOptions) -> anyhow::Result<Vec<Table>> {
         let accuracy = proxy_accuracy()?;
-        let far = FarServers::start(options, self.one_way).await?;
+        let far = DelayedServers::start(options, self.one_way).await?;
         let mut table = Table::new("round-trips", &["descriptors"]);
         for _ in options.rounds("round trips") {
             for descriptors in DESCRIPTORS {

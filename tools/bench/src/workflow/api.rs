@@ -14,19 +14,19 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 /// Maximum wait until the API is open, which it is later than the gRPC port.
-const OPEN: Duration = Duration::from_secs(20);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum numbers of workflows and bytes of one request.
-const WORKFLOWS: usize = 1_000;
-const BODY_BYTES: usize = 2_000_000;
+const MAX_WORKFLOWS_PER_REQUEST: usize = 1_000;
+const MAX_BODY_BYTES: usize = 2_000_000;
 
 /// A connection that is kept open.
-pub(crate) struct Api {
+pub(crate) struct ApiClient {
     sender: SendRequest<Full<Bytes>>,
     host: String,
 }
 
 /// The answer to a claim.
-pub(crate) struct Claimed(Bytes);
+pub(crate) struct ClaimedJobs(Bytes);
 
 /// The fields of a job that a no-op worker needs.
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ pub(crate) struct Params {
     pub(crate) due: Option<u64>,
 }
 
-impl Api {
+impl ApiClient {
     /// Connects as soon as the API is open. The task that drives the connection ends with it.
     pub(crate) async fn connect(address: SocketAddr) -> Result<Self> {
         let start = Instant::now();
@@ -50,8 +50,8 @@ impl Api {
             match TcpStream::connect(address).await {
                 Ok(stream) => break stream,
                 Err(error) => ensure!(
-                    start.elapsed() < OPEN,
-                    "the API did not open within {OPEN:?}: {error}"
+                    start.elapsed() < OPEN_TIMEOUT,
+                    "the API did not open within {OPEN_TIMEOUT:?}: {error}"
                 ),
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -86,10 +86,10 @@ impl Api {
         let mut workflows = workflows.into_iter().peekable();
         while workflows.peek().is_some() {
             let mut body = r#"{"workflows":["#.to_owned();
-            for (at, one) in workflows.by_ref().enumerate() {
+            for (at, workflow) in workflows.by_ref().enumerate() {
                 body.push_str(if at > 0 { "," } else { "" });
-                body.push_str(one.as_ref());
-                if at + 1 == WORKFLOWS || body.len() > BODY_BYTES {
+                body.push_str(workflow.as_ref());
+                if at + 1 == MAX_WORKFLOWS_PER_REQUEST || body.len() > MAX_BODY_BYTES {
                     break;
                 }
             }
@@ -100,18 +100,18 @@ impl Api {
     }
 
     /// Creates one workflow many times, a thousand with each request.
-    pub(crate) async fn create_many(&mut self, one: &str, count: usize) -> Result<()> {
-        self.create(std::iter::repeat_n(one, count)).await
+    pub(crate) async fn create_many(&mut self, workflow: &str, count: usize) -> Result<()> {
+        self.create(std::iter::repeat_n(workflow, count)).await
     }
 
-    pub(crate) async fn claim(&mut self, claim: &str) -> Result<Claimed> {
+    pub(crate) async fn claim(&mut self, claim: &str) -> Result<ClaimedJobs> {
         self.post("/v1/jobs/claim", claim.to_owned())
             .await
-            .map(Claimed)
+            .map(ClaimedJobs)
     }
 
     /// Reports jobs as done, and claims others in the same request, unless the claim is `null`.
-    pub(crate) async fn report(&mut self, jobs: &[Job<'_>], claim: &str) -> Result<Claimed> {
+    pub(crate) async fn report(&mut self, jobs: &[Job<'_>], claim: &str) -> Result<ClaimedJobs> {
         let mut body = String::with_capacity(64 + jobs.len() * 96);
         body.push_str(r#"{"reports":["#);
         for (at, job) in jobs.iter().enumerate() {
@@ -123,7 +123,7 @@ impl Api {
         body.push_str(r#"],"claim":"#);
         body.push_str(claim);
         body.push('}');
-        self.post("/v1/jobs/report", body).await.map(Claimed)
+        self.post("/v1/jobs/report", body).await.map(ClaimedJobs)
     }
 
     /// Fails unless `count` workflows of this name succeeded.
@@ -159,7 +159,7 @@ impl Api {
     }
 }
 
-impl Claimed {
+impl ClaimedJobs {
     pub(crate) fn jobs(&self) -> Result<Vec<Job<'_>>> {
         #[derive(Deserialize)]
         struct ClaimAnswer<'a> {

@@ -5,17 +5,17 @@ use std::time::Instant;
 use anyhow::Result;
 use tokio::task::JoinSet;
 
-use super::{Api, graphs, measure_stores};
-use crate::figures::{Figures, Table, millis};
+use super::{ApiClient, graphs, measure_stores};
+use crate::figures::{RowFigures, Table, millis};
 use crate::machine::{Meter, Testbed};
 use crate::scenario::RunOptions;
 
 /// Workflows of a bulk request.
-const BULK: usize = 1_000;
+const WORKFLOWS_PER_REQUEST: usize = 1_000;
 /// Connections that send bulk requests.
 const CONNECTIONS: usize = 2;
 /// Jobs of the large workflow.
-const LARGE: usize = 1_000;
+const LARGE_WORKFLOW_JOBS: usize = 1_000;
 
 pub(super) const SERIAL: &str = "serial, two-job workflows/s";
 pub(super) const IN_BULK: &str = "bulk of 1,000, workflows/s";
@@ -23,14 +23,14 @@ pub(super) const IN_BULK: &str = "bulk of 1,000, workflows/s";
 pub(super) async fn measure(options: &RunOptions, workflows: usize) -> Result<Table> {
     measure_stores(options, "creation", "creation", async |testbed, row| {
         serial(testbed, row, workflows / 4).await?;
-        bulk(testbed, row, workflows.max(BULK)).await?;
+        bulk(testbed, row, workflows.max(WORKFLOWS_PER_REQUEST)).await?;
         large(testbed, row).await
     })
     .await
 }
 
-async fn serial(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Result<()> {
-    let mut api = Api::connect(testbed.server.api()).await?;
+async fn serial(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Result<()> {
+    let mut api = ApiClient::connect(testbed.server.api()).await?;
     let one = graphs::pair("manual");
     let start = Instant::now();
     for _ in 0..count {
@@ -40,12 +40,12 @@ async fn serial(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Resul
     Ok(())
 }
 
-async fn bulk(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Result<()> {
-    let each = count.div_ceil(BULK * CONNECTIONS) * BULK;
+async fn bulk(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Result<()> {
+    let each = count.div_ceil(WORKFLOWS_PER_REQUEST * CONNECTIONS) * WORKFLOWS_PER_REQUEST;
     let mut meter = Meter::start(testbed)?;
     let mut senders = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let mut api = Api::connect(testbed.server.api()).await?;
+        let mut api = ApiClient::connect(testbed.server.api()).await?;
         senders.spawn(async move { api.create_many(&graphs::pair("manual"), each).await });
     }
     while let Some(sent) = senders.join_next().await {
@@ -57,9 +57,9 @@ async fn bulk(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Result<
     Ok(())
 }
 
-async fn large(testbed: &Testbed, row: &mut Figures<'_>) -> Result<()> {
-    let mut api = Api::connect(testbed.server.api()).await?;
-    let body = graphs::layers(LARGE);
+async fn large(testbed: &Testbed, row: &mut RowFigures<'_>) -> Result<()> {
+    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    let body = graphs::layers(LARGE_WORKFLOW_JOBS);
     // The first request registers the workflow's name.
     api.post("/v1/workflows", body.clone()).await?;
     for _ in 0..5 {

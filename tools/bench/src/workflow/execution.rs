@@ -5,13 +5,13 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::api::claim;
-use super::{Api, graphs, measure_stores, work_off};
-use crate::figures::{Figures, Table, millis};
+use super::{ApiClient, graphs, measure_stores, run_all_jobs};
+use crate::figures::{RowFigures, Table, millis};
 use crate::machine::{Meter, Testbed};
 use crate::scenario::RunOptions;
 
 /// Jobs of the chain.
-const CHAIN: usize = 500;
+const CHAIN_JOBS: usize = 500;
 
 pub(super) const JOBS: &str = "no-op jobs/s";
 pub(super) const JOIN: &str = "join of 10,000, s";
@@ -29,12 +29,12 @@ pub(super) async fn measure(
     .await
 }
 
-async fn pairs(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Result<()> {
-    let mut api = Api::connect(testbed.server.api()).await?;
+async fn pairs(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Result<()> {
+    let mut api = ApiClient::connect(testbed.server.api()).await?;
     let mut meter = Meter::start(testbed)?;
     api.create_many(&graphs::pair("now"), count).await?;
     let created = meter.read()?;
-    let took = work_off(&[testbed.server.api()], count * 2).await?;
+    let took = run_all_jobs(&[testbed.server.api()], count * 2).await?;
     let spent = meter.read()?;
     row.add(JOBS, 0, [(count * 2) as f64 / took.as_secs_f64()]);
     spent.add_to(row, "job", count as u64 * 2);
@@ -45,13 +45,13 @@ async fn pairs(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Result
 }
 
 /// Measures the time from a report to the next job of the chain, at the worker.
-async fn chain(testbed: &Testbed, row: &mut Figures<'_>) -> Result<()> {
-    let mut api = Api::connect(testbed.server.api()).await?;
-    api.post("/v1/workflows", graphs::chain(CHAIN)).await?;
+async fn chain(testbed: &Testbed, row: &mut RowFigures<'_>) -> Result<()> {
+    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    api.post("/v1/workflows", graphs::chain(CHAIN_JOBS)).await?;
     let claim = claim("default", 0, 1, "5s");
     let mut claimed = api.claim(&claim).await?;
-    let mut times = Vec::with_capacity(CHAIN);
-    for _ in 1..CHAIN {
+    let mut times = Vec::with_capacity(CHAIN_JOBS);
+    for _ in 1..CHAIN_JOBS {
         let start = Instant::now();
         claimed = api.report(&claimed.job()?, &claim).await?;
         times.push(millis(start.elapsed()));
@@ -62,11 +62,11 @@ async fn chain(testbed: &Testbed, row: &mut Figures<'_>) -> Result<()> {
 }
 
 /// Measures all parents of a join and the join itself.
-async fn join(testbed: &Testbed, row: &mut Figures<'_>, parents: usize) -> Result<()> {
-    let mut api = Api::connect(testbed.server.api()).await?;
+async fn join(testbed: &Testbed, row: &mut RowFigures<'_>, parents: usize) -> Result<()> {
+    let mut api = ApiClient::connect(testbed.server.api()).await?;
     api.post("/v1/workflows", graphs::join(parents)).await?;
     let mut meter = Meter::start(testbed)?;
-    let took = work_off(&[testbed.server.api()], parents + 1).await?;
+    let took = run_all_jobs(&[testbed.server.api()], parents + 1).await?;
     row.add(JOIN, 2, [took.as_secs_f64()]);
     meter
         .read()?

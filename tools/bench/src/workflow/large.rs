@@ -5,8 +5,8 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::{Api, graphs, measure_stores, work_off};
-use crate::figures::{Figures, Table, mebibytes, millis};
+use super::{ApiClient, graphs, measure_stores, run_all_jobs};
+use crate::figures::{RowFigures, Table, mebibytes, millis};
 use crate::machine::Testbed;
 use crate::scenario::RunOptions;
 
@@ -21,8 +21,8 @@ pub(super) async fn measure(options: &RunOptions, parents: usize) -> Result<Tabl
     .await
 }
 
-async fn turn(testbed: &Testbed, row: &mut Figures<'_>, parents: usize) -> Result<()> {
-    let mut api = Api::connect(testbed.server.api()).await?;
+async fn turn(testbed: &Testbed, row: &mut RowFigures<'_>, parents: usize) -> Result<()> {
+    let mut api = ApiClient::connect(testbed.server.api()).await?;
     let body = graphs::join(parents);
     let start = Instant::now();
     let created = api.post("/v1/workflows", body).await?;
@@ -40,7 +40,7 @@ async fn turn(testbed: &Testbed, row: &mut Figures<'_>, parents: usize) -> Resul
         }
         row.add(head, 2, [millis(start.elapsed()) / READS as f64]);
     }
-    let took = work_off(&[testbed.server.api()], parents + 1).await?;
+    let took = run_all_jobs(&[testbed.server.api()], parents + 1).await?;
     row.add("all jobs done, s", 2, [took.as_secs_f64()]);
     let highest = testbed.server.process().highest_resident_bytes()?;
     row.add("server, MiB", 0, [mebibytes(highest)]);

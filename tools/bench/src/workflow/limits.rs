@@ -12,8 +12,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::api::claim;
 use super::graphs::{limit, limited};
 use super::worker::WorkerPool;
-use super::{Api, work_off};
-use crate::figures::{Figures, Table, millis, percentile};
+use super::{ApiClient, run_all_jobs};
+use crate::figures::{RowFigures, Table, millis, percentile};
 use crate::machine::{Meter, Store, Testbed};
 use crate::scenario::RunOptions;
 
@@ -23,11 +23,11 @@ const KEYS: [(&str, usize); 3] = [("no limit", 0), ("one limit", 1), ("1,000 key
 /// Number of tenants without room.
 const TENANTS: usize = 1_000;
 /// Maximum number of jobs of a workflow.
-const JOBS: usize = 100;
+const MAX_JOBS_PER_WORKFLOW: usize = 100;
 /// Time between two jobs of the tenant with room.
 const ARRIVAL_INTERVAL: Duration = Duration::from_millis(5);
 /// Number of jobs of this tenant that are claimed in sequence.
-const CLAIMED: usize = 1_000;
+const CLAIMED_JOBS: usize = 1_000;
 
 /// A server with waiting jobs, and its name in the table.
 struct Fixture {
@@ -43,14 +43,14 @@ pub(super) async fn cost(options: &RunOptions, jobs: usize) -> Result<Table> {
         for store in [Store::Redis, Store::Embedded] {
             for (name, keys) in KEYS {
                 let testbed = Testbed::start(&options.program()?, store).await?;
-                let mut api = Api::connect(testbed.server.api()).await?;
+                let mut api = ApiClient::connect(testbed.server.api()).await?;
                 let limits = |at: usize| at.checked_rem(keys).map(|at| limit("open", at));
                 let one = |at| limited(1, &limits(at).unwrap_or_default(), None);
                 api.create((0..jobs).map(one)).await?;
                 let mut meter = Meter::start(&testbed)?;
-                let took = work_off(&[testbed.server.api()], jobs).await?;
+                let took = run_all_jobs(&[testbed.server.api()], jobs).await?;
                 let spent = meter.read()?;
-                let mut row = table.row(&[&name, &store.of_workflows()]);
+                let mut row = table.row(&[&name, &store.workflow_store_name()]);
                 row.add("no-op jobs/s", 0, [jobs as f64 / took.as_secs_f64()]);
                 spent.add_to(&mut row, "job", jobs as u64);
                 spent.add_commands_to(&mut row, "job", jobs as u64);
@@ -63,7 +63,7 @@ pub(super) async fn cost(options: &RunOptions, jobs: usize) -> Result<Table> {
 
 /// Measures one tenant with room, alone and with many waiting jobs of a thousand tenants without
 /// room.
-pub(super) async fn behind(options: &RunOptions, waiting: usize) -> Result<Table> {
+pub(super) async fn key_with_room(options: &RunOptions, waiting: usize) -> Result<Table> {
     let mut table = Table::new("behind", &["a tenant with room", "store"]);
     let program = options.program()?;
     for store in [Store::Redis, Store::Embedded] {
@@ -71,7 +71,7 @@ pub(super) async fn behind(options: &RunOptions, waiting: usize) -> Result<Table
         for waiting in [0, waiting] {
             fixtures.push(Fixture::start(&program, store, waiting).await?);
         }
-        let name = store.of_workflows();
+        let name = store.workflow_store_name();
         for _ in options.rounds(&format!("behind closed keys in {name}")) {
             for fixture in &fixtures {
                 let mut row = table.row(&[&fixture.name, &name]);
@@ -86,15 +86,15 @@ pub(super) async fn behind(options: &RunOptions, waiting: usize) -> Result<Table
 impl Fixture {
     async fn start(program: &Path, store: Store, waiting: usize) -> Result<Self> {
         let testbed = Testbed::start(program, store).await?;
-        let mut api = Api::connect(testbed.server.api()).await?;
+        let mut api = ApiClient::connect(testbed.server.api()).await?;
         let mut name = "alone".to_owned();
         if waiting > 0 {
             name = format!("beside {TENANTS} keys without room, {waiting} jobs");
             eprintln!("{waiting} jobs of {TENANTS} tenants are made");
-            let jobs = (waiting / TENANTS).clamp(1, JOBS);
+            let jobs = (waiting / TENANTS).clamp(1, MAX_JOBS_PER_WORKFLOW);
             let one = |at| limited(jobs, &limit("daily", at % TENANTS), None);
             api.create((0..waiting / jobs).map(one)).await?;
-            use_up(&mut api).await?;
+            exhaust_limits(&mut api).await?;
         }
         Ok(Self {
             name,
@@ -105,10 +105,10 @@ impl Fixture {
 
     /// Measures the wait of arriving jobs. There are more workers than needed, so that one always
     /// waits.
-    async fn arrivals(&self, row: &mut Figures<'_>, time: Duration) -> Result<()> {
+    async fn arrivals(&self, row: &mut RowFigures<'_>, time: Duration) -> Result<()> {
         let apis = [self.testbed.server.api()];
         let expected = (time.as_micros() / ARRIVAL_INTERVAL.as_micros()).max(1) as usize;
-        let make = make_jobs(Api::connect(apis[0]).await?, expected, self.start);
+        let make = create_jobs(ApiClient::connect(apis[0]).await?, expected, self.start);
         let waits = Rc::new(RefCell::new(Vec::with_capacity(expected)));
         let (seen, start) = (Rc::clone(&waits), self.start);
         let workers = WorkerPool {
@@ -143,14 +143,14 @@ impl Fixture {
     }
 
     /// Measures one worker that claims ready jobs in sequence. Reports are not counted.
-    async fn claims(&self, row: &mut Figures<'_>) -> Result<()> {
-        let mut api = Api::connect(self.testbed.server.api()).await?;
+    async fn claims(&self, row: &mut RowFigures<'_>) -> Result<()> {
+        let mut api = ApiClient::connect(self.testbed.server.api()).await?;
         let one = limited(1, &limit("open", 0), None);
-        api.create_many(&one, CLAIMED).await?;
+        api.create_many(&one, CLAIMED_JOBS).await?;
         let claim = claim("default", 0, 1, "0s");
         let (mut times, mut answers) = (Vec::new(), Vec::new());
         let mut meter = Meter::start(&self.testbed)?;
-        for _ in 0..CLAIMED {
+        for _ in 0..CLAIMED_JOBS {
             let start = Instant::now();
             answers.push(api.claim(&claim).await?);
             times.push(millis(start.elapsed()));
@@ -160,15 +160,15 @@ impl Fixture {
             api.report(&answer.job()?, "null").await?;
         }
         row.add_times("claim", &mut times);
-        spent.add_to(row, "claim", CLAIMED as u64);
-        spent.add_commands_to(row, "claim", CLAIMED as u64);
+        spent.add_to(row, "claim", CLAIMED_JOBS as u64);
+        spent.add_commands_to(row, "claim", CLAIMED_JOBS as u64);
         Ok(())
     }
 }
 
 /// Creates a job in each interval. Its time counts from its due time: a server that does not answer
 /// is charged for all jobs that should have arrived in the meantime.
-async fn make_jobs(mut maker: Api, jobs: usize, start: Instant) -> Result<()> {
+async fn create_jobs(mut maker: ApiClient, jobs: usize, start: Instant) -> Result<()> {
     let first = start.elapsed();
     let mut ticks = interval(ARRIVAL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -182,7 +182,7 @@ async fn make_jobs(mut maker: Api, jobs: usize, start: Instant) -> Result<()> {
 }
 
 /// Claims the one job that each tenant has room for.
-async fn use_up(api: &mut Api) -> Result<()> {
+async fn exhaust_limits(api: &mut ApiClient) -> Result<()> {
     let claim = claim("default", 0, TENANTS, "0s");
     let mut used = 0;
     while used < TENANTS {

@@ -4,33 +4,36 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::{Api, graphs};
-use crate::figures::{Figures, Table, millis};
+use super::{ApiClient, graphs};
+use crate::figures::{RowFigures, Table, millis};
 use crate::machine::{Meter, Store, Testbed};
 use crate::scenario::RunOptions;
 
 const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 /// Maximum number of workflows on stores that are distant or in a file: they are slow to fill, and
 /// larger sizes show nothing new.
-const MAX_SLOW: usize = 10_000;
+const MAX_WORKFLOWS_ON_SLOW_STORE: usize = 10_000;
 
 pub(super) async fn measure(options: &RunOptions, workflows: usize, pages: usize) -> Result<Table> {
     let mut table = Table::new("listing", &["page of 100", "workflows"]);
-    for store in [Store::Redis, Store::FarRedis, Store::Embedded] {
+    for store in [Store::Redis, Store::DelayedRedis, Store::Embedded] {
         let testbed = Testbed::start(&options.program()?, store).await?;
-        let mut api = Api::connect(testbed.server.api()).await?;
+        let mut api = ApiClient::connect(testbed.server.api()).await?;
         let max = if store == Store::Redis {
             usize::MAX
         } else {
-            MAX_SLOW
+            MAX_WORKFLOWS_ON_SLOW_STORE
         };
         let mut present = 0;
         for size in SIZES.into_iter().filter(|size| *size <= max.min(workflows)) {
-            eprintln!("listing {size} workflows on {}", store.of_workflows());
+            eprintln!(
+                "listing {size} workflows on {}",
+                store.workflow_store_name()
+            );
             api.create_many(&graphs::pair("manual"), size - present)
                 .await?;
             present = size;
-            let mut row = table.row(&[&store.of_workflows(), &size]);
+            let mut row = table.row(&[&store.workflow_store_name(), &size]);
             read_pages(&testbed, &mut api, &mut row, pages).await?;
         }
     }
@@ -39,8 +42,8 @@ pub(super) async fn measure(options: &RunOptions, workflows: usize, pages: usize
 
 async fn read_pages(
     testbed: &Testbed,
-    api: &mut Api,
-    row: &mut Figures<'_>,
+    api: &mut ApiClient,
+    row: &mut RowFigures<'_>,
     pages: usize,
 ) -> Result<()> {
     for (what, filter) in [("newest", ""), ("of a status", "&status=pending")] {

@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tidegate_pipeline::test_util::RedisServer;
 
-use super::{Api, BullMq};
+use super::{ApiClient, BullMq};
 use crate::figures::Table;
 use crate::machine::{Store, Testbed};
 use crate::scenario::RunOptions;
 
 /// Number of jobs of the small figures, in sequence.
-const TURNS: usize = 200;
+const SEQUENTIAL_JOBS: usize = 200;
 /// The Python interpreter with the peers, in their folder.
 const PYTHON: &str = "python/.venv/bin/python";
 
@@ -97,12 +97,12 @@ impl Worker {
             Self::Server(store, worker) => {
                 let testbed = Testbed::start(&options.program()?, store).await?;
                 // The API is open later than the port that the testbed waits for.
-                drop(Api::connect(testbed.server.api()).await?);
+                drop(ApiClient::connect(testbed.server.api()).await?);
                 let mut command = python(options, "measure.py");
                 let sdk = options.peers.join("../../../sdk/python/src");
                 command.env("PYTHONPATH", sdk.canonicalize()?);
                 let url = format!("http://{}", testbed.server.api());
-                let numbers = [jobs, TURNS.min(jobs)].map(|number| number.to_string());
+                let numbers = [jobs, SEQUENTIAL_JOBS.min(jobs)].map(|number| number.to_string());
                 run_script(command.args([&url, worker]).args(numbers)).map(Some)
             }
             Self::Peer(peer) => {

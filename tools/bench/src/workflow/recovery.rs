@@ -10,15 +10,15 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::api::claim;
-use super::{Api, graphs};
-use crate::figures::{Figures, Table, millis};
+use super::{ApiClient, graphs};
+use crate::figures::{RowFigures, Table, millis};
 use crate::machine::Server;
 use crate::scenario::RunOptions;
 
 /// Number of unfinished workflows when the server is killed.
-const UNFINISHED: usize = 10_000;
+const UNFINISHED_WORKFLOWS: usize = 10_000;
 /// Duration of the load before the kill.
-const LOAD: Duration = Duration::from_millis(500);
+const LOAD_TIME: Duration = Duration::from_millis(500);
 
 pub(super) async fn measure(options: &RunOptions) -> Result<Table> {
     let mut table = Table::new("recovery", &["killed under load"]);
@@ -33,7 +33,7 @@ pub(super) async fn measure(options: &RunOptions) -> Result<Table> {
         let mut row = table.row(&[&"SQLite"]);
         let start = Instant::now();
         let server = Server::start(&program, folder.path(), &environment).await?;
-        let mut api = Api::connect(server.api()).await?;
+        let mut api = ApiClient::connect(server.api()).await?;
         let page = api.json("/v1/workflows?status=running&limit=100").await?;
         row.add("until a listing, ms", 0, [millis(start.elapsed())]);
         let claimed = api.claim(&claim).await?;
@@ -49,11 +49,11 @@ pub(super) async fn measure(options: &RunOptions) -> Result<Table> {
 
 /// Leaves a store as a crash during creation and execution does.
 async fn fill_and_kill(server: Server, claim: &str) -> Result<()> {
-    let mut api = Api::connect(server.api()).await?;
+    let mut api = ApiClient::connect(server.api()).await?;
     let one = graphs::pair("now");
-    api.create_many(&one, UNFINISHED).await?;
+    api.create_many(&one, UNFINISHED_WORKFLOWS).await?;
     let mut load = JoinSet::new();
-    let (mut worker, claim) = (Api::connect(server.api()).await?, claim.to_owned());
+    let (mut worker, claim) = (ApiClient::connect(server.api()).await?, claim.to_owned());
     load.spawn(async move {
         let mut claimed = worker.claim(&claim).await?;
         loop {
@@ -66,7 +66,7 @@ async fn fill_and_kill(server: Server, claim: &str) -> Result<()> {
         }
     });
     // A task that ends within this time failed: only the kill ends the load.
-    if let Ok(Some(ended)) = timeout(LOAD, load.join_next()).await {
+    if let Ok(Some(ended)) = timeout(LOAD_TIME, load.join_next()).await {
         let ended: Result<()> = ended?;
         ended?;
     }
@@ -75,7 +75,7 @@ async fn fill_and_kill(server: Server, claim: &str) -> Result<()> {
 }
 
 /// Runs `tidegate store check` on the store.
-fn check(program: &Path, data: &str, row: &mut Figures<'_>) -> Result<()> {
+fn check(program: &Path, data: &str, row: &mut RowFigures<'_>) -> Result<()> {
     let start = Instant::now();
     let output = Command::new(program)
         .args(["store", "check", "-o", "json"])

@@ -12,15 +12,15 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::api::claim;
-use super::{Api, graphs, work_off};
-use crate::figures::{Figures, Table, micros, millis};
+use super::{ApiClient, graphs, run_all_jobs};
+use crate::figures::{RowFigures, Table, micros, millis};
 use crate::machine::{Process, Server, info};
 use crate::scenario::RunOptions;
 
 /// Number of jobs whose pick-up is timed in a turn.
-const PICKED: usize = 300;
+const TIMED_JOBS: usize = 300;
 /// Number of workflows of one call.
-const BULK: usize = 100;
+const WORKFLOWS_PER_REQUEST: usize = 100;
 /// Duration of the measurement of idle servers.
 const IDLE_TIME: Duration = Duration::from_secs(12);
 /// Maximum wait until the servers know each other.
@@ -99,7 +99,7 @@ impl ServerGroup {
     async fn wait_until_discovered(&self) -> Result<()> {
         let begin = Instant::now();
         for server in &self.servers {
-            let mut api = Api::connect(server.api()).await?;
+            let mut api = ApiClient::connect(server.api()).await?;
             api.json("/v1/queues").await?;
             loop {
                 let status = api.json("/v1/status").await?;
@@ -136,7 +136,7 @@ impl ServerGroup {
     async fn idle(&self) -> Result<GroupTotals> {
         let mut tasks = JoinSet::new();
         for api in self.apis() {
-            let mut worker = Api::connect(api).await?;
+            let mut worker = ApiClient::connect(api).await?;
             tasks.spawn(async move { worker.claim(&claim("idle", 0, 1, "30s")).await });
         }
         // Longer than any activity at the start of a server.
@@ -148,26 +148,29 @@ impl ServerGroup {
 
     /// Measures workflows that exist before the workers, created at all servers in rotation; then
     /// workers at all servers.
-    async fn work(&self, row: &mut Figures<'_>, workflows: usize) -> Result<()> {
+    async fn work(&self, row: &mut RowFigures<'_>, workflows: usize) -> Result<()> {
         let mut apis = Vec::new();
         for api in self.apis() {
-            apis.push(Api::connect(api).await?);
+            apis.push(ApiClient::connect(api).await?);
         }
-        let (requests, number) = (workflows.div_ceil(BULK), apis.len());
+        let (requests, number) = (workflows.div_ceil(WORKFLOWS_PER_REQUEST), apis.len());
         let before = self.totals()?;
         for at in 0..requests {
             let api = &mut apis[at % number];
-            api.create_many(&graphs::pair("now"), BULK).await?;
+            api.create_many(&graphs::pair("now"), WORKFLOWS_PER_REQUEST)
+                .await?;
         }
-        let jobs = (requests * BULK * 2) as f64;
-        let took = work_off(&self.apis(), requests * BULK * 2).await?;
+        let jobs = (requests * WORKFLOWS_PER_REQUEST * 2) as f64;
+        let took = run_all_jobs(&self.apis(), requests * WORKFLOWS_PER_REQUEST * 2).await?;
         let spent = self.totals()?.since(before);
         row.add("no-op jobs/s", 0, [jobs / took.as_secs_f64()]);
         row.add("Redis commands/job", 2, [spent.commands as f64 / jobs]);
         let micros = micros(spent.redis + spent.servers);
         row.add("CPU of all, us/job", 1, [micros / jobs]);
         row.add("conflicts/job", 4, [self.conflicts().await? / jobs]);
-        apis[0].check_succeeded("bench", requests * BULK).await
+        apis[0]
+            .check_succeeded("bench", requests * WORKFLOWS_PER_REQUEST)
+            .await
     }
 
     /// Returns the number of changes that were repeated because another server was first. The
@@ -176,7 +179,10 @@ impl ServerGroup {
         sleep(Duration::from_secs(3)).await;
         let mut conflicts = 0.0;
         for server in &self.servers {
-            let page = Api::connect(server.debug()).await?.get("/metrics").await?;
+            let page = ApiClient::connect(server.debug())
+                .await?
+                .get("/metrics")
+                .await?;
             let page = String::from_utf8_lossy(&page);
             let number = |line: &str| {
                 line.strip_prefix("tidegate_workflows_conflicts ")?
@@ -190,13 +196,16 @@ impl ServerGroup {
 
     /// Measures the time from a request at one server until a worker that waits at another has the
     /// job.
-    async fn pick_up(&self, row: &mut Figures<'_>) -> Result<()> {
+    async fn pick_up(&self, row: &mut RowFigures<'_>) -> Result<()> {
         let one = r#"{"name":"picked","start":"now","jobs":[{"name":"a","handler":"h","queue":"picked"}]}"#;
         let apis = self.apis();
-        let mut times = Vec::with_capacity(PICKED);
-        for at in 0..PICKED {
+        let mut times = Vec::with_capacity(TIMED_JOBS);
+        for at in 0..TIMED_JOBS {
             let (waits, makes) = (apis[at % apis.len()], apis[(at + 1) % apis.len()]);
-            let (mut worker, mut maker) = (Api::connect(waits).await?, Api::connect(makes).await?);
+            let (mut worker, mut maker) = (
+                ApiClient::connect(waits).await?,
+                ApiClient::connect(makes).await?,
+            );
             let mut tasks = JoinSet::new();
             tasks.spawn(async move {
                 let claimed = worker.claim(&claim("picked", 0, 1, "20s")).await?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::task::LocalSet;
 
-use super::api::{Api, Job, claim};
+use super::api::{ApiClient, Job, claim};
 
 /// Workers on separate connections. Each has one request in progress.
 pub(crate) struct WorkerPool {
@@ -19,7 +19,7 @@ pub(crate) struct WorkerPool {
 
 /// Runs workers at several servers in rotation until `jobs` jobs were claimed and reported. Returns
 /// the time.
-pub(crate) async fn work_off(apis: &[SocketAddr], jobs: usize) -> Result<Duration> {
+pub(crate) async fn run_all_jobs(apis: &[SocketAddr], jobs: usize) -> Result<Duration> {
     let pool = WorkerPool {
         workers: 8,
         limit: 100,
@@ -41,7 +41,7 @@ impl WorkerPool {
         let local = LocalSet::new();
         let mut workers = Vec::new();
         for number in 0..self.workers {
-            let api = Api::connect(apis[number % apis.len()]).await?;
+            let api = ApiClient::connect(apis[number % apis.len()]).await?;
             let claim = claim("default", number, self.limit, "100ms");
             let worker = work(api, claim, Rc::clone(&left), on_job.clone());
             workers.push(local.spawn_local(worker));
@@ -60,7 +60,7 @@ impl WorkerPool {
 
 /// Claims and reports jobs until no job is left.
 async fn work(
-    mut api: Api,
+    mut api: ApiClient,
     claim: String,
     left: Rc<Cell<usize>>,
     on_job: impl Fn(&Job<'_>),

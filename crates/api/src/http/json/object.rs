@@ -13,7 +13,7 @@ pub(crate) struct ObjectText(String);
 
 impl ObjectText {
     /// Starts an object whose text has about this number of bytes.
-    pub(crate) fn of_about(bytes: usize) -> Self {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
         Self(String::with_capacity(bytes))
     }
 
@@ -99,8 +99,8 @@ mod tests {
             let text = object.serialize(serde_json::value::Serializer);
             assert_eq!(text.unwrap(), expected);
         };
-        check(ObjectText::of_about(0), serde_json::json!({}));
-        let all = ObjectText::of_about(8)
+        check(ObjectText::with_capacity(0), serde_json::json!({}));
+        let all = ObjectText::with_capacity(8)
             .plain("a", "é")
             .text("b", "\"\\\u{1}\n")
             .number("c", Some(9))

@@ -13,9 +13,9 @@ pub struct Loads {
     /// Time at which this server began to count.
     pub counting_since: Timestamp,
     /// Active load. `None` before there is a configuration.
-    pub in_force: Option<InForce>,
+    pub active: Option<ActiveLoad>,
     /// Latest load, if it was refused.
-    pub refused: Option<Refused>,
+    pub refused: Option<RefusedLoad>,
     /// Files and folders that could not be read. Their last texts stay in use.
     pub unreadable: Vec<Mistake>,
 }
@@ -29,7 +29,7 @@ impl Default for Loads {
             source,
             place: String::new(),
             counting_since,
-            in_force: None,
+            active: None,
             refused: None,
             unreadable: Vec::new(),
         }
@@ -49,7 +49,7 @@ pub enum ConfigurationSource {
 
 /// Load of the active configuration.
 #[derive(Debug, Clone, Copy)]
-pub struct InForce {
+pub struct ActiveLoad {
     /// Number of configurations that were activated so far, with this one.
     pub version: u64,
     /// Time at which it was activated.
@@ -60,7 +60,7 @@ pub struct InForce {
 
 /// Load that was refused, so that the configuration did not change.
 #[derive(Debug, Clone)]
-pub struct Refused {
+pub struct RefusedLoad {
     /// Time of the load.
     pub at: Timestamp,
     /// First mistakes, each of a bounded length.

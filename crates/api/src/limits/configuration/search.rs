@@ -6,10 +6,10 @@ use tidegate_ratelimit::{Configuration, Domain, Node};
 use super::shown::{DescriptorShown, FoundShown};
 
 /// Most descriptors that a call checks: some milliseconds.
-const MOST_LOOKS: usize = 50_000;
+const MAX_CHECKED_NODES: usize = 50_000;
 
 /// Descriptors that were found, the cursor of each, and the cursor of the first one not checked.
-pub(super) struct Found<'c> {
+pub(super) struct SearchResult<'c> {
     pub(super) items: Vec<FoundShown<'c>>,
     pub(super) cursors: Vec<String>,
     pub(super) next: Option<String>,
@@ -21,32 +21,34 @@ pub(super) fn search<'c>(
     text: &str,
     limit: usize,
     cursor: &[usize],
-) -> Found<'c> {
-    let mut walk = Walk::from(configuration, cursor);
-    let mut found = Found {
+) -> SearchResult<'c> {
+    let mut walk = DescriptorWalk::from(configuration, cursor);
+    let mut result = SearchResult {
         items: Vec::new(),
         cursors: Vec::new(),
         next: None,
     };
-    for _ in 0..MOST_LOOKS {
+    for _ in 0..MAX_CHECKED_NODES {
         let Some((name, domain, node)) = walk.node() else {
-            return found;
+            return result;
         };
         if matches(node, text) {
-            if found.items.len() == limit {
+            if result.items.len() == limit {
                 break;
             }
             let file = domain.file_of(walk.levels[0].1);
-            let way = walk.levels.iter().map(|(nodes, place)| &nodes[*place]);
-            found
-                .items
-                .push(FoundShown::of(name, way, DescriptorShown::of(node, file)));
-            found.cursors.push(walk.cursor());
+            let path = walk.levels.iter().map(|(nodes, place)| &nodes[*place]);
+            result.items.push(FoundShown::new(
+                name,
+                path,
+                DescriptorShown::new(node, file),
+            ));
+            result.cursors.push(walk.cursor());
         }
         walk.step(node);
     }
-    found.next = walk.node().is_some().then(|| walk.cursor());
-    found
+    result.next = walk.node().is_some().then(|| walk.cursor());
+    result
 }
 
 /// Whether the key, the value, or `key=value` contains a text.
@@ -61,7 +63,7 @@ fn matches(node: &Node, text: &str) -> bool {
 }
 
 /// Iterator over all descriptors in the order of the files, each before those below it.
-struct Walk<'c> {
+struct DescriptorWalk<'c> {
     configuration: &'c Configuration,
     /// Index of the domain.
     domain: usize,
@@ -70,7 +72,7 @@ struct Walk<'c> {
     levels: Vec<(&'c [Node], usize)>,
 }
 
-impl<'c> Walk<'c> {
+impl<'c> DescriptorWalk<'c> {
     /// Starts at the position of a cursor. In a changed configuration it may be another descriptor.
     fn from(configuration: &'c Configuration, cursor: &[usize]) -> Self {
         let (domain, places) = cursor

@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 use super::loads::LimitUse;
 
 /// Most bytes of one text. A configuration may have longer ones.
-const MOST_TEXT: usize = 400;
+const MAX_TEXT_BYTES: usize = 400;
 /// Most bytes of all texts of a path.
-const MOST_WAY: usize = 2_000;
+const MAX_PATH_BYTES: usize = 2_000;
 /// Most files of a domain, and most limits that one limit replaces.
-const MOST_NAMES: usize = 10;
+const MAX_LISTED_NAMES: usize = 10;
 /// Most levels of descriptors in one answer. JSON parsers bound the depth, too.
-const DEEP: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// A domain of the configuration.
 #[derive(Debug, Serialize)]
@@ -53,7 +53,7 @@ pub(crate) struct DescriptorShown<'a> {
     line: Option<u32>,
     /// Its limit. Left out when it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<LimitShown<'a>>,
+    limit: Option<ConfiguredLimitShown<'a>>,
     /// Statistics have the value of the request in their name. Left out when they have not.
     #[serde(skip_serializing_if = "is_false")]
     value_to_metric: bool,
@@ -87,7 +87,7 @@ pub(crate) struct FoundShown<'a> {
 /// A limit of the configuration, and what was counted of it.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredLimit))]
-pub(crate) struct LimitShown<'a> {
+pub(crate) struct ConfiguredLimitShown<'a> {
     /// Its path in the configuration, by which overrides and statistics name it.
     rule: &'a str,
     /// Its name; empty when it has none.
@@ -139,12 +139,12 @@ fn is_false(flag: &bool) -> bool {
 }
 
 /// Truncates a text to the bytes that are shown.
-fn cut(text: &str) -> &str {
-    cut_to(text, MOST_TEXT)
+fn truncate(text: &str) -> &str {
+    truncate_to(text, MAX_TEXT_BYTES)
 }
 
-fn cut_to(text: &str, most: usize) -> &str {
-    let mut end = most.min(text.len());
+fn truncate_to(text: &str, max_bytes: usize) -> &str {
+    let mut end = max_bytes.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -153,11 +153,15 @@ fn cut_to(text: &str, most: usize) -> &str {
 
 impl<'a> DomainShown<'a> {
     /// Makes the view of a domain without its descriptors.
-    pub(super) fn of(name: &'a str, domain: &'a Domain) -> Self {
+    pub(super) fn new(name: &'a str, domain: &'a Domain) -> Self {
         Self {
-            name: cut(name),
-            cut: name.len() > MOST_TEXT,
-            files: domain.files().take(MOST_NAMES).map(cut).collect(),
+            name: truncate(name),
+            cut: name.len() > MAX_TEXT_BYTES,
+            files: domain
+                .files()
+                .take(MAX_LISTED_NAMES)
+                .map(truncate)
+                .collect(),
             children: domain.level.nodes().len(),
             limits: domain.level.limits(),
             descriptors: None,
@@ -167,7 +171,7 @@ impl<'a> DomainShown<'a> {
     /// Adds all descriptors at its top, with those below them.
     pub(super) fn with_descriptors(mut self, domain: &'a Domain) -> Self {
         let node = |(place, node)| {
-            DescriptorShown::of(node, domain.file_of(place)).with_descriptors(node, 1)
+            DescriptorShown::new(node, domain.file_of(place)).with_descriptors(node, 1)
         };
         self.descriptors = Some(domain.level.nodes().iter().enumerate().map(node).collect());
         self
@@ -176,16 +180,16 @@ impl<'a> DomainShown<'a> {
 
 impl<'a> DescriptorShown<'a> {
     /// Makes the view of a descriptor without those below it.
-    pub(super) fn of(node: &'a Node, file: &'a str) -> Self {
+    pub(super) fn new(node: &'a Node, file: &'a str) -> Self {
         let key = node.key();
         let value = node.value();
         Self {
-            key: cut(key),
-            value: cut(value),
-            cut: key.len().max(value.len()) > MOST_TEXT,
-            file: cut(file),
+            key: truncate(key),
+            value: truncate(value),
+            cut: key.len().max(value.len()) > MAX_TEXT_BYTES,
+            file: truncate(file),
             line: Some(node.line).filter(|line| *line > 0),
-            limit: node.limit.as_ref().map(LimitShown::of),
+            limit: node.limit.as_ref().map(ConfiguredLimitShown::from_limit),
             value_to_metric: node.value_to_metric,
             share_threshold: node.share_threshold,
             children: node.below.nodes().len(),
@@ -196,9 +200,9 @@ impl<'a> DescriptorShown<'a> {
 
     /// Adds all descriptors below it, down to the maximum depth.
     pub(super) fn with_descriptors(mut self, node: &'a Node, depth: usize) -> Self {
-        if !node.below.nodes().is_empty() && depth < DEEP {
+        if !node.below.nodes().is_empty() && depth < MAX_DEPTH {
             let below =
-                |node: &'a Node| Self::of(node, self.file).with_descriptors(node, depth + 1);
+                |node: &'a Node| Self::new(node, self.file).with_descriptors(node, depth + 1);
             self.descriptors = Some(node.below.nodes().iter().map(below).collect());
         }
         self
@@ -206,37 +210,40 @@ impl<'a> DescriptorShown<'a> {
 
     /// Collects the fields for the counts of its limit and of those below, each with the limit's
     /// slot.
-    pub(super) fn each_counted<'s>(&'s mut self, into: &mut Vec<(u32, &'s mut Option<UseShown>)>) {
+    pub(super) fn collect_counters<'s>(
+        &'s mut self,
+        into: &mut Vec<(u32, &'s mut Option<UseShown>)>,
+    ) {
         if let Some(limit) = self.limit.as_mut().filter(|limit| limit.unit.is_some()) {
             into.push((limit.slot, &mut limit.r#use));
         }
         self.descriptors
             .iter_mut()
             .flatten()
-            .for_each(|below| below.each_counted(into));
+            .for_each(|below| below.collect_counters(into));
     }
 }
 
 impl<'a> FoundShown<'a> {
     /// Makes the view of a search result. The path ends with the descriptor itself.
-    pub(super) fn of(
+    pub(super) fn new(
         domain: &'a str,
-        way: impl Iterator<Item = &'a Node>,
+        path: impl Iterator<Item = &'a Node>,
         descriptor: DescriptorShown<'a>,
     ) -> Self {
-        let mut left = MOST_WAY;
-        let mut way_cut = domain.len() > MOST_TEXT;
-        let mut part = |text: &'a str| {
-            let part = cut_to(text, left);
-            left -= part.len();
-            way_cut |= part.len() < text.len();
-            part
+        let mut remaining = MAX_PATH_BYTES;
+        let mut way_cut = domain.len() > MAX_TEXT_BYTES;
+        let mut truncated = |text: &'a str| {
+            let truncated = truncate_to(text, remaining);
+            remaining -= truncated.len();
+            way_cut |= truncated.len() < text.len();
+            truncated
         };
-        let entries = way
-            .map(|node| (part(node.key()), part(node.value())))
+        let entries = path
+            .map(|node| (truncated(node.key()), truncated(node.value())))
             .collect();
         Self {
-            domain: cut(domain),
+            domain: truncate(domain),
             entries,
             way_cut,
             descriptor,
@@ -249,8 +256,8 @@ impl<'a> FoundShown<'a> {
     }
 }
 
-impl<'a> LimitShown<'a> {
-    fn of(limit: &'a Limit) -> Self {
+impl<'a> ConfiguredLimitShown<'a> {
+    fn from_limit(limit: &'a Limit) -> Self {
         let (requests_per_unit, unit) = match limit.rate {
             Rate::Unlimited { .. } => (None, None),
             Rate::PerUnit {
@@ -262,8 +269,8 @@ impl<'a> LimitShown<'a> {
             ),
         };
         Self {
-            rule: cut(&limit.stats_key),
-            name: cut(&limit.name),
+            rule: truncate(&limit.stats_key),
+            name: truncate(&limit.name),
             requests_per_unit,
             unit,
             shadow_mode: limit.shadow_mode,
@@ -274,8 +281,8 @@ impl<'a> LimitShown<'a> {
             replaces: limit
                 .replaces
                 .iter()
-                .take(MOST_NAMES)
-                .map(|name| cut(name))
+                .take(MAX_LISTED_NAMES)
+                .map(|name| truncate(name))
                 .collect(),
             r#use: None,
             slot: limit.slot,
@@ -284,14 +291,14 @@ impl<'a> LimitShown<'a> {
 }
 
 impl From<LimitUse> for UseShown {
-    fn from(of: LimitUse) -> Self {
+    fn from(limit_use: LimitUse) -> Self {
         let LimitUse {
             hits,
             within_limit,
             near_limit,
             over_limit,
             shadow_mode,
-        } = of;
+        } = limit_use;
         Self {
             hits,
             within_limit,

@@ -7,28 +7,28 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use crate::client::address::escaped;
-use crate::client::events::{Event, Events};
+use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::events::{Event, EventStream};
 use crate::client::exit::{Exit, Failure};
-use crate::client::model::{Job, Page, Summary};
-use crate::client::remote::{Ask, Remote};
-use crate::client::which::path;
+use crate::client::model::{Job, Page, WorkflowSummary};
+use crate::client::workflow_ref::path;
 use crate::output::Screen;
 use crate::output::bar::Bar;
 use crate::output::moment::Moment;
 use crate::output::printable::printable;
 
 /// Interval between two reads while there are no events.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a server may be unreachable, for example during an update.
 const RECONNECT_TIME: Duration = Duration::from_secs(60);
 /// Timeout of a stream of events. The server sends a comment every 15 s; this allows for two late
 /// ones.
-const SILENCE: Duration = Duration::from_secs(40);
+const STREAM_TIMEOUT: Duration = Duration::from_secs(40);
 /// Limit of failed jobs that are named; the others are only counted.
-const NAMED: usize = 100;
+const MAX_NAMED_JOBS: usize = 100;
 
 /// Output while a workflow runs.
-pub(super) enum Show<'a> {
+pub(super) enum ProgressDisplay<'a> {
     Nothing,
     /// A bar on a terminal, with remarks above it.
     Progress(Bar<'a>),
@@ -37,15 +37,15 @@ pub(super) enum Show<'a> {
 }
 
 /// Last known state of a workflow, parsed and as text.
-pub(super) struct Last {
+pub(super) struct LastState {
     pub(super) id: String,
-    pub(super) summary: Summary,
+    pub(super) summary: WorkflowSummary,
     pub(super) text: String,
 }
 
 /// State of the connection to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Link {
+enum ConnectionState {
     Fresh,
     Up,
     /// Lost at this time.
@@ -54,30 +54,35 @@ enum Link {
 
 /// Follower of one workflow.
 pub(super) struct Follower<'a> {
-    remote: &'a Remote,
+    remote: &'a ApiClient,
     screen: &'a Screen,
-    show: Show<'a>,
-    pub(super) last: Last,
+    show: ProgressDisplay<'a>,
+    pub(super) last: LastState,
     /// Failed jobs that were named in a remark.
-    named: HashSet<String>,
-    link: Link,
+    named_jobs: HashSet<String>,
+    link: ConnectionState,
 }
 
 #[derive(Debug, Deserialize)]
-struct Changed {
+struct JobEvent {
     name: String,
     state: String,
 }
 
 impl<'a> Follower<'a> {
-    pub(super) fn new(remote: &'a Remote, screen: &'a Screen, show: Show<'a>, last: Last) -> Self {
+    pub(super) fn new(
+        remote: &'a ApiClient,
+        screen: &'a Screen,
+        show: ProgressDisplay<'a>,
+        last: LastState,
+    ) -> Self {
         Self {
             remote,
             screen,
             show,
             last,
-            named: HashSet::new(),
-            link: Link::Fresh,
+            named_jobs: HashSet::new(),
+            link: ConnectionState::Fresh,
         }
     }
 
@@ -85,57 +90,58 @@ impl<'a> Follower<'a> {
     /// unreachable server for `RECONNECT_TIME`. If the future is dropped, `last` is the last known
     /// state.
     pub(super) async fn run(&mut self) -> Result<(), Failure> {
-        self.follow(SILENCE).await
+        self.follow(STREAM_TIMEOUT).await
     }
 
-    async fn follow(&mut self, silence: Duration) -> Result<(), Failure> {
+    async fn follow(&mut self, stream_timeout: Duration) -> Result<(), Failure> {
         self.draw()?;
-        self.failures().await?;
+        self.name_failed_jobs().await?;
         while !self.last.summary.is_over() {
             if let Ok(body) = self.remote.stream(&format!("{}/events", self.path())).await {
-                self.listen(Events::new(body, silence)).await?;
+                self.follow_events(EventStream::new(body, stream_timeout))
+                    .await?;
             }
             if !self.last.summary.is_over() {
                 // The stream ended early: the server restarts, or a proxy closes idle connections
                 // or blocks streams. The connection counts as lost only if this read fails, too.
-                sleep(LOOK).await;
-                self.look().await?;
+                sleep(POLL_INTERVAL).await;
+                self.poll().await?;
             }
         }
-        self.failures().await
+        self.name_failed_jobs().await
     }
 
     fn path(&self) -> String {
         path(&self.last.id)
     }
 
-    async fn listen<B>(&mut self, mut events: Events<B>) -> Result<(), Failure>
+    async fn follow_events<B>(&mut self, mut events: EventStream<B>) -> Result<(), Failure>
     where
         B: hyper::body::Body<Data = bytes::Bytes> + Unpin,
     {
         while !self.last.summary.is_over()
             && let Some(event) = events.next().await
         {
-            self.is_up();
-            self.hear(event).await?;
+            self.on_connected();
+            self.on_event(event).await?;
         }
         Ok(())
     }
 
-    async fn hear(&mut self, event: Event) -> Result<(), Failure> {
+    async fn on_event(&mut self, event: Event) -> Result<(), Failure> {
         match event.name.as_str() {
-            "workflow" => self.is_now(event.data).await,
+            "workflow" => self.update(event.data).await,
             "removed" => Err(Failure::new(
                 Exit::NotFound,
                 format!("workflow {} was removed", self.last.id),
             )),
             "job" => {
-                let job: Changed = self.remote.parse(&event.data)?;
+                let job: JobEvent = self.remote.parse(&event.data)?;
                 if job.state == "failed" {
-                    return self.name(job.name).await;
+                    return self.name_failed_job(job.name).await;
                 }
                 // The job is retried, and may fail again.
-                self.named.remove(&job.name);
+                self.named_jobs.remove(&job.name);
                 Ok(())
             }
             _ => Ok(()),
@@ -143,18 +149,20 @@ impl<'a> Follower<'a> {
     }
 
     /// Reads the workflow without events.
-    async fn look(&mut self) -> Result<(), Failure> {
-        match self.remote.text(&Ask::get(self.path())).await {
+    async fn poll(&mut self) -> Result<(), Failure> {
+        match self.remote.text(&ApiRequest::get(self.path())).await {
             Ok(text) => {
-                if matches!(self.link, Link::Down(_)) {
-                    self.is_up();
+                if matches!(self.link, ConnectionState::Down(_)) {
+                    self.on_connected();
                 }
-                self.is_now(text).await
+                self.update(text).await
             }
             Err(failure) if failure.exit == Exit::Unavailable => {
-                self.is_down();
+                self.on_connection_lost();
                 match self.link {
-                    Link::Down(since) if since.elapsed() >= RECONNECT_TIME => Err(failure),
+                    ConnectionState::Down(since) if since.elapsed() >= RECONNECT_TIME => {
+                        Err(failure)
+                    }
                     _ => Ok(()),
                 }
             }
@@ -162,7 +170,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    async fn is_now(&mut self, text: String) -> Result<(), Failure> {
+    async fn update(&mut self, text: String) -> Result<(), Failure> {
         if text != self.last.text {
             self.last.summary = self.remote.parse(&text)?;
             self.last.text = text;
@@ -170,39 +178,41 @@ impl<'a> Follower<'a> {
         }
         // Events report only changes after the first one. A job that failed between two reads
         // appears only in the counts.
-        self.failures().await
+        self.name_failed_jobs().await
     }
 
     fn draw(&mut self) -> Result<(), Failure> {
         let workflow = &self.last.summary;
         match &mut self.show {
-            Show::Nothing => Ok(()),
-            Show::Progress(bar) => {
+            ProgressDisplay::Nothing => Ok(()),
+            ProgressDisplay::Progress(bar) => {
                 bar.draw(workflow);
                 Ok(())
             }
-            Show::Changes(_) => self.screen.object(&self.last.text, &workflow.id, || {
-                let now = Moment::now().to_the_second();
-                Ok(format!(
-                    "{now}  {}  {}\n",
-                    printable(&workflow.status),
-                    workflow.progress()
-                ))
-            }),
+            ProgressDisplay::Changes(_) => {
+                self.screen.object(&self.last.text, &workflow.id, || {
+                    let now = Moment::now().to_the_second();
+                    Ok(format!(
+                        "{now}  {}  {}\n",
+                        printable(&workflow.status),
+                        workflow.progress()
+                    ))
+                })
+            }
         }
     }
 
-    fn is_up(&mut self) {
-        if let Link::Down(_) = self.link {
+    fn on_connected(&mut self) {
+        if let ConnectionState::Down(_) = self.link {
             self.remark("connected again");
         }
-        self.link = Link::Up;
+        self.link = ConnectionState::Up;
     }
 
-    fn is_down(&mut self) {
-        if !matches!(self.link, Link::Down(_)) {
-            self.link = Link::Down(Instant::now());
-            let server = self.remote.shown();
+    fn on_connection_lost(&mut self) {
+        if !matches!(self.link, ConnectionState::Down(_)) {
+            self.link = ConnectionState::Down(Instant::now());
+            let server = self.remote.address();
             self.remark(&format!(
                 "the connection to {server} was lost; trying to reconnect for {} s",
                 RECONNECT_TIME.as_secs()
@@ -212,38 +222,42 @@ impl<'a> Follower<'a> {
 
     fn remark(&self, text: &str) {
         match &self.show {
-            Show::Nothing => {}
-            Show::Progress(bar) | Show::Changes(bar) => bar.remark(text),
+            ProgressDisplay::Nothing => {}
+            ProgressDisplay::Progress(bar) | ProgressDisplay::Changes(bar) => bar.remark(text),
         }
     }
 
     /// Prints a remark for each failed job that was not named yet.
-    async fn failures(&mut self) -> Result<(), Failure> {
-        let named = self.named.len();
-        let is_done = self.last.summary.job_counts.failed <= named as u64 || named >= NAMED;
-        if is_done || matches!(self.show, Show::Nothing) {
+    async fn name_failed_jobs(&mut self) -> Result<(), Failure> {
+        let named = self.named_jobs.len();
+        let is_done =
+            self.last.summary.job_counts.failed <= named as u64 || named >= MAX_NAMED_JOBS;
+        if is_done || matches!(self.show, ProgressDisplay::Nothing) {
             return Ok(());
         }
-        let ask = Ask::get(format!("{}/jobs?state=failed&limit={NAMED}", self.path()));
-        let page = match self.remote.read::<Page>(&ask).await {
+        let api_request = ApiRequest::get(format!(
+            "{}/jobs?state=failed&limit={MAX_NAMED_JOBS}",
+            self.path()
+        ));
+        let page = match self.remote.read::<Page>(&api_request).await {
             Err(failure) if failure.exit == Exit::Unavailable => return Ok(()),
             page => page?,
         };
         for item in page.items {
             let job: Job = self.remote.parse(item.get())?;
-            self.name(job.name).await?;
+            self.name_failed_job(job.name).await?;
         }
         Ok(())
     }
 
     /// Prints a remark for a failed job, with the first line of its error.
-    async fn name(&mut self, job: String) -> Result<(), Failure> {
-        if matches!(self.show, Show::Nothing) || self.named.contains(&job) {
+    async fn name_failed_job(&mut self, job: String) -> Result<(), Failure> {
+        if matches!(self.show, ProgressDisplay::Nothing) || self.named_jobs.contains(&job) {
             return Ok(());
         }
-        if self.named.len() < NAMED {
-            let ask = Ask::get(format!("{}/jobs/{}", self.path(), escaped(&job)));
-            let error = match self.remote.read::<Job>(&ask).await {
+        if self.named_jobs.len() < MAX_NAMED_JOBS {
+            let api_request = ApiRequest::get(format!("{}/jobs/{}", self.path(), escaped(&job)));
+            let error = match self.remote.read::<Job>(&api_request).await {
                 Ok(job) => job
                     .errors
                     .last()
@@ -256,12 +270,12 @@ impl<'a> Follower<'a> {
                 "job {job} failed{}",
                 error.unwrap_or_default()
             )));
-        } else if self.named.len() == NAMED {
+        } else if self.named_jobs.len() == MAX_NAMED_JOBS {
             self.remark(&format!(
-                "{NAMED} failed jobs were named; the others are only counted"
+                "{MAX_NAMED_JOBS} failed jobs were named; the others are only counted"
             ));
         }
-        self.named.insert(job);
+        self.named_jobs.insert(job);
         Ok(())
     }
 }
@@ -276,7 +290,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::client::address::Target;
+    use crate::client::address::ServerAddress;
     use crate::client::environment::{Colour, Glyphs, Locale};
 
     const NEW: &str = r#"{"id":"x","name":"n","status":"running","created_at":"2026-11-21T12:00:00Z","job_counts":{}}"#;
@@ -319,11 +333,11 @@ mod tests {
 
     /// Follows a workflow at a server that answers so, and gives the jobs that were named and the
     /// last link.
-    async fn follow(answer: fn(&str, usize) -> String) -> (Vec<String>, Link) {
+    async fn follow(answer: fn(&str, usize) -> String) -> (Vec<String>, ConnectionState) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = Target::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        let target = ServerAddress::parse(&listener.local_addr().unwrap().to_string()).unwrap();
         std::thread::spawn(move || serve(&listener, answer));
-        let remote = Remote::new(target, None, None).unwrap();
+        let remote = ApiClient::new(target, None, None).unwrap();
         let screen = Screen::new(
             None,
             Locale {
@@ -331,16 +345,20 @@ mod tests {
                 glyphs: Glyphs::Ascii,
             },
         );
-        let first = Last {
+        let first = LastState {
             id: "x".to_owned(),
             summary: remote.parse(NEW).unwrap(),
             text: NEW.to_owned(),
         };
-        let mut follower =
-            Follower::new(&remote, &screen, Show::Progress(Bar::new(&screen)), first);
+        let mut follower = Follower::new(
+            &remote,
+            &screen,
+            ProgressDisplay::Progress(Bar::new(&screen)),
+            first,
+        );
         follower.follow(Duration::from_millis(100)).await.unwrap();
         assert_eq!(follower.last.summary.status, "succeeded");
-        (follower.named.into_iter().collect(), follower.link)
+        (follower.named_jobs.into_iter().collect(), follower.link)
     }
 
     #[tokio::test]
@@ -352,7 +370,7 @@ mod tests {
                 NEW.to_owned()
             }
         };
-        assert_eq!(follow(answer).await, (vec![], Link::Up));
+        assert_eq!(follow(answer).await, (vec![], ConnectionState::Up));
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use crate::wire::reply::Protocol;
 
 /// An owner without groups, which records the end of its connection.
 #[derive(Debug)]
-struct FakeHost {
+struct FakeOwner {
     name: Arc<str>,
     config: Config,
     counters: Counters,
@@ -24,7 +24,7 @@ struct FakeHost {
     detached: Mutex<Option<Arc<str>>>,
 }
 
-impl LinkOwner for Arc<FakeHost> {
+impl LinkOwner for Arc<FakeOwner> {
     fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -37,11 +37,15 @@ impl LinkOwner for Arc<FakeHost> {
         &self.counters
     }
 
-    fn take(&self, _turn: &LinkReport<'_>, _groups: &mut Vec<Group>) -> Result<(), CloseReason> {
+    fn take_groups(
+        &self,
+        _turn: &LinkReport<'_>,
+        _groups: &mut Vec<CallGroup>,
+    ) -> Result<(), CloseReason> {
         self.close.map_or(Ok(()), Err)
     }
 
-    fn report(&self, _link: LinkId, event: Event) {
+    fn report(&self, _link: LinkId, event: LinkEvent) {
         panic!("nothing is owed, so {event:?} cannot happen");
     }
 
@@ -53,7 +57,7 @@ impl LinkOwner for Arc<FakeHost> {
             .expect("the host is asked no more often than expected")
     }
 
-    fn left_behind(&self, batch: Batch) {
+    fn add_left_behind(&self, batch: Batch) {
         panic!("nothing is owed, so {batch:?} cannot be left");
     }
 
@@ -61,16 +65,16 @@ impl LinkOwner for Arc<FakeHost> {
         *self.detached.lock().unwrap() = Some(Arc::clone(reason));
     }
 
-    fn stopped(&self, link: LinkId, reason: &Arc<str>) {
+    fn on_runtime_end(&self, link: LinkId, reason: &Arc<str>) {
         self.detach(link, reason);
     }
 }
 
-fn host(may_close: &[bool], close: Option<CloseReason>) -> Arc<FakeHost> {
+fn host(may_close: &[bool], close: Option<CloseReason>) -> Arc<FakeOwner> {
     let config = Config::single("127.0.0.1:1".parse().unwrap());
     let may_close = Mutex::new(may_close.to_vec());
     let counters = Counters::default();
-    Arc::new(FakeHost {
+    Arc::new(FakeOwner {
         name: "node".into(),
         config,
         counters,
@@ -80,10 +84,10 @@ fn host(may_close: &[bool], close: Option<CloseReason>) -> Arc<FakeHost> {
     })
 }
 
-fn connect(host: Arc<FakeHost>) -> (Connection<Arc<FakeHost>>, UnixStream) {
+fn connect(host: Arc<FakeOwner>) -> (Connection<Arc<FakeOwner>>, UnixStream) {
     let (ours, servers) = UnixStream::pair().unwrap();
-    let greeted = ReadySocket::new(Socket::Unix(ours), Protocol::Resp2);
-    (Connection::new(host, LinkId(0), greeted), servers)
+    let ready = ReadySocket::new(Socket::Unix(ours), Protocol::Resp2);
+    (Connection::new(host, LinkId(0), ready), servers)
 }
 
 /// Returns the reason of the end of a connection after the server sends `bytes` and closes.

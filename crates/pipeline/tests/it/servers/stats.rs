@@ -11,11 +11,11 @@ use crate::support::{eventually, one, send_one, soon};
 /// What callers were told: replies, errors of the server, not sent, rejected, unknown.
 fn told(stats: &Stats) -> [u64; 5] {
     [
-        stats.told_reply,
-        stats.told_server_error,
-        stats.told_not_sent,
-        stats.told_rejected,
-        stats.told_unknown,
+        stats.ended_with_reply,
+        stats.ended_with_server_error,
+        stats.ended_not_sent,
+        stats.ended_rejected,
+        stats.ended_unknown,
     ]
 }
 
@@ -49,7 +49,7 @@ async fn every_command_counts_under_what_its_caller_was_told() {
     let (written, waits) = (client.clone(), client.clone());
     let written = tokio::spawn(async move { written.send(ping(), at(400)).await });
     eventually("one is written", async || {
-        client.stats().oldest_owed > Duration::ZERO
+        client.stats().oldest_pending > Duration::ZERO
     })
     .await;
     let waits = tokio::spawn(async move { waits.send(ping(), at(400)).await });
@@ -65,14 +65,14 @@ async fn every_command_counts_under_what_its_caller_was_told() {
         [Outcome::Unknown(Unknown::DeadlineExceeded { .. })]
     ));
     assert!(
-        client.stats().oldest_owed >= Duration::from_millis(300),
+        client.stats().oldest_pending >= Duration::from_millis(300),
         "{:?}",
-        client.stats().oldest_owed
+        client.stats().oldest_pending
     );
     waits.await.unwrap();
     server.resume();
     eventually("nothing is owed", async || {
-        client.stats().oldest_owed.is_zero()
+        client.stats().oldest_pending.is_zero()
     })
     .await;
     assert_eq!(told(&client.stats()), [2, 1, 3, 0, 1]);
@@ -114,7 +114,7 @@ async fn redirects_and_what_is_sent_again_count() {
         );
         assert_eq!(more, (moved, ask, retries));
         assert_eq!(
-            after.told_reply - before.told_reply,
+            after.ended_with_reply - before.ended_with_reply,
             2,
             "however often they were sent"
         );

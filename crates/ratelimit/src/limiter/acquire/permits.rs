@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::store::{Change, Charge};
+use crate::store::{Charge, CounterChange};
 use crate::window::{Seconds, Window};
 
 /// The units of a number of jobs, with the counters and windows that they were charged to.
@@ -52,9 +52,9 @@ impl Permits {
         let times = times.min(self.times);
         self.times -= times;
         let mut charges = self.charges.clone();
-        for (stays, goes) in self.charges.iter_mut().zip(&mut charges) {
-            stays.times = stays.times.min(self.times);
-            goes.times -= stays.times;
+        for (kept, removed) in self.charges.iter_mut().zip(&mut charges) {
+            kept.times = kept.times.min(self.times);
+            removed.times -= kept.times;
         }
         Self { times, charges }
     }
@@ -96,7 +96,7 @@ impl Refunds {
             .map(|(counter, hits)| Charge {
                 key: &counter.key,
                 hits: i64::try_from(*hits).unwrap_or(i64::MAX),
-                change: Change::Refund,
+                change: CounterChange::Refund,
                 window: counter.window,
                 time_to_live: time_to_live(counter.window),
                 // A refund creates no counter, so its limit is not needed.
@@ -115,7 +115,7 @@ mod tests {
     fn counter(key: &str) -> Arc<OwnedCounter> {
         Arc::new(OwnedCounter {
             key: key.as_bytes().into(),
-            window: Window::at(Unit::Minute, Seconds(0)),
+            window: Window::containing(Unit::Minute, Seconds(0)),
         })
     }
 
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_together_what_there_was() {
+    fn parts_add_up_to_the_whole() {
         let charge = |key, times| JobCharge {
             counter: counter(key),
             hits: 3,
@@ -136,18 +136,18 @@ mod tests {
         };
         // The quota "b" was charged for 2 of the 5 jobs.
         let mut permits = Permits::new(5, [charge("a", 5), charge("b", 2)].into_iter().collect());
-        for (asked, part, rest) in [
+        for (times, part, rest) in [
             (0, (0, vec![0, 0]), (5, vec![5, 2])),
             (2, (2, vec![2, 0]), (3, vec![3, 2])),
             (2, (2, vec![2, 1]), (1, vec![1, 1])),
             (9, (1, vec![1, 1]), (0, vec![0, 0])),
             (1, (0, vec![0, 0]), (0, vec![0, 0])),
         ] {
-            let split = permits.split_off(asked);
+            let split = permits.split_off(times);
             assert_eq!(
                 (outline(&split), outline(&permits)),
                 (part, rest),
-                "{asked}"
+                "{times}"
             );
         }
     }
@@ -176,6 +176,6 @@ mod tests {
             .iter()
             .map(|charge| (charge.key, charge.hits, charge.change))
             .collect();
-        assert_eq!(outline, [(&b"a"[..], 9, Change::Refund)]);
+        assert_eq!(outline, [(&b"a"[..], 9, CounterChange::Refund)]);
     }
 }

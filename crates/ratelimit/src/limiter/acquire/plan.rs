@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::permits::OwnedCounter;
-use super::{AcquireRequest, Reason};
+use super::{AcquireRequest, ExhaustedReason};
 use crate::limiter::Limiter;
 use crate::limiter::answer::is_quota;
 use crate::limiter::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
@@ -20,7 +20,7 @@ use crate::window::Seconds;
 #[derive(Debug)]
 pub(super) struct Plan<'p> {
     pub(super) jobs: Vec<Jobs<'p>>,
-    pub(super) counters: Vec<Counter<'p>>,
+    pub(super) counters: Vec<PlannedCounter<'p>>,
 }
 
 /// Jobs that have the same limits.
@@ -29,10 +29,10 @@ pub(super) struct Jobs<'p> {
     pub(super) times: u32,
     pub(super) limits: &'p [AppliedLimit<'p>],
     /// One need for each counter.
-    pub(super) needs: SmallVec<[Need; 2]>,
+    pub(super) needs: SmallVec<[CounterNeed; 2]>,
     /// Index of the need of each limit that counts.
     pub(super) need_of: SmallVec<[usize; 2]>,
-    pub(super) outlook: Feasibility,
+    pub(super) feasibility: Feasibility,
     /// Index of a limit that does not count and is paused, and the end of the pause. Of several,
     /// the one with the latest end.
     pub(super) paused: Option<(usize, Timestamp)>,
@@ -48,11 +48,11 @@ pub(super) enum Feasibility {
 
 /// Hits that one job needs from a counter.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Need {
+pub(super) struct CounterNeed {
     /// Index of the counter.
     pub(super) counter: usize,
     pub(super) hits: u64,
-    pub(super) part: NeedKind,
+    pub(super) kind: NeedKind,
     /// End of a pause. No hits are granted before it.
     pub(super) paused: Option<Timestamp>,
     /// Index of the limit among those of the job.
@@ -72,26 +72,26 @@ pub(super) enum NeedKind {
 
 /// A counter that jobs need.
 #[derive(Debug)]
-pub(super) struct Counter<'p> {
+pub(super) struct PlannedCounter<'p> {
     pub(super) counted: &'p CountedLimit<'p>,
     pub(super) key: &'p [u8],
-    bound: Bound,
-    known: CacheState,
-    asked: Option<CounterRequest>,
+    bound: CountBound,
+    cache_state: CacheState,
+    request: Option<CounterRequest>,
     /// The last jobs that need the counter, and the index of their need.
-    last: Option<(usize, usize)>,
+    last_need: Option<(usize, usize)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bound {
+enum CountBound {
     Limit,
     /// A limit in shadow mode also counts hits over it.
-    None,
+    Unbounded,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CacheState {
-    Nothing,
+    Unknown,
     /// The local cache has the counter as over its limit.
     Over,
 }
@@ -120,7 +120,7 @@ impl<'p> Jobs<'p> {
             limits,
             needs: SmallVec::new(),
             need_of: SmallVec::new(),
-            outlook: Feasibility::Open,
+            feasibility: Feasibility::Open,
             paused: paused(limits),
         }
     }
@@ -130,16 +130,16 @@ impl<'p> Plan<'p> {
     pub(super) fn new(
         limiter: &Limiter,
         applied: &'p AppliedLimits<'_>,
-        wanted: &[AcquireRequest<'_>],
+        requests: &[AcquireRequest<'_>],
         now: Seconds,
     ) -> Self {
         let mut places = HashMap::new();
         let mut plan = Self {
-            jobs: Vec::with_capacity(wanted.len()),
+            jobs: Vec::with_capacity(requests.len()),
             counters: Vec::new(),
         };
         let mut rest = &applied.limits[..];
-        for AcquireRequest { limits, times } in wanted {
+        for AcquireRequest { limits, times } in requests {
             let (limits, others) = rest.split_at(limits.len());
             rest = others;
             let free_quota = has_free_quota(limits, &limiter.state.options);
@@ -156,45 +156,48 @@ impl<'p> Plan<'p> {
                 let place = *places
                     .entry((key, rule, counted.requests_per_unit))
                     .or_insert_with(|| {
-                        plan.counters.push(Counter::new(limiter, counted, key, now));
+                        plan.counters
+                            .push(PlannedCounter::new(limiter, counted, key, now));
                         plan.counters.len() - 1
                     });
-                let paused = counted.paused();
-                let part = match plan.counters[place].bound {
+                let paused = counted.paused_until();
+                let kind = match plan.counters[place].bound {
                     _ if paused.is_some() => NeedKind::Required,
-                    Bound::None => NeedKind::Optional,
-                    Bound::Limit if !is_quota(limit, &limiter.state.options) => NeedKind::Required,
-                    Bound::Limit if free_quota => NeedKind::Optional,
-                    Bound::Limit => NeedKind::Quota,
+                    CountBound::Unbounded => NeedKind::Optional,
+                    CountBound::Limit if !is_quota(limit, &limiter.state.options) => {
+                        NeedKind::Required
+                    }
+                    CountBound::Limit if free_quota => NeedKind::Optional,
+                    CountBound::Limit => NeedKind::Quota,
                 };
-                plan.need(
+                plan.add_need(
                     &mut jobs,
-                    Need {
+                    CounterNeed {
                         counter: place,
                         hits: counted.hits,
-                        part,
+                        kind,
                         paused,
                         limit: index,
                     },
                 );
             }
-            plan.ask_for(&mut jobs);
+            plan.request_counters(&mut jobs);
             plan.jobs.push(jobs);
         }
         plan
     }
 
     /// Adds a need of jobs. Two limits with one counter are one need.
-    fn need(&mut self, jobs: &mut Jobs<'_>, need: Need) {
+    fn add_need(&mut self, jobs: &mut Jobs<'_>, need: CounterNeed) {
         let number = self.jobs.len();
-        let last = &mut self.counters[need.counter].last;
+        let last = &mut self.counters[need.counter].last_need;
         let place = match *last {
             Some((of, place)) if of == number => {
                 let known = &mut jobs.needs[place];
                 known.hits += need.hits;
                 known.paused = known.paused.max(need.paused);
                 if need.paused.is_some() {
-                    known.part = NeedKind::Required;
+                    known.kind = NeedKind::Required;
                 }
                 place
             }
@@ -209,31 +212,32 @@ impl<'p> Plan<'p> {
 
     /// Adds the needs of jobs to the requests to their counters, unless a limit certainly refuses
     /// the jobs.
-    fn ask_for(&mut self, jobs: &mut Jobs<'_>) {
-        let shut = |need: &&Need| self.shut(need).is_some();
-        let of_part = |part: NeedKind| jobs.needs.iter().filter(move |need| need.part == part);
-        let quotas = of_part(NeedKind::Quota).count();
+    fn request_counters(&mut self, jobs: &mut Jobs<'_>) {
+        let is_blocked = |need: &&CounterNeed| self.block_reason(need).is_some();
+        let of_kind = |kind: NeedKind| jobs.needs.iter().filter(move |need| need.kind == kind);
+        let quotas = of_kind(NeedKind::Quota).count();
         if jobs.paused.is_some()
-            || of_part(NeedKind::Required).any(|need| shut(&need))
-            || quotas > 0 && of_part(NeedKind::Quota).all(|need| shut(&need))
+            || of_kind(NeedKind::Required).any(|need| is_blocked(&need))
+            || quotas > 0 && of_kind(NeedKind::Quota).all(|need| is_blocked(&need))
         {
-            jobs.outlook = Feasibility::Refused;
+            jobs.feasibility = Feasibility::Refused;
             return;
         }
         for need in &jobs.needs {
-            if self.shut(need).is_none() {
-                self.counters[need.counter].ask(jobs.times, need.hits);
+            if self.block_reason(need).is_none() {
+                self.counters[need.counter].add_request(jobs.times, need.hits);
             }
         }
     }
 
     /// Returns the reason why the counter of a need is not charged.
-    pub(super) fn shut(&self, need: &Need) -> Option<BlockReason> {
+    pub(super) fn block_reason(&self, need: &CounterNeed) -> Option<BlockReason> {
         if let Some(until) = need.paused {
             return Some(BlockReason::Paused(until));
         }
         let counter = &self.counters[need.counter];
-        if counter.bound == Bound::Limit && need.hits > u64::from(counter.counted.requests_per_unit)
+        if counter.bound == CountBound::Limit
+            && need.hits > u64::from(counter.counted.requests_per_unit)
         {
             let scaled = counter
                 .counted
@@ -243,11 +247,11 @@ impl<'p> Plan<'p> {
                 BlockReason::Paused(scaled.until)
             }));
         }
-        (counter.known == CacheState::Over).then_some(BlockReason::KnownOver)
+        (counter.cache_state == CacheState::Over).then_some(BlockReason::KnownOver)
     }
 
     /// Multiplies the hits in new deltas, which are of one job, by the number of jobs.
-    pub(super) fn note_hits(&self, tallies: &mut [LimitDelta]) {
+    pub(super) fn multiply_hits(&self, tallies: &mut [LimitDelta]) {
         let times = self
             .jobs
             .iter()
@@ -258,63 +262,65 @@ impl<'p> Plan<'p> {
     }
 
     /// Returns one charge for each counter that is requested, in their order.
-    pub(super) fn asks(&self, limiter: &Limiter) -> Vec<BulkCharge<'p>> {
-        let ask = |counter: &Counter<'p>| {
-            let CounterRequest { hits, step } = counter.asked?;
+    pub(super) fn bulk_charges(&self, limiter: &Limiter) -> Vec<BulkCharge<'p>> {
+        let bulk_charge = |counter: &PlannedCounter<'p>| {
+            let CounterRequest { hits, step } = counter.request?;
             let charge = limiter.charge(counter.counted, counter.key);
             let hits = i64::try_from(hits).unwrap_or(i64::MAX);
-            let room = if counter.is_unbounded() {
+            let bound = if counter.is_unbounded() {
                 GrantBound::Unbounded
             } else {
                 GrantBound::UpToLimit { step }
             };
             Some(BulkCharge {
                 charge: Charge { hits, ..charge },
-                room,
+                bound,
             })
         };
-        self.counters.iter().filter_map(ask).collect()
+        self.counters.iter().filter_map(bulk_charge).collect()
     }
 }
 
-impl<'p> Counter<'p> {
+impl<'p> PlannedCounter<'p> {
     fn new(limiter: &Limiter, counted: &'p CountedLimit<'p>, key: &'p [u8], now: Seconds) -> Self {
         let bound = if is_shadow(counted, &limiter.state.options) {
-            Bound::None
+            CountBound::Unbounded
         } else {
-            Bound::Limit
+            CountBound::Limit
         };
-        let known = if limiter.is_known_over(counted, key, now) {
+        let cache_state = if limiter.is_known_over(counted, key, now) {
             CacheState::Over
         } else {
-            CacheState::Nothing
+            CacheState::Unknown
         };
         Self {
             counted,
             key,
             bound,
-            known,
-            asked: None,
-            last: None,
+            cache_state,
+            request: None,
+            last_need: None,
         }
     }
 
-    fn ask(&mut self, times: u32, hits: u64) {
-        let asked = self.asked.get_or_insert(CounterRequest {
+    fn add_request(&mut self, times: u32, hits: u64) {
+        let request = self.request.get_or_insert(CounterRequest {
             hits: 0,
             step: hits,
         });
-        asked.hits = asked.hits.saturating_add(hits.saturating_mul(times.into()));
-        asked.step = greatest_common_divisor(asked.step, hits);
+        request.hits = request
+            .hits
+            .saturating_add(hits.saturating_mul(times.into()));
+        request.step = greatest_common_divisor(request.step, hits);
     }
 
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked.is_some()
+    pub(super) fn is_requested(&self) -> bool {
+        self.request.is_some()
     }
 
     /// Returns whether the counter grants all requested hits.
     pub(super) fn is_unbounded(&self) -> bool {
-        self.bound == Bound::None
+        self.bound == CountBound::Unbounded
     }
 
     pub(super) fn to_owned(&self) -> OwnedCounter {
@@ -326,7 +332,7 @@ impl<'p> Counter<'p> {
 
     /// Returns the reason of a used-up counter: its window ends, or the limit is no longer scaled
     /// down.
-    pub(super) fn used_up(&self, now: Timestamp) -> Reason {
+    pub(super) fn used_up(&self, now: Timestamp) -> ExhaustedReason {
         let end = self.counted.window.end().0.saturating_mul(1_000_000);
         let end = match self.counted.scaled() {
             Some(scaled) if self.counted.requests_per_unit < scaled.configured => {
@@ -334,7 +340,7 @@ impl<'p> Counter<'p> {
             }
             _ => end,
         };
-        Reason::UsedUp {
+        ExhaustedReason::UsedUp {
             after: Duration::from_micros(end.saturating_sub(now.0)),
         }
     }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::permits::{JobCharge, OwnedCounter, Permits, Refunds};
-use super::plan::{BlockReason, Feasibility, Jobs, Need, NeedKind, Plan};
-use super::usage_counts::{Event, complete};
-use super::{Acquired, Exhausted, Reason, Remaining};
+use super::plan::{BlockReason, CounterNeed, Feasibility, Jobs, NeedKind, Plan};
+use super::usage_counts::{JobEvent, complete};
+use super::{Acquired, Exhausted, ExhaustedReason, Remaining};
 use crate::limiter::answer;
 use crate::limiter::options::Options;
-use crate::limiter::overridden::NEVER;
+use crate::limiter::overridden::NO_END;
 use crate::request::Timestamp;
 use crate::response::{Code, LimitDelta, Status};
 use crate::store::{Grant, StoreError};
@@ -22,14 +22,14 @@ use crate::store::{Grant, StoreError};
 pub(super) struct Shares<'p> {
     plan: &'p Plan<'p>,
     /// One pool for each counter.
-    pools: Vec<Pool>,
+    pools: Vec<GrantPool>,
     /// Whether jobs must wait, or would have to without global shadow mode.
     pub(super) over: bool,
 }
 
 #[derive(Debug)]
-enum Pool {
-    NotAsked,
+enum GrantPool {
+    NotRequested,
     Failed(StoreError),
     Granted(Hits),
 }
@@ -48,22 +48,22 @@ struct Hits {
 /// The share of jobs with the same limits.
 #[derive(Debug)]
 struct JobShare {
-    outcome: Outcome,
+    outcome: ShareOutcome,
     /// Number of jobs that have all their needs.
     times: u32,
     /// One share for each need.
-    of_needs: SmallVec<[OfNeed; 2]>,
+    need_shares: SmallVec<[NeedShare; 2]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum ShareOutcome {
     Shared,
     Refused,
     Failed,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct OfNeed {
+struct NeedShare {
     /// Number of jobs that the counter has room for.
     offered: u32,
     /// Number of jobs that are charged to it.
@@ -76,15 +76,17 @@ impl<'p> Shares<'p> {
         let mut grants = grants.into_iter();
         let mut pools = Vec::with_capacity(plan.counters.len());
         for counter in &plan.counters {
-            pools.push(match counter.is_asked().then(|| grants.next()).flatten() {
-                None => Pool::NotAsked,
-                Some(Err(error)) => Pool::Failed(error),
-                Some(Ok(Grant { hits, total })) => Pool::Granted(Hits {
-                    left: hits,
-                    before: total.saturating_sub(hits),
-                    total,
-                }),
-            });
+            pools.push(
+                match counter.is_requested().then(|| grants.next()).flatten() {
+                    None => GrantPool::NotRequested,
+                    Some(Err(error)) => GrantPool::Failed(error),
+                    Some(Ok(Grant { hits, total })) => GrantPool::Granted(Hits {
+                        left: hits,
+                        before: total.saturating_sub(hits),
+                        total,
+                    }),
+                },
+            );
         }
         Self {
             plan,
@@ -94,7 +96,7 @@ impl<'p> Shares<'p> {
     }
 
     /// Distributes the hits to the jobs, and completes the deltas.
-    pub(super) fn share(
+    pub(super) fn distribute(
         &mut self,
         options: &Options,
         now: Timestamp,
@@ -105,127 +107,128 @@ impl<'p> Shares<'p> {
         let mut tallies = tallies.iter_mut();
         let mut all = Vec::with_capacity(plan.jobs.len());
         for jobs in &plan.jobs {
-            let portion = self.portion(jobs);
+            let share = self.share_of(jobs);
             let mut statuses: SmallVec<[Status; 4]> =
                 jobs.limits.iter().map(|_| answer::NO_LIMIT).collect();
             for ((place, counted), tally) in jobs.counted().zip(&mut tallies) {
                 let need = jobs.need_of[place];
-                let event = self.event(jobs, &portion, need, counted.hits);
+                let event = self.job_event(jobs, &share, need, counted.hits);
                 let code = complete(tally, counted, event, options.near_limit_ratio);
                 statuses[jobs.needs[need].limit].code = code;
             }
             self.over |= answer::overall(jobs.limits, &statuses, options) == Code::OverLimit;
-            all.push(permits(plan, jobs, &portion, &mut owned));
+            all.push(permits(plan, jobs, &share, &mut owned));
         }
         // The remaining hits are known after all jobs have their share.
-        let taken = |(jobs, permits): (&Jobs<'_>, Permits)| {
-            let closed = self.closed(jobs, now);
+        let acquired = |(jobs, permits): (&Jobs<'_>, Permits)| {
+            let exhausted = self.exhausted(jobs, now);
             Acquired {
                 permits,
-                left: if closed.is_some() {
+                remaining: if exhausted.is_some() {
                     Remaining::Jobs(0)
                 } else {
-                    self.left(jobs)
+                    self.remaining(jobs)
                 },
-                closed,
+                exhausted,
             }
         };
-        plan.jobs.iter().zip(all).map(taken).collect()
+        plan.jobs.iter().zip(all).map(acquired).collect()
     }
 
     /// Returns the share of jobs in the granted hits that no earlier job has.
-    fn portion(&mut self, jobs: &Jobs<'_>) -> JobShare {
-        let is_failed = |need: &Need| {
-            self.plan.shut(need).is_none() && matches!(self.pools[need.counter], Pool::Failed(_))
+    fn share_of(&mut self, jobs: &Jobs<'_>) -> JobShare {
+        let is_failed = |need: &CounterNeed| {
+            self.plan.block_reason(need).is_none()
+                && matches!(self.pools[need.counter], GrantPool::Failed(_))
         };
-        let outcome = match jobs.outlook {
-            Feasibility::Refused => Outcome::Refused,
-            Feasibility::Open if jobs.needs.iter().any(is_failed) => Outcome::Failed,
-            Feasibility::Open => Outcome::Shared,
+        let outcome = match jobs.feasibility {
+            Feasibility::Refused => ShareOutcome::Refused,
+            Feasibility::Open if jobs.needs.iter().any(is_failed) => ShareOutcome::Failed,
+            Feasibility::Open => ShareOutcome::Shared,
         };
-        if outcome != Outcome::Shared {
+        if outcome != ShareOutcome::Shared {
             return JobShare {
                 outcome,
                 times: 0,
-                of_needs: jobs.needs.iter().map(|_| OfNeed::default()).collect(),
+                need_shares: jobs.needs.iter().map(|_| NeedShare::default()).collect(),
             };
         }
         let mut times = jobs.times;
-        let mut of_quotas = None;
-        let mut of_needs = SmallVec::<[OfNeed; 2]>::new();
+        let mut quota_jobs = None;
+        let mut need_shares = SmallVec::<[NeedShare; 2]>::new();
         for need in &jobs.needs {
             let offered = self
                 .granted(need)
                 .map_or(0, |hits| hits.left / need.hits)
                 .min(jobs.times.into());
             let offered = u32::try_from(offered).expect("at most the number of jobs");
-            match need.part {
+            match need.kind {
                 NeedKind::Required => times = times.min(offered),
-                NeedKind::Quota => of_quotas = of_quotas.max(Some(offered)),
+                NeedKind::Quota => quota_jobs = quota_jobs.max(Some(offered)),
                 NeedKind::Optional => {}
             }
-            of_needs.push(OfNeed {
+            need_shares.push(NeedShare {
                 offered,
                 charged: 0,
             });
         }
-        let times = of_quotas.map_or(times, |of_quotas| times.min(of_quotas));
-        for (need, of_need) in jobs.needs.iter().zip(&mut of_needs) {
-            of_need.charged = times.min(of_need.offered);
-            if let Pool::Granted(hits) = &mut self.pools[need.counter] {
-                hits.left -= need.hits * u64::from(of_need.charged);
+        let times = quota_jobs.map_or(times, |quota_jobs| times.min(quota_jobs));
+        for (need, need_share) in jobs.needs.iter().zip(&mut need_shares) {
+            need_share.charged = times.min(need_share.offered);
+            if let GrantPool::Granted(hits) = &mut self.pools[need.counter] {
+                hits.left -= need.hits * u64::from(need_share.charged);
             }
         }
         JobShare {
             outcome,
             times,
-            of_needs,
+            need_shares,
         }
     }
 
     /// Returns the result of jobs at one limit, which charges `hits` for one job.
-    fn event(&mut self, jobs: &Jobs<'_>, portion: &JobShare, need: usize, hits: u64) -> Event {
-        let OfNeed { offered, charged } = portion.of_needs[need];
+    fn job_event(&mut self, jobs: &Jobs<'_>, share: &JobShare, need: usize, hits: u64) -> JobEvent {
+        let NeedShare { offered, charged } = share.need_shares[need];
         let need = &jobs.needs[need];
         let is_unbounded = self.plan.counters[need.counter].is_unbounded();
         match (
-            portion.outcome,
-            self.plan.shut(need),
+            share.outcome,
+            self.plan.block_reason(need),
             &mut self.pools[need.counter],
         ) {
-            (Outcome::Failed, ..) => Event::Failed,
-            (_, Some(why @ BlockReason::Paused(_)), _) => Event::Shut {
-                why,
+            (ShareOutcome::Failed, ..) => JobEvent::Failed,
+            (_, Some(reason @ BlockReason::Paused(_)), _) => JobEvent::Blocked {
+                reason,
                 jobs: jobs.times,
             },
-            (_, Some(why), _) => Event::Shut {
-                why,
+            (_, Some(reason), _) => JobEvent::Blocked {
+                reason,
                 jobs: if is_unbounded {
-                    portion.times
+                    share.times
                 } else {
                     jobs.times
                 },
             },
-            (Outcome::Shared, None, Pool::Granted(pool)) => {
+            (ShareOutcome::Shared, None, GrantPool::Granted(pool)) => {
                 let before = pool.before;
                 pool.before = before.saturating_add(hits.saturating_mul(charged.into()));
-                Event::Counted {
+                JobEvent::Counted {
                     before,
                     charged,
                     over: jobs.times - offered,
                 }
             }
-            _ => Event::NotAsked,
+            _ => JobEvent::NotRequested,
         }
     }
 
     /// Returns the number of further jobs that may run.
-    fn left(&self, jobs: &Jobs<'_>) -> Remaining {
-        let room_of = |part: NeedKind| {
+    fn remaining(&self, jobs: &Jobs<'_>) -> Remaining {
+        let room_of = |kind: NeedKind| {
             jobs.needs
                 .iter()
-                .filter(move |need| need.part == part)
-                .map(|need| self.room(need))
+                .filter(move |need| need.kind == kind)
+                .map(|need| self.room_for(need))
         };
         let room = room_of(NeedKind::Required)
             .chain(room_of(NeedKind::Quota).max())
@@ -235,7 +238,7 @@ impl<'p> Shares<'p> {
 
     /// Returns the number of further jobs that a counter has room for, after the refund of its
     /// rest.
-    fn room(&self, need: &Need) -> u64 {
+    fn room_for(&self, need: &CounterNeed) -> u64 {
         let limit = u64::from(self.plan.counters[need.counter].counted.requests_per_unit);
         self.granted(need).map_or(0, |hits| {
             (limit + hits.left).saturating_sub(hits.total) / need.hits
@@ -243,9 +246,9 @@ impl<'p> Shares<'p> {
     }
 
     /// Returns the limit that makes further jobs wait. `None` if one more may run.
-    fn closed(&self, jobs: &Jobs<'_>, now: Timestamp) -> Option<Exhausted> {
-        let mut closed = Vec::new();
-        let mut of_quotas = Vec::new();
+    fn exhausted(&self, jobs: &Jobs<'_>, now: Timestamp) -> Option<Exhausted> {
+        let mut exhausted = Vec::new();
+        let mut exhausted_quotas = Vec::new();
         let mut open_quotas = 0;
         for need in &jobs.needs {
             let reason = self.reason(need, now);
@@ -253,66 +256,70 @@ impl<'p> Shares<'p> {
                 limit: need.limit,
                 reason,
             };
-            match (need.part, reason) {
+            match (need.kind, reason) {
                 (NeedKind::Quota, None) => open_quotas += 1,
                 (_, None) => {}
                 (
                     NeedKind::Quota,
-                    Some(reason @ (Reason::UsedUp { .. } | Reason::Paused { .. } | Reason::Never)),
-                ) => of_quotas.push(by(reason)),
-                (_, Some(reason)) => closed.push(by(reason)),
+                    Some(
+                        reason @ (ExhaustedReason::UsedUp { .. }
+                        | ExhaustedReason::Paused { .. }
+                        | ExhaustedReason::Never),
+                    ),
+                ) => exhausted_quotas.push(by(reason)),
+                (_, Some(reason)) => exhausted.push(by(reason)),
             }
         }
         // The first quota that has room again is enough.
         if open_quotas == 0 {
-            closed.extend(of_quotas.into_iter().min_by_key(Exhausted::wait));
+            exhausted.extend(exhausted_quotas.into_iter().min_by_key(Exhausted::wait));
         }
-        closed.extend(jobs.paused.map(|(limit, until)| Exhausted {
+        exhausted.extend(jobs.paused.map(|(limit, until)| Exhausted {
             limit,
             reason: paused(until, now),
         }));
-        closed.into_iter().max_by_key(Exhausted::wait)
+        exhausted.into_iter().max_by_key(Exhausted::wait)
     }
 
-    fn reason(&self, need: &Need, now: Timestamp) -> Option<Reason> {
+    fn reason(&self, need: &CounterNeed, now: Timestamp) -> Option<ExhaustedReason> {
         let used_up = || self.plan.counters[need.counter].used_up(now);
-        match (&self.pools[need.counter], self.plan.shut(need)) {
-            (Pool::Failed(error), None) => Some(Reason::Failed(error.clone())),
+        match (&self.pools[need.counter], self.plan.block_reason(need)) {
+            (GrantPool::Failed(error), None) => Some(ExhaustedReason::Failed(error.clone())),
             (_, Some(BlockReason::Paused(until))) => Some(paused(until, now)),
-            _ if need.part == NeedKind::Optional => None,
-            (_, Some(BlockReason::Never)) => Some(Reason::Never),
+            _ if need.kind == NeedKind::Optional => None,
+            (_, Some(BlockReason::Never)) => Some(ExhaustedReason::Never),
             (_, Some(BlockReason::KnownOver)) => Some(used_up()),
-            (Pool::Granted(_), None) if self.room(need) == 0 => Some(used_up()),
-            (Pool::Granted(_) | Pool::NotAsked, None) => None,
+            (GrantPool::Granted(_), None) if self.room_for(need) == 0 => Some(used_up()),
+            (GrantPool::Granted(_) | GrantPool::NotRequested, None) => None,
         }
     }
 
-    fn granted(&self, need: &Need) -> Option<&Hits> {
+    fn granted(&self, need: &CounterNeed) -> Option<&Hits> {
         match &self.pools[need.counter] {
-            Pool::Granted(hits) => Some(hits),
-            Pool::NotAsked | Pool::Failed(_) => None,
+            GrantPool::Granted(hits) => Some(hits),
+            GrantPool::NotRequested | GrantPool::Failed(_) => None,
         }
     }
 
     /// Returns the value of a counter after its grant.
     pub(super) fn total(&self, counter: usize) -> Option<u64> {
         match &self.pools[counter] {
-            Pool::Granted(hits) => Some(hits.total),
-            Pool::NotAsked | Pool::Failed(_) => None,
+            GrantPool::Granted(hits) => Some(hits.total),
+            GrantPool::NotRequested | GrantPool::Failed(_) => None,
         }
     }
 
     /// Returns the hits that no job has.
     pub(super) fn surplus(&self) -> Refunds {
-        let mut returns = Refunds::default();
+        let mut refunds = Refunds::default();
         for (counter, pool) in self.plan.counters.iter().zip(&self.pools) {
-            if let Pool::Granted(hits) = pool
+            if let GrantPool::Granted(hits) = pool
                 && hits.left > 0
             {
-                returns.add_hits(Arc::new(counter.to_owned()), hits.left);
+                refunds.add_hits(Arc::new(counter.to_owned()), hits.left);
             }
         }
-        returns
+        refunds
     }
 }
 
@@ -320,18 +327,18 @@ impl Exhausted {
     /// Returns how long the limit lets no job run, if this is known.
     fn wait(&self) -> Duration {
         match self.reason {
-            Reason::Failed(_) => Duration::ZERO,
-            Reason::UsedUp { after } => after,
-            Reason::Paused { after } => after.unwrap_or(Duration::MAX),
-            Reason::Never => Duration::MAX,
+            ExhaustedReason::Failed(_) => Duration::ZERO,
+            ExhaustedReason::UsedUp { after } => after,
+            ExhaustedReason::Paused { after } => after.unwrap_or(Duration::MAX),
+            ExhaustedReason::Never => Duration::MAX,
         }
     }
 }
 
-fn paused(until: Timestamp, now: Timestamp) -> Reason {
+fn paused(until: Timestamp, now: Timestamp) -> ExhaustedReason {
     let left = Duration::from_micros(until.0.saturating_sub(now.0));
-    Reason::Paused {
-        after: (until != NEVER).then_some(left),
+    ExhaustedReason::Paused {
+        after: (until != NO_END).then_some(left),
     }
 }
 
@@ -339,22 +346,22 @@ fn paused(until: Timestamp, now: Timestamp) -> Reason {
 fn permits(
     plan: &Plan<'_>,
     jobs: &Jobs<'_>,
-    portion: &JobShare,
+    share: &JobShare,
     owned: &mut [Option<Arc<OwnedCounter>>],
 ) -> Permits {
     let charged = jobs
         .needs
         .iter()
-        .zip(&portion.of_needs)
-        .filter(|(_, of_need)| of_need.charged > 0);
-    let charge = |(need, of_need): (&Need, &OfNeed)| {
+        .zip(&share.need_shares)
+        .filter(|(_, need_share)| need_share.charged > 0);
+    let charge = |(need, need_share): (&CounterNeed, &NeedShare)| {
         let counter = owned[need.counter]
             .get_or_insert_with(|| Arc::new(plan.counters[need.counter].to_owned()));
         JobCharge {
             counter: counter.clone(),
             hits: need.hits,
-            times: of_need.charged,
+            times: need_share.charged,
         }
     };
-    Permits::new(portion.times, charged.map(charge).collect())
+    Permits::new(share.times, charged.map(charge).collect())
 }

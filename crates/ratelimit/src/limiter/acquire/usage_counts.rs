@@ -2,18 +2,18 @@
 
 use super::plan::BlockReason;
 use crate::limiter::applied_limits::CountedLimit;
-use crate::limiter::decision::{Reading, split_hits};
+use crate::limiter::decision::{CounterReading, split_hits};
 use crate::response::{Code, LimitDelta};
 
 /// Result of jobs at one limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Event {
+pub(super) enum JobEvent {
     /// The store failed. The hits count as requested.
     Failed,
     /// Another limit refused the jobs before.
-    NotAsked,
+    NotRequested,
     /// The limit was known to have no room for this number of jobs.
-    Shut { why: BlockReason, jobs: u32 },
+    Blocked { reason: BlockReason, jobs: u32 },
     /// The counter held `before`, `charged` jobs were charged to it, and it had no room for `over`
     /// others.
     Counted {
@@ -25,39 +25,39 @@ pub(super) enum Event {
 
 /// Completes the delta of a limit. Returns whether the limit was over.
 pub(super) fn complete(
-    tally: &mut LimitDelta,
+    delta: &mut LimitDelta,
     counted: &CountedLimit<'_>,
-    event: Event,
+    event: JobEvent,
     near_limit_ratio: f32,
 ) -> Code {
     let hits_of = |jobs: u32| counted.hits.saturating_mul(jobs.into());
     let over = match event {
-        Event::Failed => None,
-        Event::NotAsked => {
-            tally.total_hits = 0;
+        JobEvent::Failed => None,
+        JobEvent::NotRequested => {
+            delta.total_hits = 0;
             None
         }
-        Event::Shut { why, jobs } => {
-            tally.total_hits = hits_of(jobs);
-            if why != BlockReason::Never {
-                tally.over_limit_with_local_cache = tally.total_hits;
+        JobEvent::Blocked { reason, jobs } => {
+            delta.total_hits = hits_of(jobs);
+            if reason != BlockReason::Never {
+                delta.over_limit_with_local_cache = delta.total_hits;
             }
-            Some(tally.total_hits)
+            Some(delta.total_hits)
         }
-        Event::Counted {
+        JobEvent::Counted {
             before,
             charged,
             over,
         } => {
             let charged = hits_of(charged);
             let refused = hits_of(over);
-            tally.total_hits = charged.saturating_add(refused);
-            let reading = Reading {
+            delta.total_hits = charged.saturating_add(refused);
+            let reading = CounterReading {
                 before,
                 after: before.saturating_add(charged),
             };
             let counted_over = split_hits(
-                tally,
+                delta,
                 counted.requests_per_unit.into(),
                 charged,
                 reading,
@@ -69,10 +69,10 @@ pub(super) fn complete(
             }
         }
     };
-    tally.over_limit = over.unwrap_or(0);
+    delta.over_limit = over.unwrap_or(0);
     let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode);
     if shadow_mode {
-        tally.shadow_mode = tally.over_limit;
+        delta.shadow_mode = delta.over_limit;
     }
     if over.is_some() && !shadow_mode {
         Code::OverLimit

@@ -11,12 +11,12 @@ use crate::store::StoreError;
 
 /// Key of the hash after the prefix of counter keys. Counter keys end with a number, so none is
 /// equal to it.
-const KEY: &str = "tidegate:overrides";
+const OVERRIDES_KEY: &str = "tidegate:overrides";
 /// Field whose value differs after each change. All other fields begin with `[`.
-const VERSION: &[u8] = b"version";
+const VERSION_FIELD: &[u8] = b"version";
 /// Microseconds for which an override stays after its end, so that a server whose clock is ahead
 /// does not remove overrides that others still need.
-const ENDED_MICROS: u64 = 5_000_000;
+const REMOVAL_DELAY_MICROS: u64 = 5_000_000;
 
 /// Writes a field, unless the hash is full and the field is new, or the stored override ends later.
 ///
@@ -24,7 +24,7 @@ const ENDED_MICROS: u64 = 5_000_000;
 /// and the end of the override in microseconds if the latest end holds, otherwise an empty text.
 /// Returns 1, or 0 if the hash is full. With separate commands, another server could fill the hash
 /// or write a later end between them.
-const PUT: &str = "\
+const PUT_SCRIPT: &str = "\
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 if not known and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[3]) then
   return 0
@@ -42,7 +42,7 @@ return 1";
 ///
 /// KEYS: the hash. ARGV: field and value, any number of times. With separate commands, an override
 /// that another server renews could be lost.
-const REMOVE_UNCHANGED: &str = "\
+const REMOVE_UNCHANGED_SCRIPT: &str = "\
 for i = 1, #ARGV, 2 do
   if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then
     redis.call('HDEL', KEYS[1], ARGV[i])
@@ -59,7 +59,7 @@ pub struct RedisOverrides {
 
 /// An override in the form of Redis.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Record<'r> {
+pub(super) struct OverrideRecord<'r> {
     pub(super) field: &'r str,
     pub(super) value: &'r str,
     /// End of the override if a stored one with a later end must stay.
@@ -68,7 +68,7 @@ pub(super) struct Record<'r> {
 
 /// All fields of the hash.
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredOverrides {
     overrides: Overrides,
     /// Fields and values of overrides that ended long enough ago to be removed.
     ended: Vec<Vec<u8>>,
@@ -78,7 +78,7 @@ impl RedisOverrides {
     pub(super) fn new(client: Client, key_prefix: &str) -> Self {
         Self {
             client,
-            key: format!("{key_prefix}{KEY}").into_bytes().into(),
+            key: format!("{key_prefix}{OVERRIDES_KEY}").into_bytes().into(),
         }
     }
 
@@ -89,14 +89,14 @@ impl RedisOverrides {
         deadline: Instant,
     ) -> Result<Arc<Overrides>, StoreError> {
         let version = self
-            .ask(
+            .run_command(
                 "HGET",
-                &[Arg::Key(&self.key), Arg::Bytes(VERSION)],
+                &[Arg::Key(&self.key), Arg::Bytes(VERSION_FIELD)],
                 deadline,
             )
             .await;
         let is_known = version.bytes()? == known.version.as_deref();
-        if is_known && !known.all.iter().any(|each| ended_a_while_ago(each, now)) {
+        if is_known && !known.all.iter().any(|each| is_removable(each, now)) {
             return Ok(known.clone());
         }
         Ok(Arc::new(self.read_all(now, deadline).await?))
@@ -104,7 +104,7 @@ impl RedisOverrides {
 
     pub(super) async fn put(
         &self,
-        record: &Record<'_>,
+        record: &OverrideRecord<'_>,
         most: usize,
         now: Timestamp,
         deadline: Instant,
@@ -130,7 +130,7 @@ impl RedisOverrides {
         let unit = batch
             .unit()
             .command("HDEL", &[key, Arg::Bytes(field.as_bytes())]);
-        unit.repeatable("HSET", &[key, Arg::Bytes(VERSION), version]);
+        unit.repeatable("HSET", &[key, Arg::Bytes(VERSION_FIELD), version]);
         let outcomes = self.client.send(batch, deadline).await;
         for outcome in &outcomes {
             outcome.reply()?;
@@ -140,7 +140,7 @@ impl RedisOverrides {
 
     async fn put_once(
         &self,
-        record: &Record<'_>,
+        record: &OverrideRecord<'_>,
         most: usize,
         deadline: Instant,
     ) -> Result<bool, StoreError> {
@@ -150,7 +150,7 @@ impl RedisOverrides {
             .until
             .map_or_else(String::new, |until| until.0.to_string());
         let [script, field, value, version, until] =
-            [PUT, record.field, record.value, &version, &until]
+            [PUT_SCRIPT, record.field, record.value, &version, &until]
                 .map(|text| Arg::Bytes(text.as_bytes()));
         let args = [
             script,
@@ -162,28 +162,35 @@ impl RedisOverrides {
             version,
             until,
         ];
-        Ok(self.ask("EVAL", &args, deadline).await.integer()? == 1)
+        Ok(self.run_command("EVAL", &args, deadline).await.integer()? == 1)
     }
 
     async fn read_all(&self, now: Timestamp, deadline: Instant) -> Result<Overrides, StoreError> {
-        let Kept { overrides, ended } = kept(
-            &self.ask("HGETALL", &[Arg::Key(&self.key)], deadline).await,
+        let StoredOverrides { overrides, ended } = parse_stored(
+            &self
+                .run_command("HGETALL", &[Arg::Key(&self.key)], deadline)
+                .await,
             now,
         )?;
         if !ended.is_empty() {
             let mut args = vec![
-                Arg::Bytes(REMOVE_UNCHANGED.as_bytes()),
+                Arg::Bytes(REMOVE_UNCHANGED_SCRIPT.as_bytes()),
                 Arg::Integer(1),
                 Arg::Key(&self.key),
             ];
             args.extend(ended.iter().map(|bytes| Arg::Bytes(bytes)));
-            self.ask("EVAL", &args, deadline).await.reply()?;
+            self.run_command("EVAL", &args, deadline).await.reply()?;
         }
         Ok(overrides)
     }
 
     /// Sends a command that may run twice without harm.
-    async fn ask(&self, name: &'static str, args: &[Arg<'_>], deadline: Instant) -> Outcome {
+    async fn run_command(
+        &self,
+        name: &'static str,
+        args: &[Arg<'_>],
+        deadline: Instant,
+    ) -> Outcome {
         let mut batch = Batch::new();
         batch.unit().repeatable(name, args);
         let mut outcomes = self.client.send(batch, deadline).await;
@@ -192,7 +199,7 @@ impl RedisOverrides {
 }
 
 /// Parses the reply of HGETALL.
-fn kept(outcome: &Outcome, now: Timestamp) -> Result<Kept, StoreError> {
+fn parse_stored(outcome: &Outcome, now: Timestamp) -> Result<StoredOverrides, StoreError> {
     let reply = outcome.reply()?;
     let unexpected = || CommandError::UnexpectedReply {
         expected: "fields and values",
@@ -202,36 +209,37 @@ fn kept(outcome: &Outcome, now: Timestamp) -> Result<Kept, StoreError> {
         return Err(unexpected().into());
     };
     let mut all = Vec::new();
-    let mut kept = Kept::default();
+    let mut stored = StoredOverrides::default();
     let mut version = None;
     let mut unreadable = 0;
     for pair in elements.chunks_exact(2) {
         let [Ok(Reply::Bulk(field)), Ok(Reply::Bulk(value))] = pair else {
             return Err(unexpected().into());
         };
-        if **field == *VERSION {
+        if **field == *VERSION_FIELD {
             version = Some(Box::from(&**value));
             continue;
         }
         match record::read(field, value) {
-            Some(each) if ended_a_while_ago(&each, now) => {
-                kept.ended.extend([field.to_vec(), value.to_vec()])
+            Some(limit_override) if is_removable(&limit_override, now) => {
+                stored.ended.extend([field.to_vec(), value.to_vec()])
             }
-            Some(each) => all.push(each),
+            Some(limit_override) => all.push(limit_override),
             None => unreadable += 1,
         }
     }
-    kept.overrides = Overrides {
+    stored.overrides = Overrides {
         version,
         unreadable,
         ..Overrides::new(all)
     };
-    Ok(kept)
+    Ok(stored)
 }
 
-fn ended_a_while_ago(each: &LimitOverride, now: Timestamp) -> bool {
-    each.until
-        .is_some_and(|until| until.0.saturating_add(ENDED_MICROS) <= now.0)
+fn is_removable(limit_override: &LimitOverride, now: Timestamp) -> bool {
+    limit_override
+        .until
+        .is_some_and(|until| until.0.saturating_add(REMOVAL_DELAY_MICROS) <= now.0)
 }
 
 fn new_version() -> String {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, CommandError, Outcome, Reply};
 
-use super::{PerClient, RedisStore, added, count, next, push_charge};
+use super::{PerClient, RedisStore, count, count_after_incrby, next, push_charge};
 use crate::store::{BulkCharge, Charge, Grant, GrantBound, StoreError};
 
 /// Adds hits to a counter as far as its limit allows, and returns their number and the new count.
@@ -13,7 +13,7 @@ use crate::store::{BulkCharge, Charge, Grant, GrantBound, StoreError};
 /// that adds up to a bound, and another charge could run between two commands. Without a grant
 /// nothing is written. Limits have 32 bits and numbers of Lua 53, so a rounded count is far over
 /// its limit.
-const TAKE: &str = "\
+const ACQUIRE_SCRIPT: &str = "\
 local count = redis.call('GET', KEYS[1]) or '0'
 count = tonumber(count)
 if not count then
@@ -29,30 +29,30 @@ redis.call('EXPIRE', KEYS[1], ARGV[4])
 return {hits, count}";
 
 impl RedisStore {
-    pub(crate) async fn take(
+    pub(crate) async fn acquire(
         &self,
-        asks: &[BulkCharge<'_>],
+        requests: &[BulkCharge<'_>],
         deadline: Instant,
     ) -> Vec<Result<Grant, StoreError>> {
         let mut batches = PerClient::<Batch>::default();
-        for ask in asks {
-            push(self.of(&ask.charge, &mut batches), ask);
+        for request in requests {
+            push(self.for_charge(&request.charge, &mut batches), request);
         }
         let mut outcomes = self.send(batches, deadline).await.map(Vec::into_iter);
-        let grant = |ask: &BulkCharge<'_>| {
-            let outcomes = self.of(&ask.charge, &mut outcomes);
-            match ask.room {
+        let grant = |request: &BulkCharge<'_>| {
+            let outcomes = self.for_charge(&request.charge, &mut outcomes);
+            match request.bound {
                 GrantBound::UpToLimit { .. } => granted(&next(outcomes)),
-                GrantBound::Unbounded => charged(&ask.charge, [next(outcomes), next(outcomes)]),
+                GrantBound::Unbounded => charged(&request.charge, [next(outcomes), next(outcomes)]),
             }
         };
-        asks.iter().map(grant).collect()
+        requests.iter().map(grant).collect()
     }
 }
 
-fn push(batch: &mut Batch, ask: &BulkCharge<'_>) {
-    let charge = &ask.charge;
-    let GrantBound::UpToLimit { step } = ask.room else {
+fn push(batch: &mut Batch, request: &BulkCharge<'_>) {
+    let charge = &request.charge;
+    let GrantBound::UpToLimit { step } = request.bound else {
         return push_charge(batch, charge);
     };
     let limit = i64::from(charge.requests_per_unit);
@@ -64,7 +64,7 @@ fn push(batch: &mut Batch, ask: &BulkCharge<'_>) {
         charge.time_to_live.into(),
     ];
     let [hits, limit, step, time_to_live] = numbers.map(Arg::Integer);
-    let script = Arg::Bytes(TAKE.as_bytes());
+    let script = Arg::Bytes(ACQUIRE_SCRIPT.as_bytes());
     let args = [
         script,
         Arg::Integer(1),
@@ -97,7 +97,7 @@ fn granted(outcome: &Outcome) -> Result<Grant, StoreError> {
 
 /// Returns the grant of a charge in full.
 fn charged(charge: &Charge<'_>, [adding, expiring]: [Outcome; 2]) -> Result<Grant, StoreError> {
-    let total = added(&adding)?;
+    let total = count_after_incrby(&adding)?;
     expiring.reply()?;
     Ok(Grant {
         hits: charge.hits.unsigned_abs(),

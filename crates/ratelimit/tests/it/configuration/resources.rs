@@ -46,7 +46,9 @@ fn texts(errors: Vec<ConfigError>) -> Vec<String> {
 
 #[track_caller]
 fn refused(resources: Vec<Resource>, same_domain: SameDomain) -> Vec<String> {
-    texts(Configuration::of_resources(resources, same_domain).expect_err("the resources are wrong"))
+    texts(
+        Configuration::from_resources(resources, same_domain).expect_err("the resources are wrong"),
+    )
 }
 
 #[test]
@@ -74,7 +76,7 @@ fn a_resource_means_what_its_file_means() {
         vec![keyed("user", limit("hour", 2))],
     ));
     let made =
-        Configuration::of_resources(vec![resource("r", "d", descriptors)], SameDomain::Refuse)
+        Configuration::from_resources(vec![resource("r", "d", descriptors)], SameDomain::Refuse)
             .unwrap();
 
     let line = |unit: &&str| {
@@ -127,7 +129,7 @@ async fn names_replacements_and_metadata_of_resources_work() {
             ..options()
         },
     );
-    limiter.configure(Configuration::of_resources(resources, SameDomain::Refuse).unwrap());
+    limiter.configure(Configuration::from_resources(resources, SameDomain::Refuse).unwrap());
     for _ in 0..2 {
         let response = answer(&limiter, &[descriptor("small=x"), descriptor("large=x")]).await;
         assert_eq!(response.code, Code::Ok, "the small limit is replaced");
@@ -181,14 +183,14 @@ fn mistakes_have_the_words_of_files_and_the_name_of_the_resource() {
     }
     let nested = vec![valued("a", "b", vec![keyed("c", limit("", 1))])];
     let [error] =
-        &Configuration::of_resources(vec![resource("r", "d", nested)], SameDomain::Refuse)
+        &Configuration::from_resources(vec![resource("r", "d", nested)], SameDomain::Refuse)
             .unwrap_err()[..]
     else {
         panic!("one mistake")
     };
     let shown = "r: invalid rate limit unit '' (at descriptors[0].descriptors[0].rate_limit.unit)";
     assert_eq!(error.to_string(), shown, "a resource has no lines");
-    let empty = Configuration::of_resources(vec![resource("r", "", vec![])], SameDomain::Refuse)
+    let empty = Configuration::from_resources(vec![resource("r", "", vec![])], SameDomain::Refuse)
         .unwrap_err();
     assert_eq!(
         empty[0].to_string(),
@@ -212,7 +214,7 @@ fn resources_are_merged_in_the_order_of_their_names() {
             ),
         ]
     };
-    let merged = Configuration::of_resources(both("1", "2"), SameDomain::Merge).unwrap();
+    let merged = Configuration::from_resources(both("1", "2"), SameDomain::Merge).unwrap();
     assert_eq!(
         (merged.domain_count(), merged.dump().lines().count()),
         (1, 2)

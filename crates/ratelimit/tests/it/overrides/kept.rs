@@ -65,7 +65,7 @@ async fn of_two_reports_of_throttling_the_later_end_holds_in_any_order() {
     for_every_store(async |store| {
         let throttled = |by: &str, until| LimitOverride {
             by: by.to_owned(),
-            ..one(key("ten=x"), Effect::Throttled(Reach::Jobs), until)
+            ..one(key("ten=x"), OverrideEffect::Throttled(Reach::Jobs), until)
         };
         let (hour, second, two_hours) = (
             throttled("hour", Some(NOW + 3_600)),
@@ -128,7 +128,7 @@ async fn servers_that_report_throttling_at_once_keep_the_latest_end() {
         let store = OverrideStore::redis(client(&redis), "");
         let report = one(
             key("ten=x"),
-            Effect::Throttled(Reach::Jobs),
+            OverrideEffect::Throttled(Reach::Jobs),
             Some(NOW + seconds * 37 % 64),
         );
         reports.spawn(async move { store.put(&report, at(NOW), deadline()).await });
@@ -185,7 +185,7 @@ async fn the_number_of_overrides_is_bounded_and_people_have_room() {
             let new = one(key(&format!("ten={number}")), effect, Some(NOW + 10));
             store.put(&new, at(now), deadline()).await
         };
-        let throttled = Effect::Throttled(Reach::Jobs);
+        let throttled = OverrideEffect::Throttled(Reach::Jobs);
         for number in 0..900 {
             put(number, throttled, NOW).await.unwrap();
         }

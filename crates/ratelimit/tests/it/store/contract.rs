@@ -211,7 +211,7 @@ async fn a_counter_that_is_full_is_over_its_limit_and_spoils_no_other() {
         )
         .await;
         assert_eq!(jobs.each().collect::<Vec<_>>(), [3, 0]);
-        assert_eq!(jobs.facts.lost, None);
+        assert_eq!(jobs.facts.refund_error, None);
         check(
             &limiter,
             &[descriptor("ten=x"), with_hits("huge=x", 0)],

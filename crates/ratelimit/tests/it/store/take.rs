@@ -276,7 +276,7 @@ async fn a_store_that_fails_concerns_only_the_jobs_that_need_it() {
         .map(|tally| numbers(tally)[0])
         .collect();
     assert_eq!(tallies, [3, 2, 2, 1, 0, 6]);
-    assert!(took.facts.lost.is_none());
+    assert!(took.facts.refund_error.is_none());
     assert_eq!(
         left(&limiter, "ten=x").await,
         7,
@@ -366,7 +366,7 @@ async fn a_take_that_is_dropped_leaves_the_hits_that_were_asked_for() {
     );
     server.pause();
     let job = Job::of(&[("ten=x", 2)], 3);
-    let mut facts = tidegate_ratelimit::TakeFacts::default();
+    let mut facts = tidegate_ratelimit::AcquireFacts::default();
     {
         let limits = job.units();
         let wanted = [tidegate_ratelimit::AcquireRequest {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::reload::{Entry, entries};
+use crate::reload::{FolderEntry, entries};
 use crate::settings::DotFiles;
 
 /// The files of a folder and of its subfolders, sorted.
@@ -60,9 +60,9 @@ fn files(path: &Path, dot_files: DotFiles) -> Result<Vec<PathBuf>, (PathBuf, io:
         for entry in entries(&folder, dot_files).map_err(|error| (folder, error))? {
             match entry {
                 // The server logs a warning for a link to a folder, and ignores it.
-                Entry::File(file) if file.is_dir() => {}
-                Entry::File(file) => files.push(file),
-                Entry::Folder(folder) => folders.push(folder),
+                FolderEntry::File(file) if file.is_dir() => {}
+                FolderEntry::File(file) => files.push(file),
+                FolderEntry::Folder(folder) => folders.push(folder),
             }
         }
     }

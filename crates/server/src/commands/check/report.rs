@@ -7,12 +7,12 @@ use std::path::Path;
 
 use tidegate_ratelimit::{ConfigError, Configuration};
 
-use super::text_of;
+use super::decode_text;
 
 /// Limit of characters of a source line that are shown: two lines of a terminal.
-const LONGEST: usize = 160;
+const MAX_LINE_CHARS: usize = 160;
 /// Mark for the omitted part of a source line.
-const DOTS: &str = "...";
+const OMISSION_MARK: &str = "...";
 
 /// Text of the report, and its number of errors.
 #[derive(Debug, Default)]
@@ -20,13 +20,13 @@ pub(crate) struct Report {
     pub(crate) text: String,
     pub(crate) errors: usize,
     /// Number of paths that do not exist.
-    pub(crate) absent: usize,
-    faulty: BTreeSet<String>,
+    pub(crate) missing_paths: usize,
+    files_with_errors: BTreeSet<String>,
 }
 
 /// Totals of the files that were parsed.
 #[derive(Debug, Default)]
-pub(super) struct Checked {
+pub(super) struct CheckTotals {
     pub(super) files: usize,
     pub(super) definitions: usize,
     pub(super) configuration: Option<Configuration>,
@@ -79,7 +79,7 @@ impl From<&ConfigError> for Mistake {
 impl Report {
     pub(super) fn unreadable(&mut self, path: &Path, error: &io::Error) {
         self.errors += 1;
-        self.absent += usize::from(error.kind() == io::ErrorKind::NotFound);
+        self.missing_paths += usize::from(error.kind() == io::ErrorKind::NotFound);
         let _ = writeln!(
             self.text,
             "{}: error: cannot be read: {error}",
@@ -96,7 +96,7 @@ impl Report {
             hint,
         } = mistake;
         self.errors += 1;
-        self.faulty.insert(file.clone());
+        self.files_with_errors.insert(file.clone());
         let file = printable(file);
         let message = printable(message);
         let _ = match place {
@@ -104,7 +104,7 @@ impl Report {
             Some((line, column)) => writeln!(self.text, "{file}:{line}:{column}: error: {message}"),
         };
         if let Some((line, column)) = *place {
-            self.excerpt(line, column, &text_of(text));
+            self.excerpt(line, column, &decode_text(text));
         }
         if !path.is_empty() {
             let _ = writeln!(self.text, "   = at: {}", printable(path));
@@ -121,7 +121,7 @@ impl Report {
         };
         let number = line.to_string();
         let margin = " ".repeat(number.len());
-        let (source, column) = part(source, column);
+        let (source, column) = cut_around(source, column);
         let source = printable(&source);
         // Tabs stay tabs, so that the caret is below its character at any tab width.
         let before = source.chars().take(column.saturating_sub(1));
@@ -129,9 +129,9 @@ impl Report {
         let _ = writeln!(self.text, " {number} | {source}\n {margin} | {indent}^");
     }
 
-    pub(super) fn summary(&mut self, checked: &Checked) {
+    pub(super) fn summary(&mut self, checked: &CheckTotals) {
         let errors = self.errors;
-        let faulty = self.faulty.len();
+        let faulty = self.files_with_errors.len();
         let _ = match (errors, faulty) {
             (0, _) => writeln!(self.text, "ok: {checked}"),
             (_, 0) => writeln!(self.text, "{}", counted(errors, "error")),
@@ -145,7 +145,7 @@ impl Report {
     }
 }
 
-impl std::fmt::Display for Checked {
+impl std::fmt::Display for CheckTotals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&counted(self.files, "file"))?;
         if let Some(configuration) = &self.configuration {
@@ -166,16 +166,18 @@ impl std::fmt::Display for Checked {
 }
 
 /// The part of a long line around a column, and the column within this part.
-fn part(source: &str, column: usize) -> (String, usize) {
+fn cut_around(source: &str, column: usize) -> (String, usize) {
     let length = source.chars().count();
-    if length <= LONGEST {
+    if length <= MAX_LINE_CHARS {
         return (source.to_owned(), column);
     }
-    let first = column.saturating_sub(LONGEST / 2).min(length - LONGEST);
-    let dots = |is_cut: bool| if is_cut { DOTS } else { "" };
+    let first = column
+        .saturating_sub(MAX_LINE_CHARS / 2)
+        .min(length - MAX_LINE_CHARS);
+    let dots = |is_cut: bool| if is_cut { OMISSION_MARK } else { "" };
     let before = dots(first > 0);
-    let after = dots(first + LONGEST < length);
-    let shown: String = source.chars().skip(first).take(LONGEST).collect();
+    let after = dots(first + MAX_LINE_CHARS < length);
+    let shown: String = source.chars().skip(first).take(MAX_LINE_CHARS).collect();
     (
         [before, &shown, after].concat(),
         column.saturating_sub(first) + before.len(),
@@ -202,11 +204,17 @@ mod tests {
     fn of_a_long_line_the_part_around_the_column_is_shown() {
         let check = |before: usize, after: usize, is_cut: [bool; 2]| {
             let source = format!("{}X{}", "é".repeat(before), "a".repeat(after));
-            let (part, column) = part(&source, before + 1);
+            let (part, column) = cut_around(&source, before + 1);
             assert_eq!(part.chars().nth(column - 1), Some('X'), "{part}");
-            assert!(part.chars().count() <= LONGEST + 2 * DOTS.len(), "{part}");
+            assert!(
+                part.chars().count() <= MAX_LINE_CHARS + 2 * OMISSION_MARK.len(),
+                "{part}"
+            );
             assert_eq!(
-                [part.starts_with(DOTS), part.ends_with(DOTS)],
+                [
+                    part.starts_with(OMISSION_MARK),
+                    part.ends_with(OMISSION_MARK)
+                ],
                 is_cut,
                 "{part}"
             );
@@ -217,11 +225,14 @@ mod tests {
         check(100_000, 0, [true, false]);
         check(100_000, 100_000, [true, true]);
         // What ends in the middle of a line has a column after its end.
-        assert_eq!(part("a", 2), ("a".to_owned(), 2));
-        let (long, column) = part(&"a".repeat(1_000), 1_001);
+        assert_eq!(cut_around("a", 2), ("a".to_owned(), 2));
+        let (long, column) = cut_around(&"a".repeat(1_000), 1_001);
         assert_eq!(
             (long.len(), column),
-            (LONGEST + DOTS.len(), LONGEST + DOTS.len() + 1)
+            (
+                MAX_LINE_CHARS + OMISSION_MARK.len(),
+                MAX_LINE_CHARS + OMISSION_MARK.len() + 1
+            )
         );
     }
 }

@@ -10,80 +10,80 @@ use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::flags::{Flag, Given, Kind};
-use super::prototext::{line, quoted};
-use super::{FAILED, Failed, MISTAKE, fail, say};
-use crate::net::dial::{End, OverheadBytes, Peer, failure, host_and_port};
-use crate::net::runtime::runtime;
+use super::flags::{Flag, FlagKind, FlagValues};
+use super::prototext::{message_text, quoted};
+use super::{EXIT_FAILURE, EXIT_USAGE, ToolFailure, fail_with, print_line};
+use crate::net::dial::{ConnectionEnd, GrpcPeer, OverheadBytes, call_failure, host_and_port};
+use crate::net::runtime::current_thread_runtime;
 use crate::rls::json::dynamic;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::settings::Traces;
+use crate::settings::TraceSettings;
 use crate::telemetry::traces::OneCall;
-use crate::tls::{NamedFile, Pair, PeerTls};
+use crate::tls::{CertificateAndKey, NamedFile, PeerTls};
 
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /// Timeout of the call. The reference waits without limit.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Size limit of an answer in bytes, the default of gRPC clients.
-const ANSWER: usize = 4 << 20;
+const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 const DESCRIPTORS: &str = "descriptors";
-const DIAL: &str = "dial_string";
+const DIAL_STRING: &str = "dial_string";
 const DOMAIN: &str = "domain";
 const CERTIFICATE: &str = "grpc-cert-file";
 const KEY: &str = "grpc-key-file";
 const AUTHORITY: &str = "grpc-server-ca-file";
 const USE_TLS: &str = "grpc-use-tls";
-const SPANS: &str = "oltp-protocol";
+const SPAN_PROTOCOL: &str = "oltp-protocol";
 
 /// In alphabetical order, in which they are printed.
 pub(super) const FLAGS: [Flag; 8] = [
-    text_or(
+    flag_with_default(
         DESCRIPTORS,
-        Kind::List(check),
+        FlagKind::List(check),
         "",
         "a descriptor, as <key>=<value>,<key>=<value>,..; may be given several times",
     ),
-    text_or(
-        DIAL,
-        Kind::Text,
+    flag_with_default(
+        DIAL_STRING,
+        FlagKind::Text,
         "localhost:8081",
         "the service, as <host>:<port>",
     ),
-    text_or(DOMAIN, Kind::Text, "", "the domain to ask for"),
-    text_or(
+    flag_with_default(DOMAIN, FlagKind::Text, "", "the domain to ask for"),
+    flag_with_default(
         CERTIFICATE,
-        Kind::Text,
+        FlagKind::Text,
         "",
         "a file with the certificate that is shown to the service",
     ),
-    text_or(
+    flag_with_default(
         KEY,
-        Kind::Text,
+        FlagKind::Text,
         "",
         "a file with the key of that certificate",
     ),
-    text_or(
+    flag_with_default(
         AUTHORITY,
-        Kind::Text,
+        FlagKind::Text,
         "",
         "a file with authorities that are trusted in addition to the system's",
     ),
-    text_or(USE_TLS, Kind::Switch, "false", "use TLS to the service"),
-    text_or(
-        SPANS,
-        Kind::Text,
+    flag_with_default(USE_TLS, FlagKind::Switch, "false", "use TLS to the service"),
+    flag_with_default(
+        SPAN_PROTOCOL,
+        FlagKind::Text,
         "",
         "http or grpc: sends a span of the call to the collector of OTEL_EXPORTER_OTLP_ENDPOINT",
     ),
 ];
 
-const fn text_or(
+const fn flag_with_default(
     name: &'static str,
-    kind: Kind,
+    kind: FlagKind,
     default: &'static str,
     usage: &'static str,
 ) -> Flag {
@@ -114,50 +114,53 @@ fn entries(text: &str) -> Option<Vec<Entry>> {
 }
 
 /// Runs the tool with the output of the reference.
-pub(super) fn run(given: &Given) -> Result<(), Failed> {
+pub(super) fn run(flag_values: &FlagValues) -> Result<(), ToolFailure> {
     for flag in &FLAGS {
         let value = match flag.name {
-            DESCRIPTORS => given
+            DESCRIPTORS => flag_values
                 .all(DESCRIPTORS)
                 .filter_map(entries)
-                .map(|entries| shown(&entries))
+                .map(|entries| descriptor_text(&entries))
                 .collect(),
-            name => given.text(&FLAGS, name).to_owned(),
+            name => flag_values.text(&FLAGS, name).to_owned(),
         };
-        say(&format!(
+        print_line(&format!(
             "Flag: --{}={}",
             flag.name,
             quoted(value.as_bytes())
         ))?;
     }
-    let spans = given.text(&FLAGS, SPANS);
+    let spans = flag_values.text(&FLAGS, SPAN_PROTOCOL);
     if !matches!(spans, "" | "http" | "grpc") {
-        say(&format!("Invalid otlptrace client protocol: {spans}"))?;
-        return Err(Failed(MISTAKE));
+        print_line(&format!("Invalid otlptrace client protocol: {spans}"))?;
+        return Err(ToolFailure(EXIT_USAGE));
     }
-    let peer = match peer(given) {
+    let peer = match peer(flag_values) {
         Ok(peer) => peer,
-        Err(reason) => return fail(&format!("error connecting: {reason}")),
+        Err(reason) => return fail_with(&format!("error connecting: {reason}")),
     };
     let traces = match spans {
         "" => None,
-        protocol => match Traces::of_client(protocol) {
+        protocol => match TraceSettings::for_client(protocol) {
             Ok(traces) => Some(traces),
-            Err(mistakes) => return fail(&format!("error connecting: {mistakes}")),
+            Err(mistakes) => return fail_with(&format!("error connecting: {mistakes}")),
         },
     };
     let work = async {
         match &traces {
-            None => ask(&peer, Request::new(request(given))).await,
-            Some(traces) => ask_traced(&peer, request(given), traces).await,
+            None => send_request(&peer, Request::new(request(flag_values))).await,
+            Some(traces) => send_traced_request(&peer, request(flag_values), traces).await,
         }
     };
-    match runtime().map_err(|_| Failed(FAILED))?.block_on(work) {
-        Ok(response) => say(&format!("response: {}", line(&dynamic(&response)))),
+    match current_thread_runtime()
+        .map_err(|_| ToolFailure(EXIT_FAILURE))?
+        .block_on(work)
+    {
+        Ok(response) => print_line(&format!("response: {}", message_text(&dynamic(&response)))),
         Err(status) => {
             let code = status.code();
             let text = status.message();
-            fail(&format!(
+            fail_with(&format!(
                 "request error: rpc error: code = {} desc = {text}",
                 go_name(code)
             ))
@@ -166,41 +169,41 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
 }
 
 /// A descriptor in the format of the reference.
-fn shown(entries: &[Entry]) -> String {
+fn descriptor_text(entries: &[Entry]) -> String {
     let entry = |Entry { key, value }: &Entry| format!(" <key={key}, value={value}> ");
     format!("[{}] ", entries.iter().map(entry).collect::<String>())
 }
 
-fn request(given: &Given) -> RateLimitRequest {
+fn request(flag_values: &FlagValues) -> RateLimitRequest {
     let descriptor = |entries| RateLimitDescriptor {
         entries,
         ..RateLimitDescriptor::default()
     };
-    let descriptors = given
+    let descriptors = flag_values
         .all(DESCRIPTORS)
         .filter_map(entries)
         .map(descriptor)
         .collect();
     RateLimitRequest {
-        domain: given.text(&FLAGS, DOMAIN).to_owned(),
+        domain: flag_values.text(&FLAGS, DOMAIN).to_owned(),
         descriptors,
         hits_addend: 1,
     }
 }
 
-fn peer(given: &Given) -> Result<Peer, String> {
-    let address = given.text(&FLAGS, DIAL);
-    let (host, port) =
-        host_and_port(address).ok_or_else(|| format!("-{DIAL}={address}: expected host:port"))?;
+fn peer(flag_values: &FlagValues) -> Result<GrpcPeer, String> {
+    let address = flag_values.text(&FLAGS, DIAL_STRING);
+    let (host, port) = host_and_port(address)
+        .ok_or_else(|| format!("-{DIAL_STRING}={address}: expected host:port"))?;
     let file = |variable: &'static str| {
-        let path = given.text(&FLAGS, variable);
+        let path = flag_values.text(&FLAGS, variable);
         (!path.is_empty()).then(|| NamedFile {
             variable,
             path: path.into(),
         })
     };
-    if !given.is_on(&FLAGS, USE_TLS) {
-        return Ok(Peer {
+    if !flag_values.is_on(&FLAGS, USE_TLS) {
+        return Ok(GrpcPeer {
             host,
             port,
             tls: None,
@@ -208,7 +211,7 @@ fn peer(given: &Given) -> Result<Peer, String> {
     }
     let pair = file(CERTIFICATE)
         .zip(file(KEY))
-        .map(|(chain, key)| Pair { chain, key });
+        .map(|(chain, key)| CertificateAndKey { chain, key });
     let tls = PeerTls {
         authorities: file(AUTHORITY),
         pair,
@@ -216,7 +219,7 @@ fn peer(given: &Given) -> Result<Peer, String> {
         protocol: b"h2",
     };
     match tls.load() {
-        Ok(_) => Ok(Peer {
+        Ok(_) => Ok(GrpcPeer {
             host,
             port,
             tls: Some(tls),
@@ -231,17 +234,17 @@ fn peer(given: &Given) -> Result<Peer, String> {
 
 /// Sends the request like [`send_request`], and exports a span of the call afterwards. A failed
 /// export does not change the exit code.
-async fn ask_traced(
-    peer: &Peer,
+async fn send_traced_request(
+    peer: &GrpcPeer,
     request: RateLimitRequest,
-    traces: &Traces,
+    traces: &TraceSettings,
 ) -> Result<RateLimitResponse, Status> {
     let call = OneCall::begin(METHOD.trim_start_matches('/'));
     let mut request = Request::new(request);
     if let Ok(parent) = call.traceparent().parse() {
         request.metadata_mut().insert("traceparent", parent);
     }
-    let answer = ask(peer, request).await;
+    let answer = send_request(peer, request).await;
     let (code, failure) = match &answer {
         Ok(_) => (Code::Ok, None),
         Err(status) => (status.code(), Some(status.message())),
@@ -253,14 +256,18 @@ async fn ask_traced(
     answer
 }
 
-async fn ask(peer: &Peer, request: Request<RateLimitRequest>) -> Result<RateLimitResponse, Status> {
-    let noise = OverheadBytes::beside(ANSWER);
-    let mut caller = peer
-        .connect(None, noise)
+async fn send_request(
+    peer: &GrpcPeer,
+    request: Request<RateLimitRequest>,
+) -> Result<RateLimitResponse, Status> {
+    let overhead = OverheadBytes::for_max_message(MAX_ANSWER_BYTES);
+    let mut channel = peer
+        .connect(None, overhead)
         .await
         .map_err(|error| Status::unavailable(error.to_string()))?;
-    let end = caller.end();
-    let mut client = Grpc::with_origin(caller, peer.origin()).max_decoding_message_size(ANSWER);
+    let end = channel.take_end();
+    let mut client =
+        Grpc::with_origin(channel, peer.origin()).max_decoding_message_size(MAX_ANSWER_BYTES);
     let answer = async {
         client
             .ready()
@@ -271,23 +278,24 @@ async fn ask(peer: &Peer, request: Request<RateLimitRequest>) -> Result<RateLimi
             .unary(request, PathAndQuery::from_static(METHOD), codec)
             .await
     };
-    let late = |_| Status::deadline_exceeded(format!("no answer within {} s", PATIENCE.as_secs()));
-    match timeout(PATIENCE, answer).await.map_err(late)? {
+    let late =
+        |_| Status::deadline_exceeded(format!("no answer within {} s", CALL_TIMEOUT.as_secs()));
+    match timeout(CALL_TIMEOUT, answer).await.map_err(late)? {
         Ok(response) => Ok(response.into_inner()),
         // The status of a server's answer has no cause on this side.
         Err(status) if status.source().is_none() => Err(status),
-        Err(status) => Err(broken(&status, end).await),
+        Err(status) => Err(connection_error(&status, end).await),
     }
 }
 
 /// The reason for a missing answer: the end of the connection if it is known, otherwise the error
 /// of the call.
-async fn broken(status: &Status, end: Option<End>) -> Status {
+async fn connection_error(status: &Status, end: Option<ConnectionEnd>) -> Status {
     let reason = match end {
-        Some(end) => end.reason().await,
+        Some(end) => end.failure_reason().await,
         None => None,
     };
-    Status::unavailable(reason.unwrap_or_else(|| failure(status)))
+    Status::unavailable(reason.unwrap_or_else(|| call_failure(status)))
 }
 
 /// Name of a status code as Go's gRPC prints it.

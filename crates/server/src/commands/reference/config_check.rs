@@ -5,8 +5,8 @@ use std::io;
 
 use tidegate_ratelimit::{ConfigError, Configuration, SameDomain, Source};
 
-use super::flags::{Flag, Given, Kind};
-use super::{Failed, fail, go_error, say};
+use super::flags::{Flag, FlagKind, FlagValues};
+use super::{ToolFailure, fail_with, go_error, print_line};
 use crate::reload::read_regular;
 
 const FOLDER: &str = "config_dir";
@@ -15,27 +15,27 @@ const MERGE: &str = "merge_domain_configs";
 pub(super) const FLAGS: [Flag; 2] = [
     Flag {
         name: FOLDER,
-        kind: Kind::Text,
+        kind: FlagKind::Text,
         default: "",
         usage: "the folder with the files; folders in it are not read",
     },
     Flag {
         name: MERGE,
-        kind: Kind::Switch,
+        kind: FlagKind::Switch,
         default: "false",
         usage: "allow several files for one domain",
     },
 ];
 
 /// Runs the tool like the reference, but reports all mistakes, including those in YAML.
-pub(super) fn run(given: &Given) -> Result<(), Failed> {
-    let folder = given.text(&FLAGS, FOLDER);
-    say("checking rate limit configs...")?;
-    say(&format!("loading config directory: {folder}"))?;
-    let names = match names(folder) {
+pub(super) fn run(flag_values: &FlagValues) -> Result<(), ToolFailure> {
+    let folder = flag_values.text(&FLAGS, FOLDER);
+    print_line("checking rate limit configs...")?;
+    print_line(&format!("loading config directory: {folder}"))?;
+    let names = match file_names(folder) {
         Ok(names) => names,
         Err(error) => {
-            return fail(&format!(
+            return fail_with(&format!(
                 "error opening directory {folder}: {}",
                 go_error("open", folder, &error)
             ));
@@ -43,25 +43,25 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
     };
     let mut sources = Vec::new();
     for file in names {
-        let name = joined(folder, &file);
-        say(&format!("opening config file: {name}"))?;
+        let name = join_path(folder, &file);
+        print_line(&format!("opening config file: {name}"))?;
         match read_regular(name.as_ref()) {
             Ok(text) => sources.push(Source { name, text }),
             Err(error) => {
-                return fail(&format!(
+                return fail_with(&format!(
                     "error reading file {name}: {}",
                     go_error("read", &name, &error)
                 ));
             }
         }
     }
-    let same_domain = if given.is_on(&FLAGS, MERGE) {
+    let same_domain = if flag_values.is_on(&FLAGS, MERGE) {
         SameDomain::Merge
     } else {
         SameDomain::Refuse
     };
     match Configuration::load(&sources, same_domain) {
-        Ok(_) => say("all rate limit configs ok"),
+        Ok(_) => print_line("all rate limit configs ok"),
         Err(errors) => {
             let line = |error: &ConfigError| {
                 format!(
@@ -69,13 +69,13 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
                     error.reference_text()
                 )
             };
-            fail(&errors.iter().map(line).collect::<Vec<_>>().join("\n"))
+            fail_with(&errors.iter().map(line).collect::<Vec<_>>().join("\n"))
         }
     }
 }
 
 /// Names of all entries of the folder, sorted.
-fn names(folder: &str) -> io::Result<Vec<String>> {
+fn file_names(folder: &str) -> io::Result<Vec<String>> {
     let name = |entry: io::Result<fs::DirEntry>| {
         entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
     };
@@ -88,7 +88,7 @@ fn names(folder: &str) -> io::Result<Vec<String>> {
 
 /// A path in the form of the reference: without a leading `./`, and without slashes at the end of
 /// the folder.
-fn joined(folder: &str, file: &str) -> String {
+fn join_path(folder: &str, file: &str) -> String {
     let folder = folder.trim_end_matches('/');
     match folder.strip_prefix("./").unwrap_or(folder) {
         "." => file.to_owned(),

@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flag {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: FlagKind,
     pub(super) default: &'static str,
     pub(super) usage: &'static str,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum FlagKind {
     Text,
     /// A switch: its value can only follow a `=`.
     Switch,
@@ -24,16 +24,16 @@ pub(super) enum Kind {
 
 /// Values of the flags that were given.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Given(Vec<(&'static str, String)>);
+pub(super) struct FlagValues(Vec<(&'static str, String)>);
 
 /// Reason to end before the tool runs.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum ParseStop {
     Help,
     Mistake(String),
 }
 
-impl Given {
+impl FlagValues {
     /// All values of a flag, in order.
     pub(super) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.0
@@ -63,9 +63,9 @@ impl Given {
 pub(super) fn parse(
     flags: &[Flag],
     arguments: impl Iterator<Item = OsString>,
-) -> Result<Given, Stop> {
+) -> Result<FlagValues, ParseStop> {
     let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
-    let mut given = Given::default();
+    let mut flag_values = FlagValues::default();
     while let Some(argument) = arguments.next() {
         let Some(rest) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
             break;
@@ -75,7 +75,7 @@ pub(super) fn parse(
         }
         let rest = rest.strip_prefix('-').unwrap_or(rest);
         if rest.starts_with(['-', '=']) {
-            return Err(Stop::Mistake(format!("bad flag syntax: {argument}")));
+            return Err(ParseStop::Mistake(format!("bad flag syntax: {argument}")));
         }
         let (name, value) = rest
             .split_once('=')
@@ -83,40 +83,40 @@ pub(super) fn parse(
         let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
             let is_help = matches!(name, "h" | "help");
             return Err(if is_help {
-                Stop::Help
+                ParseStop::Help
             } else {
                 mistake("flag provided but not defined:", name)
             });
         };
         let value = match (value, flag.kind) {
             (Some(value), _) => value,
-            (None, Kind::Switch) => "true".to_owned(),
+            (None, FlagKind::Switch) => "true".to_owned(),
             (None, _) => arguments
                 .next()
                 .ok_or_else(|| mistake("flag needs an argument:", name))?,
         };
-        given.0.push((flag.name, checked(flag, value)?));
+        flag_values.0.push((flag.name, checked(flag, value)?));
     }
-    Ok(given)
+    Ok(flag_values)
 }
 
-fn mistake(what: &str, name: &str) -> Stop {
-    Stop::Mistake(format!("{what} -{name}"))
+fn mistake(what: &str, name: &str) -> ParseStop {
+    ParseStop::Mistake(format!("{what} -{name}"))
 }
 
-fn checked(flag: &Flag, value: String) -> Result<String, Stop> {
+fn checked(flag: &Flag, value: String) -> Result<String, ParseStop> {
     let Flag { name, .. } = flag;
     match flag.kind {
-        Kind::Text => Ok(value),
-        Kind::Switch => match crate::settings::go_boolean(&value) {
+        FlagKind::Text => Ok(value),
+        FlagKind::Switch => match crate::settings::go_boolean(&value) {
             Some(on) => Ok(on.to_string()),
-            None => Err(Stop::Mistake(format!(
+            None => Err(ParseStop::Mistake(format!(
                 "invalid boolean value {value:?} for -{name}: parse error"
             ))),
         },
-        Kind::List(check) => match check(&value) {
+        FlagKind::List(check) => match check(&value) {
             Ok(()) => Ok(value),
-            Err(reason) => Err(Stop::Mistake(format!(
+            Err(reason) => Err(ParseStop::Mistake(format!(
                 "invalid value {value:?} for flag -{name}: {reason}"
             ))),
         },
@@ -134,9 +134,9 @@ pub(super) fn usage(program: &str, flags: &[Flag]) -> String {
     } in flags
     {
         let kind = match kind {
-            Kind::Text => " string",
-            Kind::Switch => "",
-            Kind::List(_) => " value",
+            FlagKind::Text => " string",
+            FlagKind::Switch => "",
+            FlagKind::List(_) => " value",
         };
         let default = match *default {
             "" | "false" => String::new(),
@@ -154,7 +154,7 @@ mod tests {
     const FLAGS: [Flag; 3] = [
         Flag {
             name: "list",
-            kind: Kind::List(|value| {
+            kind: FlagKind::List(|value| {
                 if value == "bad" {
                     Err("it is bad")
                 } else {
@@ -166,19 +166,19 @@ mod tests {
         },
         Flag {
             name: "on",
-            kind: Kind::Switch,
+            kind: FlagKind::Switch,
             default: "false",
             usage: "o",
         },
         Flag {
             name: "text",
-            kind: Kind::Text,
+            kind: FlagKind::Text,
             default: "d",
             usage: "t",
         },
     ];
 
-    fn read(arguments: &str) -> Result<Given, Stop> {
+    fn read(arguments: &str) -> Result<FlagValues, ParseStop> {
         parse(&FLAGS, arguments.split_whitespace().map(OsString::from))
     }
 
@@ -200,13 +200,20 @@ mod tests {
             ("- -text a", "d", false, vec![]),
             ("-text -on", "-on", false, vec![]),
         ] {
-            let given = read(arguments).unwrap();
+            let flag_values = read(arguments).unwrap();
             assert_eq!(
-                (given.text(&FLAGS, "text"), given.is_on(&FLAGS, "on")),
+                (
+                    flag_values.text(&FLAGS, "text"),
+                    flag_values.is_on(&FLAGS, "on")
+                ),
                 (text, on),
                 "{arguments}"
             );
-            assert_eq!(given.all("list").collect::<Vec<_>>(), list, "{arguments}");
+            assert_eq!(
+                flag_values.all("list").collect::<Vec<_>>(),
+                list,
+                "{arguments}"
+            );
         }
     }
 
@@ -229,12 +236,12 @@ mod tests {
         ] {
             assert_eq!(
                 read(arguments),
-                Err(Stop::Mistake(expected.to_owned())),
+                Err(ParseStop::Mistake(expected.to_owned())),
                 "{arguments}"
             );
         }
         for help in ["-h", "--help"] {
-            assert_eq!(read(help), Err(Stop::Help));
+            assert_eq!(read(help), Err(ParseStop::Help));
         }
         let expected = "Usage of p:\n  -list value\n    \tl\n  -on\n    \to\n  -text string\n    \tt (default \"d\")\n";
         assert_eq!(usage("p", &FLAGS), expected);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, ReflectMessage as _, Value};
 
 /// A message in one line. Fields with default values are omitted.
-pub(super) fn line(message: &DynamicMessage) -> String {
+pub(super) fn message_text(message: &DynamicMessage) -> String {
     let descriptor = message.descriptor();
     // In the order of declaration.
     let fields = descriptor
@@ -15,24 +15,24 @@ pub(super) fn line(message: &DynamicMessage) -> String {
         .filter_map(|field| descriptor.get_field_by_name(field.name()));
     let shown = fields
         .filter(|field| message.has_field(field))
-        .map(|field| shown(&field, &message.get_field(&field)));
+        .map(|field| field_text(&field, &message.get_field(&field)));
     shown.collect::<Vec<_>>().join(" ")
 }
 
 /// A field, repeated for each of its values.
-fn shown(field: &FieldDescriptor, value: &Value) -> String {
+fn field_text(field: &FieldDescriptor, value: &Value) -> String {
     let name = field.name();
     match value {
         Value::List(values) => {
             let each = values
                 .iter()
-                .map(|value| format!("{name}:{}", single(field, value)));
+                .map(|value| format!("{name}:{}", value_text(field, value)));
             each.collect::<Vec<_>>().join(" ")
         }
         Value::Map(pairs) => {
             let mut pairs: Vec<_> = pairs
                 .iter()
-                .map(|(key, value)| (key_text(key), single(field, value)))
+                .map(|(key, value)| (key_text(key), value_text(field, value)))
                 .collect();
             pairs.sort();
             let each = pairs
@@ -40,13 +40,13 @@ fn shown(field: &FieldDescriptor, value: &Value) -> String {
                 .map(|(key, value)| format!("{name}:{{key:{key} value:{value}}}"));
             each.collect::<Vec<_>>().join(" ")
         }
-        value => format!("{name}:{}", single(field, value)),
+        value => format!("{name}:{}", value_text(field, value)),
     }
 }
 
-fn single(field: &FieldDescriptor, value: &Value) -> String {
+fn value_text(field: &FieldDescriptor, value: &Value) -> String {
     match value {
-        Value::Message(message) => format!("{{{}}}", line(message)),
+        Value::Message(message) => format!("{{{}}}", message_text(message)),
         Value::String(text) => quoted(text.as_bytes()),
         Value::Bytes(bytes) => quoted(bytes),
         Value::EnumNumber(number) => {
@@ -156,7 +156,7 @@ mod tests {
             ..RateLimitResponse::default()
         };
         assert_eq!(
-            super::line(&dynamic(&response)),
+            super::message_text(&dynamic(&response)),
             "overall_code:OVER_LIMIT statuses:{code:OVER_LIMIT current_limit:{name:\"a \\\"b\\\"\\n\" requests_per_unit:50 \
              unit:SECOND} limit_remaining:49 duration_until_reset:{seconds:1}} statuses:{code:OK} \
              response_headers_to_add:{key:\"k\" value:\"v\"} dynamic_metadata:{fields:{key:\"a\" \

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use tidegate_cli::{Cell, Failure, Screen, Table, counted};
-use tidegate_workflow::{Durability, Member, NodeDurability, Space, Status, Store as Opened};
+use tidegate_workflow::{Durability, FileSpace, Member, NodeDurability, Status, Store as Opened};
 
 use super::{OpenStore, migrate};
 
 /// A store, and the servers that use it.
-pub(super) struct Info {
+pub(super) struct StoreInfo {
     schema: u32,
     /// Number of workflows in an earlier format.
     earlier: u64,
@@ -16,34 +16,37 @@ pub(super) struct Info {
     queues: usize,
     ready: u64,
     /// Size of a SQLite file; none in Redis.
-    space: Option<Space>,
+    space: Option<FileSpace>,
     durability: Durability,
     /// Time in microseconds by which the clock of this machine is ahead of the store's.
     skew: Option<i64>,
     servers: Vec<Member>,
 }
 
-impl Info {
-    pub(super) async fn read(here: &OpenStore) -> Result<Self, Failure> {
-        let engine = &here.engine;
+impl StoreInfo {
+    pub(super) async fn read(open_store: &OpenStore) -> Result<Self, Failure> {
+        let engine = &open_store.engine;
         let store = engine.store();
-        let workflows = here.counts().await?;
-        let queues = here.complete(engine.queue_states().await)?;
-        let earlier = migrate::earlier(here).await?;
+        let workflows = open_store.counts().await?;
+        let queues = open_store.require_complete(engine.queue_states().await)?;
+        let earlier = migrate::count_earlier(open_store).await?;
         let space = match store {
-            Opened::Sqlite(store) => {
-                Some(store.space().await.map_err(|error| here.refused(&error))?)
-            }
+            Opened::Sqlite(store) => Some(
+                store
+                    .space()
+                    .await
+                    .map_err(|error| open_store.store_failure(&error))?,
+            ),
             _ => None,
         };
         let durability = store
             .durability()
             .await
-            .map_err(|error| here.refused(&error))?;
+            .map_err(|error| open_store.store_failure(&error))?;
         let servers = engine
-            .read_servers(here.clock.now())
+            .read_members(open_store.clock.now())
             .await
-            .map_err(|error| here.refused(&error))?;
+            .map_err(|error| open_store.store_failure(&error))?;
         Ok(Self {
             schema: store.format().schema(),
             earlier,
@@ -53,35 +56,35 @@ impl Info {
             ready: queues.iter().map(|queue| queue.ready).sum(),
             space,
             durability,
-            skew: here.clock.skew(),
+            skew: open_store.clock.skew(),
             servers,
         })
     }
 
-    pub(super) fn json(&self, here: &OpenStore) -> Value {
+    pub(super) fn json(&self, open_store: &OpenStore) -> Value {
         let workflows: serde_json::Map<_, _> = self
             .workflows
             .iter()
             .map(|(status, number)| (status.word().to_owned(), (*number).into()))
             .collect();
         json!({
-            "kind": here.kind(), "store": here.shown, "schema": self.schema, "earlier_workflows": self.earlier,
+            "kind": open_store.kind(), "store": open_store.location, "schema": self.schema, "earlier_workflows": self.earlier,
             "partitions": self.partitions,
             "file": self.space.map(space_json),
             "workflows": workflows, "queues": self.queues, "ready_jobs": self.ready,
             "clock_skew_ms": self.skew.map(|micros| micros / 1_000),
             "nodes": self.durability.nodes.iter().map(node_json).collect::<Vec<_>>(),
-            "risks": self.durability.risks(here.replicas),
+            "risks": self.durability.risks(open_store.replicas),
             "servers": self.servers.iter().map(server_json).collect::<Vec<_>>(),
         })
     }
 
     /// Text with a line for each fact, and a table of the workflows.
-    pub(super) fn text(&self, here: &OpenStore, screen: &Screen) -> String {
+    pub(super) fn text(&self, open_store: &OpenStore, screen: &Screen) -> String {
         let mut text = String::new();
         let mut line = |name: &str, fact: String| text += &format!("{name:<11} {fact}\n");
-        line("store", here.shown.clone());
-        line("kind", here.kind().to_owned());
+        line("store", open_store.location.clone());
+        line("kind", open_store.kind().to_owned());
         line("schema", schema_line(self.schema, self.earlier));
         line("partitions", self.partitions.to_string());
         line("queues", self.queues.to_string());
@@ -101,12 +104,12 @@ impl Info {
                 format!("{:.3} s ahead of redis", skew as f64 / 1e6),
             );
         }
-        for risk in self.durability.risks(here.replicas) {
+        for risk in self.durability.risks(open_store.replicas) {
             line("risk", risk.to_string());
         }
         let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
         for (status, number) in &self.workflows {
-            table.row(vec![
+            table.add_row(vec![
                 Cell::of_state(status.word(), status.word()),
                 number.to_string().into(),
             ]);
@@ -115,14 +118,14 @@ impl Info {
     }
 }
 
-fn space_json(space: Space) -> serde_json::Value {
-    json!({ "bytes": space.bytes, "free_bytes": space.free, "gives_back": space.gives_back })
+fn space_json(space: FileSpace) -> serde_json::Value {
+    json!({ "bytes": space.bytes, "free_bytes": space.free, "gives_back": space.shrinks })
 }
 
 /// Size of a SQLite file, for people.
-fn space_line(space: Space) -> String {
-    let Space { bytes, free, .. } = space;
-    let advice = if space.gives_back {
+fn space_line(space: FileSpace) -> String {
+    let FileSpace { bytes, free, .. } = space;
+    let advice = if space.shrinks {
         ""
     } else {
         "; an earlier version made it, so it never becomes smaller: see `tidegate store compact`"
@@ -150,7 +153,7 @@ fn schema_line(schema: u32, earlier: u64) -> String {
 
 fn server_json(server: &Member) -> serde_json::Value {
     json!({
-        "id": server.id.to_string(), "version": server.about.version, "address": server.about.address,
+        "id": server.id.to_string(), "version": server.description.version, "address": server.description.address,
         "home_partitions": server.partitions.iter().map(|partition| partition.0).collect::<Vec<_>>(),
     })
 }
@@ -159,7 +162,7 @@ fn server_json(server: &Member) -> serde_json::Value {
 fn server_line(server: &Member) -> String {
     let Member {
         id,
-        about,
+        description: about,
         partitions: homes,
         ..
     } = server;

@@ -7,41 +7,41 @@ use http::uri::Authority;
 use super::huffman;
 
 /// The index of `:authority` in the static table of HPACK, and its name.
-const NAME: (usize, &[u8]) = (1, b":authority");
+const AUTHORITY: (usize, &[u8]) = (1, b":authority");
 /// Flags of a HEADERS frame: padding, whose length comes first, and a priority of five bytes.
-const PADDED: u8 = 0x08;
-const PRIORITY: u8 = 0x20;
+const PADDED_FLAG: u8 = 0x08;
+const PRIORITY_FLAG: u8 = 0x20;
 /// The flag in the length byte of a string literal: the string is Huffman-coded.
-const COMPRESSED: u8 = 0x80;
+const HUFFMAN_FLAG: u8 = 0x80;
 
 /// Replaces `:authority` in a HEADERS frame if the HTTP/2 library would reject it. A block that
 /// cannot be parsed is left to the library.
 pub(super) fn rewrite(flags: u8, payload: &mut [u8]) {
     let mut range = 0..payload.len();
-    if flags & PADDED != 0 {
+    if flags & PADDED_FLAG != 0 {
         let Some(padding) = payload.first() else {
             return;
         };
         range = 1..payload.len().saturating_sub(usize::from(*padding));
     }
-    if flags & PRIORITY != 0 {
+    if flags & PRIORITY_FLAG != 0 {
         range.start += 5;
     }
     let Some(block) = payload.get_mut(range) else {
         return;
     };
-    let Some(name) = (Reader { block, at: 0 }).authority() else {
+    let Some(name) = (HeaderBlockReader { block, at: 0 }).authority() else {
         return;
     };
     let text = &mut block[name.bytes];
-    if name.is_compressed {
+    if name.is_huffman {
         let Some((characters, bits)) = huffman::decode(text) else {
             return;
         };
         if Authority::try_from(characters.as_slice()).is_err() {
             // A name with rare characters stays unchanged: its Huffman code is longer than clear
             // text.
-            huffman::fill(text, characters.len(), bits);
+            huffman::fill_with_letters(text, characters.len(), bits);
         }
     } else if Authority::try_from(&*text).is_err() {
         for byte in text
@@ -54,20 +54,20 @@ pub(super) fn rewrite(flags: u8, payload: &mut [u8]) {
 }
 
 /// A string literal in a header block.
-struct Text {
+struct StringLiteral {
     bytes: Range<usize>,
-    is_compressed: bool,
+    is_huffman: bool,
 }
 
-struct Reader<'a> {
+struct HeaderBlockReader<'a> {
     block: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl HeaderBlockReader<'_> {
     /// Finds `:authority` if it is a literal. Returns `None` if it is in the dynamic table, where
     /// an earlier literal put it, or if the block cannot be parsed.
-    fn authority(&mut self) -> Option<Text> {
+    fn authority(&mut self) -> Option<StringLiteral> {
         while let Some(first) = self.block.get(self.at) {
             // Most fields are indexed, and their index fits in this byte.
             if (0x80..0xff).contains(first) {
@@ -77,26 +77,26 @@ impl Reader<'_> {
             let name = match first.leading_zeros() {
                 // An indexed field.
                 0 => {
-                    self.number(7)?;
+                    self.integer(7)?;
                     continue;
                 }
                 // A literal with incremental indexing, and the index of its name.
-                1 => self.number(6)?,
+                1 => self.integer(6)?,
                 // A dynamic table size update.
                 2 => {
-                    self.number(5)?;
+                    self.integer(5)?;
                     continue;
                 }
                 // A literal without indexing.
-                _ => self.number(4)?,
+                _ => self.integer(4)?,
             };
             let is_authority = if name == 0 {
-                let name = self.text()?;
+                let name = self.string_literal()?;
                 self.is_authority(&name)
             } else {
-                name == NAME.0
+                name == AUTHORITY.0
             };
-            let value = self.text()?;
+            let value = self.string_literal()?;
             if is_authority {
                 return Some(value);
             }
@@ -104,30 +104,30 @@ impl Reader<'_> {
         None
     }
 
-    fn is_authority(&self, name: &Text) -> bool {
+    fn is_authority(&self, name: &StringLiteral) -> bool {
         let text = &self.block[name.bytes.clone()];
         // `:authority` is shorter as a Huffman code than as text, so a longer string is another
         // name.
-        if name.is_compressed && text.len() <= NAME.1.len() {
-            huffman::decode(text).is_some_and(|(characters, _)| characters == NAME.1)
+        if name.is_huffman && text.len() <= AUTHORITY.1.len() {
+            huffman::decode(text).is_some_and(|(characters, _)| characters == AUTHORITY.1)
         } else {
-            text == NAME.1
+            text == AUTHORITY.1
         }
     }
 
     /// Reads an integer whose prefix has `bits` bits (section 5.1).
-    fn number(&mut self, bits: u32) -> Option<usize> {
-        let most = (1 << bits) - 1;
-        let mut number = usize::from(*self.block.get(self.at)?) & most;
+    fn integer(&mut self, bits: u32) -> Option<usize> {
+        let max_prefix = (1 << bits) - 1;
+        let mut number = usize::from(*self.block.get(self.at)?) & max_prefix;
         self.at += 1;
-        if number < most {
+        if number < max_prefix {
             return Some(number);
         }
         // Three more bytes encode more than any length that fits in a frame.
-        for place in 0..3 {
+        for index in 0..3 {
             let byte = usize::from(*self.block.get(self.at)?);
             self.at += 1;
-            number += (byte & 0x7f) << (7 * place);
+            number += (byte & 0x7f) << (7 * index);
             if byte & 0x80 == 0 {
                 return Some(number);
             }
@@ -136,14 +136,14 @@ impl Reader<'_> {
     }
 
     /// Reads a string literal (section 5.2). Returns `None` if the block ends before it.
-    fn text(&mut self) -> Option<Text> {
-        let is_compressed = self.block.get(self.at)? & COMPRESSED != 0;
-        let length = self.number(7)?;
+    fn string_literal(&mut self) -> Option<StringLiteral> {
+        let is_compressed = self.block.get(self.at)? & HUFFMAN_FLAG != 0;
+        let length = self.integer(7)?;
         let bytes = self.at..self.at.checked_add(length)?;
         self.at = bytes.end;
-        (bytes.end <= self.block.len()).then_some(Text {
+        (bytes.end <= self.block.len()).then_some(StringLiteral {
             bytes,
-            is_compressed,
+            is_huffman: is_compressed,
         })
     }
 }
@@ -247,17 +247,17 @@ mod tests {
         let field = b"\x41\x03a|b".as_slice();
         let mended = b"\x41\x03a-b".as_slice();
         check(
-            PADDED,
+            PADDED_FLAG,
             &[b"\x02", field, b"\x41\x03"],
             &[b"\x02", mended, b"\x41\x03"],
         );
         check(
-            PRIORITY,
+            PRIORITY_FLAG,
             &[b"\x41\x03|||", field],
             &[b"\x41\x03|||", mended],
         );
         check(
-            PADDED | PRIORITY,
+            PADDED_FLAG | PRIORITY_FLAG,
             &[b"\x01\x41\x03|||", field, b"\0"],
             &[b"\x01\x41\x03|||", mended, b"\0"],
         );
@@ -267,7 +267,7 @@ mod tests {
             b"\xff\xff\xff\xff\xff\xff",
             b"\x05\0",
         ] {
-            for flags in [PADDED, PRIORITY, PADDED | PRIORITY] {
+            for flags in [PADDED_FLAG, PRIORITY_FLAG, PADDED_FLAG | PRIORITY_FLAG] {
                 check(flags, &[short], &[short]);
             }
         }

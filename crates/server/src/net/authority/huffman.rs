@@ -2,7 +2,7 @@
 
 /// Number of characters with codes of each length in bits, which is the index. Codes of one length
 /// are consecutive, and precede those of the next length.
-const LENGTHS: [u16; 31] = [
+const CODES_PER_LENGTH: [u16; 31] = [
     0, 0, 0, 0, 0, 10, 26, 32, 6, 0, 5, 3, 2, 6, 2, 3, 0, 0, 0, 3, 8, 13, 26, 29, 12, 4, 15, 19,
     29, 0, 4,
 ];
@@ -11,9 +11,9 @@ const LENGTHS: [u16; 31] = [
 const CHARACTERS: &[u8] =
     b"012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<`{";
 /// Stands for a character that [`CHARACTERS`] does not have.
-const OTHER: u8 = 0xff;
+const PLACEHOLDER: u8 = 0xff;
 /// The position of the end-of-string code in the order of codes.
-const END: u16 = 256;
+const END_OF_STRING: u16 = 256;
 
 /// Decodes a string. Returns its characters and the number of bits of their codes, or `None` if the
 /// string is invalid.
@@ -22,7 +22,7 @@ pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut characters = Vec::with_capacity(text.len() * 8 / 5);
     let mut code = 0_u32;
     let mut length = 0;
-    let mut taken = 0;
+    let mut decoded_bits = 0;
     // The first code of this length, and the number of characters with shorter codes.
     let mut first = 0;
     let mut shorter = 0;
@@ -32,17 +32,22 @@ pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     {
         code = code << 1 | bit;
         length += 1;
-        let count = *LENGTHS.get(length)?;
-        if let Some(place) = code
+        let count = *CODES_PER_LENGTH.get(length)?;
+        if let Some(index) = code
             .checked_sub(first)
-            .filter(|place| *place < u32::from(count))
+            .filter(|index| *index < u32::from(count))
         {
-            let place = shorter + place as u16;
-            if place == END {
+            let index = shorter + index as u16;
+            if index == END_OF_STRING {
                 return None;
             }
-            characters.push(CHARACTERS.get(usize::from(place)).copied().unwrap_or(OTHER));
-            taken += length;
+            characters.push(
+                CHARACTERS
+                    .get(usize::from(index))
+                    .copied()
+                    .unwrap_or(PLACEHOLDER),
+            );
+            decoded_bits += length;
             code = 0;
             length = 0;
             first = 0;
@@ -53,26 +58,26 @@ pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
         }
     }
     // The last byte is padded with ones.
-    (length < 8 && code == (1 << length) - 1).then_some((characters, taken))
+    (length < 8 && code == (1 << length) - 1).then_some((characters, decoded_bits))
 }
 
 /// Fills `text` with `letters` letters whose codes have `bits` bits in all. Returns false, and
 /// changes nothing, if no such letters exist.
-pub(super) fn fill(text: &mut [u8], letters: usize, bits: usize) -> bool {
+pub(super) fn fill_with_letters(text: &mut [u8], letters: usize, bits: usize) -> bool {
     const A: (u32, usize) = (0b00011, 5);
     const HYPHEN: (u32, usize) = (0b01_0110, 6);
     const B: (u32, usize) = (0b101_1101, 7);
     const X: (u32, usize) = (0b1111_1100, 8);
     // Letters of five bits, as many of eight bits as are needed, and at most one of six or seven
     // bits.
-    let Some(more) = bits.checked_sub(5 * letters) else {
+    let Some(extra_bits) = bits.checked_sub(5 * letters) else {
         return false;
     };
-    if more > 3 * letters || bits > 8 * text.len() {
+    if extra_bits > 3 * letters || bits > 8 * text.len() {
         return false;
     }
-    let wide = more / 3;
-    let between = [None, Some(HYPHEN), Some(B)][more % 3];
+    let wide = extra_bits / 3;
+    let between = [None, Some(HYPHEN), Some(B)][extra_bits % 3];
     let narrow = letters - wide - usize::from(between.is_some());
     let codes = std::iter::repeat_n(X, wide)
         .chain(between)
@@ -124,8 +129,8 @@ mod tests {
     #[test]
     fn characters_with_long_codes_are_counted() {
         // A backslash has 19 bits, the byte 0x80 has 20.
-        assert_eq!(decode(b"\xff\xfe\x1f").unwrap(), (vec![OTHER], 19));
-        assert_eq!(decode(b"\xff\xfe\x6f").unwrap(), (vec![OTHER], 20));
+        assert_eq!(decode(b"\xff\xfe\x1f").unwrap(), (vec![PLACEHOLDER], 19));
+        assert_eq!(decode(b"\xff\xfe\x6f").unwrap(), (vec![PLACEHOLDER], 20));
     }
 
     #[test]
@@ -140,15 +145,15 @@ mod tests {
         for letters in 1_usize..40 {
             for bits in 5 * letters - 1..=8 * letters + 1 {
                 let mut text = vec![0; bits.div_ceil(8)];
-                let filled = fill(&mut text, letters, bits);
+                let filled = fill_with_letters(&mut text, letters, bits);
                 assert_eq!(
                     filled,
                     (5 * letters..=8 * letters).contains(&bits),
                     "{letters} {bits}"
                 );
                 if filled {
-                    let (characters, taken) = decode(&text).unwrap();
-                    assert_eq!((characters.len(), taken), (letters, bits));
+                    let (characters, decoded_bits) = decode(&text).unwrap();
+                    assert_eq!((characters.len(), decoded_bits), (letters, bits));
                     assert!(
                         characters.iter().all(|letter| b"aX-B".contains(letter)),
                         "{characters:?}"

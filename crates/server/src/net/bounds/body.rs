@@ -13,31 +13,31 @@ use super::conn_state::{ConnActivity, ConnState};
 use super::rate_watch::{RateRule, RateWatch};
 
 /// Bytes before a gRPC message: a flag and the length of the message.
-const PREFIX: usize = 5;
+const GRPC_PREFIX_BYTES: usize = 5;
 /// Bytes that are reserved at most for the announced length of a message. The reader refuses a
 /// message with a larger length.
-const LARGEST: usize = 4 * 1024 * 1024;
+const MAX_ANNOUNCED_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes that a call takes while it waits for its message: its stream, its task and their buffers.
-const WAITING: usize = 4 * 1024;
+const WAITING_CALL_BYTES: usize = 4 * 1024;
 /// Bytes of a frame up to which it is not counted. The number of calls of a connection bounds small
 /// answers.
-const SMALL: usize = 1_024;
+const MAX_UNCOUNTED_BYTES: usize = 1_024;
 
 /// The reason why the rest of a body is not awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum BodyRefusal {
     TooSlow,
-    NoRoom,
+    NoMemory,
 }
 
 /// The kind of a body: its minimum rate, its framing, and the error for a refusal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kind {
+pub(crate) struct BodyKind {
     pub(crate) rule: RateRule,
     /// Whether the body begins with the length of a message, for which the reader reserves memory
     /// at once.
     pub(crate) framing: Framing,
-    pub(crate) refuse: fn(Refusal) -> BoxError,
+    pub(crate) refuse: fn(BodyRefusal) -> BoxError,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,78 +50,80 @@ pub(crate) enum Framing {
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     body: Incoming,
-    kind: Kind,
-    seat: Arc<ConnState>,
-    pace: RateWatch,
-    holding: BodyReservation,
+    kind: BodyKind,
+    conn_state: Arc<ConnState>,
+    rate_watch: RateWatch,
+    reservation: BodyReservation,
     received: usize,
-    prefix: [u8; PREFIX],
+    prefix: [u8; GRPC_PREFIX_BYTES],
 }
 
 impl RequestBody {
     pub(crate) fn new(
         body: Incoming,
-        kind: Kind,
-        tab: &Arc<ConnectionMemory>,
-        seat: &Arc<ConnState>,
+        kind: BodyKind,
+        memory: &Arc<ConnectionMemory>,
+        conn_state: &Arc<ConnState>,
     ) -> Self {
-        let arriving = Self {
+        let request_body = Self {
             body,
             kind,
-            seat: seat.clone(),
-            pace: RateWatch::new(kind.rule),
-            holding: BodyReservation::new(tab.clone()),
+            conn_state: conn_state.clone(),
+            rate_watch: RateWatch::new(kind.rule),
+            reservation: BodyReservation::new(memory.clone()),
             received: 0,
-            prefix: [0; PREFIX],
+            prefix: [0; GRPC_PREFIX_BYTES],
         };
-        arriving.note_end();
-        arriving
+        request_body.record_end();
+        request_body
     }
 
     /// Records that an HTTP/1 request has arrived completely.
-    fn note_end(&self) {
+    fn record_end(&self) {
         if self.kind.framing == Framing::Plain && self.body.is_end_stream() {
-            self.seat.begin_answer();
+            self.conn_state.on_request_complete();
         }
     }
 
     fn receive(&mut self, bytes: &[u8]) {
-        if self.kind.framing == Framing::Grpc && self.received < PREFIX {
-            let part = &bytes[..bytes.len().min(PREFIX - self.received)];
+        if self.kind.framing == Framing::Grpc && self.received < GRPC_PREFIX_BYTES {
+            let part = &bytes[..bytes.len().min(GRPC_PREFIX_BYTES - self.received)];
             self.prefix[self.received..self.received + part.len()].copy_from_slice(part);
         }
         self.received = self.received.saturating_add(bytes.len());
         if !bytes.is_empty() {
-            self.seat.reset_idle_bytes();
+            self.conn_state.reset_idle_bytes();
         }
-        self.pace.moved(bytes.len());
+        self.rate_watch.add_bytes(bytes.len());
     }
 
     /// Bytes that the reader of this body may hold for it.
-    fn held(&self) -> usize {
+    fn bytes_held(&self) -> usize {
         if self.kind.framing == Framing::Plain {
             return self.received;
         }
         let [_, length @ ..] = self.prefix;
-        let announced = if self.received < PREFIX {
+        let announced = if self.received < GRPC_PREFIX_BYTES {
             0
         } else {
             u32::from_be_bytes(length) as usize
         };
-        self.received.max(announced.min(LARGEST)).max(WAITING)
+        self.received
+            .max(announced.min(MAX_ANNOUNCED_BYTES))
+            .max(WAITING_CALL_BYTES)
     }
 
     /// Waits for more bytes while there is memory and time. Returns the reason of the refusal
     /// otherwise.
-    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<Refusal> {
-        self.seat.set_slow(true);
-        if !self.holding.grow(self.held()) {
-            return Poll::Ready(Refusal::NoRoom);
+    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<BodyRefusal> {
+        self.conn_state.set_slow(true);
+        if !self.reservation.grow(self.bytes_held()) {
+            return Poll::Ready(BodyRefusal::NoMemory);
         }
-        let too_slow = self.pace.poll_too_slow(context);
+        let too_slow = self.rate_watch.poll_too_slow(context);
         too_slow.map(|()| {
-            self.seat.count_slow();
-            Refusal::TooSlow
+            self.conn_state.count_slow();
+            BodyRefusal::TooSlow
         })
     }
 }
@@ -144,11 +146,11 @@ impl Body for RequestBody {
             && let Some(bytes) = frame.data_ref()
         {
             this.receive(bytes);
-            if this.pace.is_waiting() && !this.holding.grow(this.held()) {
-                return Poll::Ready(Some(Err((this.kind.refuse)(Refusal::NoRoom))));
+            if this.rate_watch.is_waiting() && !this.reservation.grow(this.bytes_held()) {
+                return Poll::Ready(Some(Err((this.kind.refuse)(BodyRefusal::NoMemory))));
             }
         }
-        this.note_end();
+        this.record_end();
         Poll::Ready(arrived.map(|frame| frame.map_err(BoxError::from)))
     }
 
@@ -163,8 +165,8 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if self.pace.is_waiting() {
-            self.seat.set_slow(false);
+        if self.rate_watch.is_waiting() {
+            self.conn_state.set_slow(false);
         }
     }
 }
@@ -173,38 +175,38 @@ impl Drop for RequestBody {
 #[derive(Debug)]
 pub(crate) struct ResponseBody<B> {
     body: B,
-    holding: BodyReservation,
+    reservation: BodyReservation,
     /// The open stream, if the answer has no end. Then only the frame that was returned last is
     /// unread.
-    open: Option<OpenStream>,
-    unread: bool,
+    open_stream: Option<OpenStream>,
+    is_unread: bool,
 }
 
 impl<B> ResponseBody<B> {
-    fn new(body: B, holding: BodyReservation, open: Option<OpenStream>) -> Self {
-        let mut leaving = Self {
+    fn new(body: B, reservation: BodyReservation, open_stream: Option<OpenStream>) -> Self {
+        let mut response_body = Self {
             body,
-            holding,
-            open,
-            unread: false,
+            reservation,
+            open_stream,
+            is_unread: false,
         };
-        if leaving.open.is_none() {
-            leaving.wait();
+        if response_body.open_stream.is_none() {
+            response_body.begin_unread();
         }
-        leaving
+        response_body
     }
 
     /// Counts a part of this answer as unread.
-    fn wait(&mut self) {
-        if !std::mem::replace(&mut self.unread, true) {
-            self.holding.tab().begin();
+    fn begin_unread(&mut self) {
+        if !std::mem::replace(&mut self.is_unread, true) {
+            self.reservation.memory().add_unread();
         }
     }
 
     /// The peer has read the unread part, or never will.
-    fn end(&mut self) {
-        if std::mem::replace(&mut self.unread, false) {
-            self.holding.tab().end();
+    fn end_unread(&mut self) {
+        if std::mem::replace(&mut self.is_unread, false) {
+            self.reservation.memory().remove_unread();
         }
     }
 }
@@ -217,10 +219,14 @@ pub(crate) struct PendingResponse<F> {
 
 impl<F> PendingResponse<F> {
     /// The answer is counted in `memory`. `open_stream` is for an answer without an end.
-    pub(crate) fn new(call: F, tab: &Arc<ConnectionMemory>, open: Option<OpenStream>) -> Self {
+    pub(crate) fn new(
+        call: F,
+        memory: &Arc<ConnectionMemory>,
+        open_stream: Option<OpenStream>,
+    ) -> Self {
         Self {
             call,
-            account: Some((BodyReservation::new(tab.clone()), open)),
+            account: Some((BodyReservation::new(memory.clone()), open_stream)),
         }
     }
 }
@@ -233,8 +239,13 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(Pin::new(&mut self.call).poll(context))?;
-        let (holding, open) = self.account.take().expect("a future is not polled after its end");
-        Poll::Ready(Ok(answer.map(|body| ResponseBody::new(body, holding, open))))
+        let (reservation, open_stream) = self
+            .account
+            .take()
+            .expect("a future is not polled after its end");
+        Poll::Ready(Ok(
+            answer.map(|body| ResponseBody::new(body, reservation, open_stream))
+        ))
     }
 }
 
@@ -251,16 +262,16 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        if this.open.is_some() {
+        if this.open_stream.is_some() {
             // The HTTP library polls for another frame when the peer has room.
-            this.end();
+            this.end_unread();
         }
         let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
         if let Some(Ok(frame)) = &frame
             && let Some(bytes) = frame.data_ref()
         {
-            this.wait();
-            if bytes.len() > SMALL && !this.holding.grow(bytes.len()) {
+            this.begin_unread();
+            if bytes.len() > MAX_UNCOUNTED_BYTES && !this.reservation.grow(bytes.len()) {
                 return Poll::Ready(Some(Err(
                     "the connection holds too many answers that were not read".into(),
                 )));
@@ -280,7 +291,7 @@ where
 
 impl<B> Drop for ResponseBody<B> {
     fn drop(&mut self) {
-        self.end();
+        self.end_unread();
     }
 }
 
@@ -288,14 +299,14 @@ impl<B> Drop for ResponseBody<B> {
 #[derive(Debug)]
 pub(crate) struct Http1Body<B> {
     body: B,
-    seat: Arc<ConnState>,
+    conn_state: Arc<ConnState>,
 }
 
 impl<B> Http1Body<B> {
-    pub(crate) fn new(body: B, seat: &Arc<ConnState>) -> Self {
+    pub(crate) fn new(body: B, conn_state: &Arc<ConnState>) -> Self {
         Self {
             body,
-            seat: seat.clone(),
+            conn_state: conn_state.clone(),
         }
     }
 }
@@ -322,6 +333,6 @@ impl<B: Body + Unpin> Body for Http1Body<B> {
 
 impl<B> Drop for Http1Body<B> {
     fn drop(&mut self) {
-        self.seat.set(ConnActivity::Idle);
+        self.conn_state.set_activity(ConnActivity::Idle);
     }
 }

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// it, so no client can use up their memory, and cores do not contend for the budget.
 const FREE_BYTES: usize = 256 * 1024;
 /// Maximum of bytes that one connection may hold: two of the largest messages.
-const MOST: usize = 8 * 1024 * 1024;
+const MAX_CONNECTION_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum of open calls of one connection whose answers have no end. A client watches the health
 /// of a service or two.
-const MOST_OPEN: usize = 16;
+const MAX_OPEN_STREAMS: usize = 16;
 
 /// The bytes that all connections of a port may hold in addition to [`FREE_BYTES`] each.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct MemoryBudget {
     left: AtomicUsize,
     /// Bodies and answers that were refused for lack of memory.
     refused: AtomicU64,
@@ -27,15 +27,15 @@ pub(crate) struct Budget {
 /// steps of its methods.
 #[derive(Debug)]
 pub(crate) struct ConnectionMemory {
-    budget: Arc<Budget>,
-    most: usize,
+    budget: Arc<MemoryBudget>,
+    max_bytes: usize,
     held: AtomicUsize,
     /// Answers that their peer has not read.
     unread: AtomicUsize,
     /// Answers that were read, or dropped.
     ended: AtomicUsize,
     /// Calls whose answers have no end.
-    open: AtomicUsize,
+    open_streams: AtomicUsize,
 }
 
 /// A call whose answer has no end. It counts until this is dropped.
@@ -44,18 +44,20 @@ pub(crate) struct OpenStream(Arc<ConnectionMemory>);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.open.store(self.0.open.load(Relaxed) - 1, Relaxed);
+        self.0
+            .open_streams
+            .store(self.0.open_streams.load(Relaxed) - 1, Relaxed);
     }
 }
 
 /// Bytes reserved for a body.
 #[derive(Debug)]
 pub(super) struct BodyReservation {
-    tab: Arc<ConnectionMemory>,
+    memory: Arc<ConnectionMemory>,
     bytes: usize,
 }
 
-impl Budget {
+impl MemoryBudget {
     pub(crate) fn new(bytes: usize) -> Self {
         Self {
             left: AtomicUsize::new(bytes),
@@ -67,7 +69,7 @@ impl Budget {
         self.refused.load(Relaxed)
     }
 
-    fn take(&self, bytes: usize) -> bool {
+    fn reserve(&self, bytes: usize) -> bool {
         bytes == 0
             || self
                 .left
@@ -75,7 +77,7 @@ impl Budget {
                 .is_ok()
     }
 
-    fn give_back(&self, bytes: usize) {
+    fn release(&self, bytes: usize) {
         if bytes > 0 {
             self.left.fetch_add(bytes, Relaxed);
         }
@@ -84,33 +86,33 @@ impl Budget {
 
 impl ConnectionMemory {
     /// The memory of a connection with many messages.
-    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Self> {
-        Self::with_most(budget, MOST)
+    pub(crate) fn new(budget: Arc<MemoryBudget>) -> Arc<Self> {
+        Self::with_max(budget, MAX_CONNECTION_BYTES)
     }
 
     /// The memory of a connection with one body at a time, whose size the HTTP layer bounds.
-    pub(crate) fn unbounded(budget: Arc<Budget>) -> Arc<Self> {
-        Self::with_most(budget, usize::MAX)
+    pub(crate) fn unbounded(budget: Arc<MemoryBudget>) -> Arc<Self> {
+        Self::with_max(budget, usize::MAX)
     }
 
-    fn with_most(budget: Arc<Budget>, most: usize) -> Arc<Self> {
+    fn with_max(budget: Arc<MemoryBudget>, max_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             budget,
-            most,
+            max_bytes,
             held: 0.into(),
             unread: 0.into(),
             ended: 0.into(),
-            open: 0.into(),
+            open_streams: 0.into(),
         })
     }
 
     /// Counts an answer that its peer has not read.
-    pub(super) fn begin(&self) {
+    pub(super) fn add_unread(&self) {
         self.unread.store(self.unread.load(Relaxed) + 1, Relaxed);
     }
 
     /// Counts an answer that was read, or dropped.
-    pub(super) fn end(&self) {
+    pub(super) fn remove_unread(&self) {
         self.unread.store(self.unread.load(Relaxed) - 1, Relaxed);
         self.ended
             .store(self.ended.load(Relaxed).wrapping_add(1), Relaxed);
@@ -118,10 +120,10 @@ impl ConnectionMemory {
 
     /// Counts a call whose answer has no end. Returns `None` if the connection has the maximum of
     /// such calls.
-    pub(crate) fn open(self: &Arc<Self>) -> Option<OpenStream> {
-        let open = self.open.load(Relaxed);
-        (open < MOST_OPEN).then(|| {
-            self.open.store(open + 1, Relaxed);
+    pub(crate) fn open_stream(self: &Arc<Self>) -> Option<OpenStream> {
+        let open = self.open_streams.load(Relaxed);
+        (open < MAX_OPEN_STREAMS).then(|| {
+            self.open_streams.store(open + 1, Relaxed);
             OpenStream(self.clone())
         })
     }
@@ -136,50 +138,55 @@ impl ConnectionMemory {
         self.ended.load(Relaxed)
     }
 
-    fn take(&self, bytes: usize) -> bool {
+    fn reserve(&self, bytes: usize) -> bool {
         let before = self.held.load(Relaxed);
         let after = before.saturating_add(bytes);
-        let taken = after <= self.most && self.budget.take(beyond(after) - beyond(before));
-        if taken {
+        let is_reserved = after <= self.max_bytes
+            && self
+                .budget
+                .reserve(shared_bytes(after) - shared_bytes(before));
+        if is_reserved {
             self.held.store(after, Relaxed);
         } else {
             self.budget.refused.fetch_add(1, Relaxed);
         }
-        taken
+        is_reserved
     }
 }
 
-fn beyond(held: usize) -> usize {
+fn shared_bytes(held: usize) -> usize {
     held.saturating_sub(FREE_BYTES)
 }
 
 impl BodyReservation {
-    pub(super) fn new(tab: Arc<ConnectionMemory>) -> Self {
-        Self { tab, bytes: 0 }
+    pub(super) fn new(memory: Arc<ConnectionMemory>) -> Self {
+        Self { memory, bytes: 0 }
     }
 
-    pub(super) fn tab(&self) -> &ConnectionMemory {
-        &self.tab
+    pub(super) fn memory(&self) -> &ConnectionMemory {
+        &self.memory
     }
 
     /// Reserves `bytes` in all. Returns false if there is no memory for more.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(self.bytes);
-        let grown = more == 0 || self.tab.take(more);
-        if grown {
-            self.bytes += more;
+        let added = bytes.saturating_sub(self.bytes);
+        let has_grown = added == 0 || self.memory.reserve(added);
+        if has_grown {
+            self.bytes += added;
         }
-        grown
+        has_grown
     }
 }
 
 impl Drop for BodyReservation {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            let before = self.tab.held.load(Relaxed);
+            let before = self.memory.held.load(Relaxed);
             let after = before - self.bytes;
-            self.tab.held.store(after, Relaxed);
-            self.tab.budget.give_back(beyond(before) - beyond(after));
+            self.memory.held.store(after, Relaxed);
+            self.memory
+                .budget
+                .release(shared_bytes(before) - shared_bytes(after));
         }
     }
 }
@@ -190,11 +197,11 @@ mod tests {
 
     #[test]
     fn a_connection_has_its_own_share_and_then_what_is_left_for_all() {
-        let budget = Arc::new(Budget::new(1_000));
+        let budget = Arc::new(MemoryBudget::new(1_000));
         let greedy = ConnectionMemory::new(budget.clone());
         let modest = ConnectionMemory::new(budget.clone());
-        let hold = |tab: &Arc<ConnectionMemory>, bytes: usize| {
-            let mut holding = BodyReservation::new(tab.clone());
+        let hold = |memory: &Arc<ConnectionMemory>, bytes: usize| {
+            let mut holding = BodyReservation::new(memory.clone());
             holding.grow(bytes).then_some(holding)
         };
         let first = hold(&greedy, FREE_BYTES).unwrap();
@@ -218,8 +225,8 @@ mod tests {
         );
         assert!(
             hold(
-                &ConnectionMemory::new(Arc::new(Budget::new(usize::MAX))),
-                MOST + 1
+                &ConnectionMemory::new(Arc::new(MemoryBudget::new(usize::MAX))),
+                MAX_CONNECTION_BYTES + 1
             )
             .is_none(),
             "one connection has a bound"

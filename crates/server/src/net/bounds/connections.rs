@@ -12,16 +12,16 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::conn_state::{ConnActivity, ConnState};
-use super::counts::{Counts, PortSample};
-use super::descriptors::Most;
+use super::counts::{PortCounts, PortSample};
+use super::open_files::ConnectionLimit;
 
 /// Time after a failed eviction in which new connections are refused without another attempt. An
 /// attempt reads the whole table.
-const FRUITLESS: Duration = Duration::from_millis(100);
+const EVICTION_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Time that evicted connections have for closing.
-const FAREWELL: Duration = Duration::from_secs(2);
+const EVICTION_GRACE: Duration = Duration::from_secs(2);
 /// Interval at which a full port, or one that cannot accept, is logged.
-const SILENCE: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The network whose connections count as one client's: an IPv4 address, an IPv6 network of 64
 /// bits, which one host may have, or all Unix sockets.
@@ -30,7 +30,7 @@ pub(crate) struct ClientNetwork(Option<IpAddr>);
 
 impl ClientNetwork {
     /// The network of all Unix sockets.
-    pub(crate) const HERE: Self = Self(None);
+    pub(crate) const UNIX_SOCKETS: Self = Self(None);
 }
 
 impl From<SocketAddr> for ClientNetwork {
@@ -46,44 +46,44 @@ impl From<SocketAddr> for ClientNetwork {
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     port: &'static str,
-    most: usize,
+    max_connections: usize,
     /// Advice for the operator of a full port.
     advice: &'static str,
-    counts: Arc<Counts>,
-    taken: Mutex<TableState>,
-    freed: Notify,
+    counts: Arc<PortCounts>,
+    state: Mutex<TableState>,
+    slot_freed: Notify,
 }
 
 /// The result of an attempt to admit a connection.
 enum Admission {
-    ConnectionSlot(ConnectionSlot),
+    Admitted(ConnectionSlot),
     Refused,
     /// The table is full until evicted connections have closed.
-    Later,
+    AfterEviction,
 }
 
 /// The connections in the order of their arrival.
 #[derive(Debug, Default)]
 struct TableState {
-    next: u64,
-    guests: BTreeMap<u64, OpenConnection>,
+    next_number: u64,
+    connections: BTreeMap<u64, OpenConnection>,
     counts: HashMap<ClientNetwork, usize>,
     /// Connections that were evicted, and have not closed.
-    leaving: usize,
+    evicted: usize,
     /// The time of the last failed eviction, and the number of connections that the newcomer's
     /// network had.
-    fruitless: Option<(Instant, usize)>,
-    full: Line,
-    failed: Line,
+    failed_eviction: Option<(Instant, usize)>,
+    full_log: ThrottledLine,
+    accept_error_log: ThrottledLine,
 }
 
 /// Limits how often a line is logged.
 #[derive(Debug, Default)]
-struct Line(Option<Instant>);
+struct ThrottledLine(Option<Instant>);
 
-impl Line {
-    fn may_be_logged(&mut self) -> bool {
-        let may = self.0.is_none_or(|logged| logged.elapsed() >= SILENCE);
+impl ThrottledLine {
+    fn is_due(&mut self) -> bool {
+        let may = self.0.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL);
         if may {
             self.0 = Some(Instant::now());
         }
@@ -93,8 +93,8 @@ impl Line {
 
 #[derive(Debug)]
 struct OpenConnection {
-    seat: Arc<ConnState>,
-    origin: ClientNetwork,
+    conn_state: Arc<ConnState>,
+    network: ClientNetwork,
 }
 
 /// The order of eviction, least first: connections that never sent a request, and then those of the
@@ -104,196 +104,199 @@ type EvictionRank = (bool, Reverse<usize>, ConnActivity);
 /// The slot of one connection, which is free when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
-    places: Arc<ConnectionTable>,
+    table: Arc<ConnectionTable>,
     number: u64,
-    pub(crate) origin: ClientNetwork,
-    pub(crate) seat: Arc<ConnState>,
+    pub(crate) network: ClientNetwork,
+    pub(crate) conn_state: Arc<ConnState>,
 }
 
 #[cfg(test)]
 impl ConnectionSlot {
     /// A slot in a new table.
     pub(crate) fn for_test() -> Self {
-        match Arc::new(ConnectionTable::new("test", Most::fixed(1))).try_admit(ClientNetwork::HERE)
+        match Arc::new(ConnectionTable::new("test", ConnectionLimit::fixed(1)))
+            .try_admit(ClientNetwork::UNIX_SOCKETS)
         {
-            Admission::ConnectionSlot(place) => place,
-            Admission::Refused | Admission::Later => panic!("there is a place"),
+            Admission::Admitted(slot) => slot,
+            Admission::Refused | Admission::AfterEviction => panic!("there is a place"),
         }
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
-        if taken.remove(self.number).is_none() {
-            taken.leaving -= 1;
+        let mut state = self.table.lock();
+        if state.remove(self.number).is_none() {
+            state.evicted -= 1;
         }
-        drop(taken);
-        self.places.freed.notify_one();
+        drop(state);
+        self.table.slot_freed.notify_one();
     }
 }
 
 impl ConnectionTable {
-    pub(crate) fn new(port: &'static str, most: Most) -> Self {
+    pub(crate) fn new(port: &'static str, most: ConnectionLimit) -> Self {
         Self {
             port,
-            most: most.connections,
+            max_connections: most.connections,
             advice: most.advice(),
             counts: Arc::default(),
-            taken: Mutex::default(),
-            freed: Notify::new(),
+            state: Mutex::default(),
+            slot_freed: Notify::new(),
         }
     }
 
-    pub(super) fn sample(&self, unfinished: u64) -> PortSample {
-        let taken = self.lock();
+    pub(super) fn sample(&self, memory_refusals: u64) -> PortSample {
+        let state = self.lock();
         self.counts.sample(
             self.port,
-            (taken.guests.len() + taken.leaving) as u64,
-            taken.next,
-            unfinished,
+            (state.connections.len() + state.evicted) as u64,
+            state.next_number,
+            memory_refusals,
         )
     }
 
     /// Returns a slot for a new connection from `network`. If the table is full, connections
     /// without a request are evicted. Then some of the largest network are evicted, as long as it
     /// has more connections than this one. Returns `None` if the newcomer is refused.
-    pub(crate) async fn admit(self: &Arc<Self>, origin: ClientNetwork) -> Option<ConnectionSlot> {
-        let place = self.wait(origin).await;
-        if place.is_none() {
-            self.counts.refuse();
+    pub(crate) async fn admit(self: &Arc<Self>, network: ClientNetwork) -> Option<ConnectionSlot> {
+        let slot = self.wait_for_slot(network).await;
+        if slot.is_none() {
+            self.counts.add_refused();
         }
-        place
+        slot
     }
 
-    async fn wait(self: &Arc<Self>, origin: ClientNetwork) -> Option<ConnectionSlot> {
+    async fn wait_for_slot(self: &Arc<Self>, network: ClientNetwork) -> Option<ConnectionSlot> {
         loop {
-            let freed = self.freed.notified();
-            match self.try_admit(origin) {
-                Admission::ConnectionSlot(place) => return Some(place),
+            let freed = self.slot_freed.notified();
+            match self.try_admit(network) {
+                Admission::Admitted(slot) => return Some(slot),
                 Admission::Refused => return None,
-                Admission::Later => timeout(FAREWELL, freed).await.ok()?,
+                Admission::AfterEviction => timeout(EVICTION_GRACE, freed).await.ok()?,
             }
         }
     }
 
-    fn try_admit(self: &Arc<Self>, origin: ClientNetwork) -> Admission {
-        let mut taken = self.lock();
-        if taken.guests.len() >= self.most {
+    fn try_admit(self: &Arc<Self>, network: ClientNetwork) -> Admission {
+        let mut state = self.lock();
+        if state.connections.len() >= self.max_connections {
             // An evicted connection has its file descriptor until it has closed.
-            if taken.leaving > self.batch() {
-                return Admission::Later;
+            if state.evicted > self.eviction_batch() {
+                return Admission::AfterEviction;
             }
-            let made = taken.make_room(Some(origin), self.batch());
-            if taken.full.may_be_logged() {
-                let refused = if made {
+            let has_evicted = state.evict(Some(network), self.eviction_batch());
+            if state.full_log.is_due() {
+                let refused = if has_evicted {
                     "some are closed"
                 } else {
                     "new ones are refused"
                 };
                 warn!(
                     port = self.port,
-                    most = self.most,
+                    most = self.max_connections,
                     "too many connections: {refused}{}",
                     self.advice
                 );
             }
-            if !made {
+            if !has_evicted {
                 return Admission::Refused;
             }
         }
-        let seat = Arc::new(ConnState::new(self.counts.clone()));
-        let number = taken.insert(OpenConnection {
-            seat: seat.clone(),
-            origin,
+        let conn_state = Arc::new(ConnState::new(self.counts.clone()));
+        let number = state.insert(OpenConnection {
+            conn_state: conn_state.clone(),
+            network,
         });
-        Admission::ConnectionSlot(ConnectionSlot {
-            places: self.clone(),
+        Admission::Admitted(ConnectionSlot {
+            table: self.clone(),
             number,
-            origin,
-            seat,
+            network,
+            conn_state,
         })
     }
 
     /// Evicts connections without a request after a failed accept: the process may be out of file
     /// descriptors.
-    pub(crate) fn give_up_some(&self, error: &io::Error) {
-        let mut taken = self.lock();
-        if taken.failed.may_be_logged() {
+    pub(crate) fn on_accept_error(&self, error: &io::Error) {
+        let mut state = self.lock();
+        if state.accept_error_log.is_due() {
             warn!(port = self.port, %error, "cannot accept connections");
         }
-        taken.make_room(None, self.batch());
+        state.evict(None, self.eviction_batch());
     }
 
     /// Number of connections that are evicted at once, so that evictions are rare.
-    fn batch(&self) -> usize {
-        (self.most / 64).max(1)
+    fn eviction_batch(&self) -> usize {
+        (self.max_connections / 64).max(1)
     }
 
     fn lock(&self) -> MutexGuard<'_, TableState> {
         // Each change of the table is complete or absent.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl TableState {
-    fn insert(&mut self, guest: OpenConnection) -> u64 {
-        let number = self.next;
-        self.next += 1;
-        *self.counts.entry(guest.origin).or_default() += 1;
-        self.guests.insert(number, guest);
+    fn insert(&mut self, connection: OpenConnection) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        *self.counts.entry(connection.network).or_default() += 1;
+        self.connections.insert(number, connection);
         number
     }
 
     fn remove(&mut self, number: u64) -> Option<OpenConnection> {
-        let guest = self.guests.remove(&number)?;
-        let left = self.count(guest.origin) - 1;
+        let connection = self.connections.remove(&number)?;
+        let left = self.count(connection.network) - 1;
         match left {
-            0 => self.counts.remove(&guest.origin),
-            left => self.counts.insert(guest.origin, left),
+            0 => self.counts.remove(&connection.network),
+            left => self.counts.insert(connection.network, left),
         };
-        Some(guest)
+        Some(connection)
     }
 
-    fn count(&self, origin: ClientNetwork) -> usize {
-        self.counts.get(&origin).copied().unwrap_or(0)
+    fn count(&self, network: ClientNetwork) -> usize {
+        self.counts.get(&network).copied().unwrap_or(0)
     }
 
     /// Evicts up to `batch` connections. Returns false if none may be evicted for `newcomer`.
-    fn make_room(&mut self, newcomer: Option<ClientNetwork>, batch: usize) -> bool {
-        let own = newcomer.map_or(0, |origin| self.count(origin));
-        if self
-            .fruitless
-            .is_some_and(|(since, least)| own >= least && since.elapsed() < FRUITLESS)
-        {
+    fn evict(&mut self, newcomer: Option<ClientNetwork>, batch: usize) -> bool {
+        let newcomer_count = newcomer.map_or(0, |network| self.count(network));
+        if self.failed_eviction.is_some_and(|(since, least)| {
+            newcomer_count >= least && since.elapsed() < EVICTION_RETRY_INTERVAL
+        }) {
             return false;
         }
         let Some(worst) = self
-            .guests
+            .connections
             .values()
-            .filter_map(|guest| self.rank(guest, newcomer))
+            .filter_map(|connection| self.rank(connection, newcomer))
             .min()
         else {
-            self.fruitless = Some((Instant::now(), own));
+            self.failed_eviction = Some((Instant::now(), newcomer_count));
             return false;
         };
         // A network loses at most half of its lead over the newcomer's network, rounded up: it
         // never gets below that network's number.
         let (had_requests, Reverse(count), _) = worst;
-        let most = if had_requests && count > own {
-            (count - own).div_ceil(2).min(batch)
+        let max_evicted = if had_requests && count > newcomer_count {
+            (count - newcomer_count).div_ceil(2).min(batch)
         } else {
             batch
         };
-        let alike = self
-            .guests
+        let candidates = self
+            .connections
             .iter()
-            .filter(|(_, guest)| self.rank(guest, newcomer) == Some(worst));
-        let leaving: Vec<u64> = alike.map(|(number, _)| *number).take(most).collect();
-        for number in leaving {
-            if let Some(guest) = self.remove(number) {
-                self.leaving += 1;
-                guest.seat.tell_to_leave();
+            .filter(|(_, connection)| self.rank(connection, newcomer) == Some(worst));
+        let numbers: Vec<u64> = candidates
+            .map(|(number, _)| *number)
+            .take(max_evicted)
+            .collect();
+        for number in numbers {
+            if let Some(connection) = self.remove(number) {
+                self.evicted += 1;
+                connection.conn_state.evict();
             }
         }
         true
@@ -302,20 +305,20 @@ impl TableState {
     /// Returns `None` if the connection may not be evicted for `newcomer`.
     fn rank(
         &self,
-        guest: &OpenConnection,
+        connection: &OpenConnection,
         newcomer: Option<ClientNetwork>,
     ) -> Option<EvictionRank> {
-        let standing = guest.seat.standing();
-        if standing == ConnActivity::NoRequest {
-            return Some((false, Reverse(0), standing));
+        let activity = connection.conn_state.activity();
+        if activity == ConnActivity::NoRequest {
+            return Some((false, Reverse(0), activity));
         }
-        let count = self.count(guest.origin);
-        let own = newcomer.map_or(0, |origin| self.count(origin));
-        let gives = match standing {
-            ConnActivity::Busy => newcomer.is_some() && count > own + 1,
-            _ => newcomer == Some(guest.origin) || count > own,
+        let count = self.count(connection.network);
+        let newcomer_count = newcomer.map_or(0, |network| self.count(network));
+        let may_be_evicted = match activity {
+            ConnActivity::Busy => newcomer.is_some() && count > newcomer_count + 1,
+            _ => newcomer == Some(connection.network) || count > newcomer_count,
         };
-        gives.then_some((true, Reverse(count), standing))
+        may_be_evicted.then_some((true, Reverse(count), activity))
     }
 }
 
@@ -327,58 +330,58 @@ mod tests {
         SocketAddr::from(([10, 0, 0, last], 1)).into()
     }
 
-    fn admitted(places: &Arc<ConnectionTable>) -> Option<ConnectionSlot> {
-        admitted_from(places, 1)
+    fn admitted(table: &Arc<ConnectionTable>) -> Option<ConnectionSlot> {
+        admitted_from(table, 1)
     }
 
-    fn admitted_from(places: &Arc<ConnectionTable>, last: u8) -> Option<ConnectionSlot> {
-        match places.try_admit(from(last)) {
-            Admission::ConnectionSlot(place) => Some(place),
+    fn admitted_from(table: &Arc<ConnectionTable>, last: u8) -> Option<ConnectionSlot> {
+        match table.try_admit(from(last)) {
+            Admission::Admitted(slot) => Some(slot),
             Admission::Refused => None,
-            Admission::Later => panic!("all have left"),
+            Admission::AfterEviction => panic!("all have left"),
         }
     }
 
     #[test]
     fn the_oldest_of_least_worth_leaves_first() {
-        let places = Arc::new(ConnectionTable::new("test", Most::fixed(4)));
+        let table = Arc::new(ConnectionTable::new("test", ConnectionLimit::fixed(4)));
         let mut all: Vec<(usize, ConnectionSlot)> =
-            (0..4).map(|at| (at, admitted(&places).unwrap())).collect();
-        all[0].1.seat.set(ConnActivity::Busy);
-        all[1].1.seat.set(ConnActivity::Idle);
-        all[2].1.seat.set(ConnActivity::Busy);
-        all[2].1.seat.set_slow(true);
+            (0..4).map(|at| (at, admitted(&table).unwrap())).collect();
+        all[0].1.conn_state.set_activity(ConnActivity::Busy);
+        all[1].1.conn_state.set_activity(ConnActivity::Idle);
+        all[2].1.conn_state.set_activity(ConnActivity::Busy);
+        all[2].1.conn_state.set_slow(true);
         let mut gone = Vec::new();
         let mut newcomers = Vec::new();
-        while let Some(place) = admitted(&places) {
-            place.seat.set(ConnActivity::Busy);
-            newcomers.push(place);
-            let mut leaves = |(at, place): &mut (usize, ConnectionSlot)| {
-                let leaves = !places.lock().guests.contains_key(&place.number);
+        while let Some(slot) = admitted(&table) {
+            slot.conn_state.set_activity(ConnActivity::Busy);
+            newcomers.push(slot);
+            let mut leaves = |(at, slot): &mut (usize, ConnectionSlot)| {
+                let leaves = !table.lock().connections.contains_key(&slot.number);
                 gone.extend(leaves.then_some(*at));
                 leaves
             };
-            all.retain_mut(|place| !leaves(place));
+            all.retain_mut(|slot| !leaves(slot));
         }
         assert_eq!(
             gone,
             [3, 1, 2],
             "silent, idle, slow; and then newcomers are refused"
         );
-        let count = |taken: &TableState| (taken.guests.len(), taken.leaving);
-        assert_eq!(count(&places.lock()), (4, 0));
+        let count = |taken: &TableState| (taken.connections.len(), taken.evicted);
+        assert_eq!(count(&table.lock()), (4, 0));
         drop(newcomers.pop());
-        assert!(admitted(&places).is_some(), "a place that was left is free");
+        assert!(admitted(&table).is_some(), "a place that was left is free");
     }
 
     /// One address with a call now and then in each connection had all places, and honest idle ones left for it.
     #[test]
     fn who_has_the_most_gives_also_when_at_work() {
-        let places = Arc::new(ConnectionTable::new("test", Most::fixed(100)));
-        let seated = |last, standing| {
-            let place = admitted_from(&places, last)?;
-            place.seat.set(standing);
-            Some(place)
+        let table = Arc::new(ConnectionTable::new("test", ConnectionLimit::fixed(100)));
+        let seated = |last, activity| {
+            let slot = admitted_from(&table, last)?;
+            slot.conn_state.set_activity(activity);
+            Some(slot)
         };
         let quiet: Vec<ConnectionSlot> = (0..2)
             .map(|_| seated(1, ConnActivity::Idle).unwrap())
@@ -395,51 +398,51 @@ mod tests {
         assert!(
             greedy
                 .iter()
-                .any(|place| !places.lock().guests.contains_key(&place.number))
+                .any(|place| !table.lock().connections.contains_key(&place.number))
         );
         drop((greedy, newcomer));
         assert!(
             quiet
                 .iter()
-                .all(|place| places.lock().guests.contains_key(&place.number))
+                .all(|place| table.lock().connections.contains_key(&place.number))
         );
     }
 
     #[test]
     fn addresses_with_as_many_leave_nothing_to_each_other() {
-        let places = Arc::new(ConnectionTable::new("test", Most::fixed(4)));
+        let table = Arc::new(ConnectionTable::new("test", ConnectionLimit::fixed(4)));
         let each: Vec<ConnectionSlot> = [1, 1, 2, 2]
             .iter()
-            .map(|last| admitted_from(&places, *last).unwrap())
+            .map(|last| admitted_from(&table, *last).unwrap())
             .collect();
         each.iter()
-            .for_each(|place| place.seat.set(ConnActivity::Busy));
-        assert!(admitted_from(&places, 1).is_none());
-        assert!(admitted_from(&places, 3).is_some());
+            .for_each(|slot| slot.conn_state.set_activity(ConnActivity::Busy));
+        assert!(admitted_from(&table, 1).is_none());
+        assert!(admitted_from(&table, 3).is_some());
     }
 
     #[test]
     fn a_network_of_ipv6_is_one_origin() {
-        let origin = |text: &str| ClientNetwork::from(SocketAddr::new(text.parse().unwrap(), 1));
-        assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:1"));
-        assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
-        assert_eq!(origin("::ffff:10.0.0.1"), from(1));
+        let network = |text: &str| ClientNetwork::from(SocketAddr::new(text.parse().unwrap(), 1));
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:10.0.0.1"), from(1));
     }
 
     #[tokio::test]
     async fn newcomers_wait_until_those_who_leave_have_left() {
-        let places = Arc::new(ConnectionTable::new("test", Most::fixed(2)));
+        let table = Arc::new(ConnectionTable::new("test", ConnectionLimit::fixed(2)));
         let mut silent: Vec<ConnectionSlot> = vec![
-            places.admit(ClientNetwork::HERE).await.unwrap(),
-            places.admit(ClientNetwork::HERE).await.unwrap(),
+            table.admit(ClientNetwork::UNIX_SOCKETS).await.unwrap(),
+            table.admit(ClientNetwork::UNIX_SOCKETS).await.unwrap(),
         ];
-        silent.push(places.admit(ClientNetwork::HERE).await.unwrap());
-        silent.push(places.admit(ClientNetwork::HERE).await.unwrap());
+        silent.push(table.admit(ClientNetwork::UNIX_SOCKETS).await.unwrap());
+        silent.push(table.admit(ClientNetwork::UNIX_SOCKETS).await.unwrap());
         assert!(matches!(
-            places.try_admit(ClientNetwork::HERE),
-            Admission::Later
+            table.try_admit(ClientNetwork::UNIX_SOCKETS),
+            Admission::AfterEviction
         ));
-        let (last, ()) = tokio::join!(places.admit(ClientNetwork::HERE), async {
+        let (last, ()) = tokio::join!(table.admit(ClientNetwork::UNIX_SOCKETS), async {
             drop(silent.remove(0))
         });
         assert!(last.is_some());

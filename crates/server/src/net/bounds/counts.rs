@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The reason why the server closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Closed {
+pub(crate) enum CloseReason {
     /// Another connection needed its slot.
-    Room,
+    Evicted,
     /// It did not send a request, or the HTTP/2 preface, in time.
-    Silent,
+    NoRequest,
     /// It did not read its answers.
-    Unread,
+    UnreadAnswers,
     /// It sent many bytes that belong to no call.
-    Noise,
+    IdleBytes,
     /// It reset more calls at once than any stall of this server explains.
     Resets,
     /// The TLS handshake failed.
@@ -21,7 +21,7 @@ pub(crate) enum Closed {
 
 /// Counters of one port. A connection that stays within its bounds is not counted here.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct PortCounts {
     /// Connections that were refused because the table was full.
     refused: AtomicU64,
     /// In the order of [`Closed`].
@@ -46,19 +46,19 @@ pub(crate) struct PortSample {
     /// Bodies that arrived too slowly.
     pub(crate) slow: u64,
     /// Bodies and answers that were refused for lack of memory.
-    pub(crate) unfinished: u64,
+    pub(crate) memory_refusals: u64,
 }
 
-impl Counts {
-    pub(super) fn refuse(&self) {
+impl PortCounts {
+    pub(super) fn add_refused(&self) {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn close(&self, why: Closed) {
-        self.closed[why as usize].fetch_add(1, Relaxed);
+    pub(super) fn add_closed(&self, reason: CloseReason) {
+        self.closed[reason as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn slow(&self) {
+    pub(super) fn add_slow(&self) {
         self.slow.fetch_add(1, Relaxed);
     }
 
@@ -68,7 +68,7 @@ impl Counts {
         port: &'static str,
         open: u64,
         accepted: u64,
-        unfinished: u64,
+        memory_refusals: u64,
     ) -> PortSample {
         let read = |count: &AtomicU64| count.load(Relaxed);
         let closed = self.closed.each_ref().map(read);
@@ -79,7 +79,7 @@ impl Counts {
             refused: read(&self.refused),
             closed,
             slow: read(&self.slow),
-            unfinished,
+            memory_refusals,
         }
     }
 }

@@ -13,8 +13,8 @@ use tokio::time::{Instant, Sleep, sleep};
 pub(crate) struct RateRule {
     pub(crate) window: Duration,
     /// In bytes.
-    pub(crate) least: usize,
-    pub(crate) windows: u32,
+    pub(crate) min_bytes: usize,
+    pub(crate) max_windows: u32,
 }
 
 /// Watches one direction of a connection, or one body. It has no cost until a read or a write has
@@ -27,9 +27,9 @@ pub(super) struct RateWatch {
 
 #[derive(Debug)]
 struct Wait {
-    end: Pin<Box<Sleep>>,
-    moved: usize,
-    windows: u32,
+    window_end: Pin<Box<Sleep>>,
+    bytes: usize,
+    full_windows: u32,
 }
 
 impl RateWatch {
@@ -37,14 +37,14 @@ impl RateWatch {
         Self { rule, wait: None }
     }
 
-    pub(super) fn moved(&mut self, bytes: usize) {
+    pub(super) fn add_bytes(&mut self, bytes: usize) {
         if let Some(wait) = &mut self.wait {
-            wait.moved = wait.moved.saturating_add(bytes);
+            wait.bytes = wait.bytes.saturating_add(bytes);
         }
     }
 
     /// The wait is over.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn end_wait(&mut self) {
         self.wait = None;
     }
 
@@ -56,18 +56,18 @@ impl RateWatch {
     pub(super) fn poll_too_slow(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let rule = self.rule;
         let wait = self.wait.get_or_insert_with(|| Wait {
-            end: Box::pin(sleep(rule.window)),
-            moved: 0,
-            windows: 0,
+            window_end: Box::pin(sleep(rule.window)),
+            bytes: 0,
+            full_windows: 0,
         });
         loop {
-            ready!(wait.end.as_mut().poll(context));
-            wait.windows = wait.windows.saturating_add(1);
-            if wait.moved < rule.least || wait.windows >= rule.windows {
+            ready!(wait.window_end.as_mut().poll(context));
+            wait.full_windows = wait.full_windows.saturating_add(1);
+            if wait.bytes < rule.min_bytes || wait.full_windows >= rule.max_windows {
                 return Poll::Ready(());
             }
-            wait.moved = 0;
-            wait.end.as_mut().reset(Instant::now() + rule.window);
+            wait.bytes = 0;
+            wait.window_end.as_mut().reset(Instant::now() + rule.window);
         }
     }
 }
@@ -87,7 +87,7 @@ mod tests {
                 () = poll_fn(|context| pace.poll_too_slow(context)) => {
                     return Some((begun.elapsed().as_millis() / rule.window.as_millis()) as u32);
                 }
-                () = sleep(Duration::from_millis(5)) => pace.moved(bytes),
+                () = sleep(Duration::from_millis(5)) => pace.add_bytes(bytes),
             }
         }
         None
@@ -98,13 +98,20 @@ mod tests {
     async fn too_slow_is_known_after_a_window_and_too_long_after_the_last() {
         let rule = RateRule {
             window: Duration::from_millis(500),
-            least: 1_000,
-            windows: u32::MAX,
+            min_bytes: 1_000,
+            max_windows: u32::MAX,
         };
         assert_eq!(windows(rule, 1).await, Some(1));
         assert_eq!(windows(rule, 1_000).await, None);
         assert_eq!(
-            windows(RateRule { windows: 3, ..rule }, 1_000).await,
+            windows(
+                RateRule {
+                    max_windows: 3,
+                    ..rule
+                },
+                1_000
+            )
+            .await,
             Some(3)
         );
     }

@@ -15,25 +15,25 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::conn_state::ConnState;
-use super::counts::Closed;
-use super::socket::give_way;
+use super::counts::CloseReason;
+use super::socket::yield_task;
 
 /// The type of a HEADERS frame, which begins a call.
-const HEADERS: u8 = 1;
+const HEADERS_FRAME: u8 = 1;
 /// The type of an RST_STREAM frame, which resets a call.
-const RESET: u8 = 3;
+const RST_STREAM_FRAME: u8 = 3;
 /// Early resets of one poll after which the task yields to other tasks of the thread: about a
 /// millisecond of work.
-const MAX_PER_TURN: u32 = 256;
+const MAX_RESETS_PER_POLL: u32 = 256;
 /// Maximum of early resets of a connection between two checks, which are 10 s apart. With more, the
 /// connection is closed. A call with its message and its reset takes more than a hundred bytes.
 /// Linux keeps 6 MiB of them for a connection, so a stall leaves fewer. Their work is a small part
 /// of a core.
-const MAX_PER_CHECK: u32 = 65_536;
+const MAX_RESETS_PER_CHECK: u32 = 65_536;
 
 /// Early resets of all connections of a core that cost no wait: those of a stall of more than a
 /// second under full load.
-const BURST: u32 = 32_768;
+const BURST_CALLS: u32 = 32_768;
 /// Time that each early reset after [`BURST_CALLS`] costs: 20,000 a second, which take about an
 /// eighth of a core, 6 us each. New connections share this pace.
 const TIME_PER_CALL: Duration = Duration::from_micros(50);
@@ -41,7 +41,7 @@ const TIME_PER_CALL: Duration = Duration::from_micros(50);
 const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Early resets of a connection between two checks that cost it no wait, however many the other
 /// connections have.
-const FREE_PER_CHECK: u32 = 32;
+const FREE_RESETS_PER_CHECK: u32 = 32;
 
 thread_local! {
     /// The pace of the connections of this core.
@@ -56,9 +56,9 @@ impl ResetPace {
     /// Adds the time for `calls` early resets. Returns how long their connection has to wait.
     fn spend(&self, calls: u32, now: Instant) -> Duration {
         let spent_until = self.0.get().map_or(now, |until| until.max(now)) + TIME_PER_CALL * calls;
-        let spent_until = spent_until.min(now + TIME_PER_CALL * BURST + MAX_WAIT);
+        let spent_until = spent_until.min(now + TIME_PER_CALL * BURST_CALLS + MAX_WAIT);
         self.0.set(Some(spent_until));
-        (spent_until - now).saturating_sub(TIME_PER_CALL * BURST)
+        (spent_until - now).saturating_sub(TIME_PER_CALL * BURST_CALLS)
     }
 
     /// Whether the next early resets would cost a wait. Reads the clock only after early resets.
@@ -70,7 +70,7 @@ impl ResetPace {
         if left.is_zero() {
             self.0.set(None);
         }
-        left > TIME_PER_CALL * BURST
+        left > TIME_PER_CALL * BURST_CALLS
     }
 }
 
@@ -83,31 +83,31 @@ pub(super) fn is_core_flooded() -> bool {
 
 /// Counts the calls of a connection that are reset in the poll in which they came.
 #[derive(Debug)]
-pub(crate) struct Resets {
+pub(crate) struct ResetCounter {
     /// The wait before the next read, if there is one.
     wait: Option<Pin<Box<Sleep>>>,
-    seat: Arc<ConnState>,
+    conn_state: Arc<ConnState>,
     /// The poll of `first_stream`, `early_resets` and `counted`.
-    turn: u32,
+    poll_number: u32,
     /// The latest call of the connection.
-    latest: u32,
+    latest_stream: u32,
     /// The first call of this poll.
-    first: Option<u32>,
+    first_stream: Option<u32>,
     /// Calls that came in this poll and were reset in it.
-    cut_short: u32,
+    early_resets: u32,
     /// The part of `early_resets` that `conn_state` has counted.
     counted: u32,
 }
 
-impl Resets {
-    pub(crate) fn new(seat: Arc<ConnState>) -> Self {
+impl ResetCounter {
+    pub(crate) fn new(conn_state: Arc<ConnState>) -> Self {
         Self {
             wait: None,
-            turn: seat.turn(),
-            seat,
-            latest: 0,
-            first: None,
-            cut_short: 0,
+            poll_number: conn_state.poll_number(),
+            conn_state,
+            latest_stream: 0,
+            first_stream: None,
+            early_resets: 0,
             counted: 0,
         }
     }
@@ -119,8 +119,8 @@ impl Resets {
             ready!(wait.as_mut().poll(context));
             self.wait = None;
         }
-        if self.is_turn_used_up() {
-            give_way(context)
+        if self.is_poll_used_up() {
+            yield_task(context)
         } else {
             Poll::Ready(())
         }
@@ -128,24 +128,25 @@ impl Resets {
 
     /// Whether this poll has had [`MAX_RESETS_PER_POLL`] early resets, so that the next poll reads
     /// more.
-    fn is_turn_used_up(&mut self) -> bool {
-        let turn = self.seat.turn();
-        if self.turn != turn {
-            self.turn = turn;
-            self.first = None;
-            self.cut_short = 0;
+    fn is_poll_used_up(&mut self) -> bool {
+        let poll_number = self.conn_state.poll_number();
+        if self.poll_number != poll_number {
+            self.poll_number = poll_number;
+            self.first_stream = None;
+            self.early_resets = 0;
             self.counted = 0;
         }
-        self.cut_short >= MAX_PER_TURN
+        self.early_resets >= MAX_RESETS_PER_POLL
     }
 
     /// Counts the frame with this header.
     pub(crate) fn on_frame(&mut self, kind: u8, stream: u32) {
-        if kind == HEADERS && stream > self.latest {
-            self.latest = stream;
-            self.first.get_or_insert(stream);
-        } else if kind == RESET && self.first.is_some_and(|first| stream >= first) {
-            self.cut_short += 1;
+        if kind == HEADERS_FRAME && stream > self.latest_stream {
+            self.latest_stream = stream;
+            self.first_stream.get_or_insert(stream);
+        } else if kind == RST_STREAM_FRAME && self.first_stream.is_some_and(|first| stream >= first)
+        {
+            self.early_resets += 1;
         }
     }
 
@@ -154,21 +155,21 @@ impl Resets {
     /// # Errors
     /// The connection has too many early resets, and has to be closed.
     pub(crate) fn count(&mut self) -> io::Result<()> {
-        let calls = self.cut_short - self.counted;
-        self.counted = self.cut_short;
+        let calls = self.early_resets - self.counted;
+        self.counted = self.early_resets;
         if calls == 0 {
             return Ok(());
         }
-        let of_connection = self.seat.add_cut_short(calls);
-        if of_connection > MAX_PER_CHECK {
-            self.seat.count(Closed::Resets);
+        let since_check = self.conn_state.add_early_resets(calls);
+        if since_check > MAX_RESETS_PER_CHECK {
+            self.conn_state.count_close(CloseReason::Resets);
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the peer resets calls at once",
             ));
         }
         let wait = PACE.with(|pace| pace.spend(calls, Instant::now()));
-        if of_connection > FREE_PER_CHECK && !wait.is_zero() {
+        if since_check > FREE_RESETS_PER_CHECK && !wait.is_zero() {
             self.wait = Some(Box::pin(sleep(wait)));
         }
         Ok(())
@@ -181,38 +182,46 @@ mod tests {
 
     #[tokio::test]
     async fn calls_that_are_reset_in_the_turn_of_their_start_are_counted_and_no_others() {
-        let seat = Arc::new(ConnState::new(Arc::default()));
-        let mut resets = Resets::new(seat.clone());
+        let conn_state = Arc::new(ConnState::new(Arc::default()));
+        let mut resets = ResetCounter::new(conn_state.clone());
         let mut check = |frames: &[(u8, u32)], expected: u32| {
-            seat.begin_turn();
-            assert!(!resets.is_turn_used_up());
+            conn_state.begin_poll();
+            assert!(!resets.is_poll_used_up());
             frames
                 .iter()
                 .for_each(|&(kind, stream)| resets.on_frame(kind, stream));
-            assert_eq!(resets.cut_short, expected, "{frames:?}");
+            assert_eq!(resets.early_resets, expected, "{frames:?}");
         };
-        check(&[(RESET, 1)], 0);
-        check(&[(HEADERS, 1), (0, 1), (HEADERS, 3), (RESET, 1)], 1);
-        // A call of the turn before, also when it has trailers now.
+        check(&[(RST_STREAM_FRAME, 1)], 0);
         check(
             &[
-                (RESET, 3),
-                (HEADERS, 5),
-                (RESET, 3),
-                (HEADERS, 3),
-                (RESET, 3),
-                (RESET, 5),
+                (HEADERS_FRAME, 1),
+                (0, 1),
+                (HEADERS_FRAME, 3),
+                (RST_STREAM_FRAME, 1),
             ],
             1,
         );
-        check(&[(HEADERS, 3), (RESET, 3)], 0);
+        // A call of the turn before, also when it has trailers now.
+        check(
+            &[
+                (RST_STREAM_FRAME, 3),
+                (HEADERS_FRAME, 5),
+                (RST_STREAM_FRAME, 3),
+                (HEADERS_FRAME, 3),
+                (RST_STREAM_FRAME, 3),
+                (RST_STREAM_FRAME, 5),
+            ],
+            1,
+        );
+        check(&[(HEADERS_FRAME, 3), (RST_STREAM_FRAME, 3)], 0);
     }
 
     #[test]
     fn a_flood_of_all_connections_of_a_core_is_slowed_down_and_a_stall_is_not() {
         let pace = ResetPace(Cell::new(None));
         let now = Instant::now();
-        assert_eq!(pace.spend(BURST - 1, now), Duration::ZERO);
+        assert_eq!(pace.spend(BURST_CALLS - 1, now), Duration::ZERO);
         assert!(!pace.is_behind(|| now));
         assert_eq!(
             [1, 1_000, 1_000].map(|calls| pace.spend(calls, now)),
@@ -220,33 +229,40 @@ mod tests {
         );
         assert!(pace.is_behind(|| now));
         assert_eq!(pace.spend(1_000_000, now), MAX_WAIT);
-        let later = now + MAX_WAIT + TIME_PER_CALL * BURST;
+        let later = now + MAX_WAIT + TIME_PER_CALL * BURST_CALLS;
         assert!(!pace.is_behind(|| later));
-        assert_eq!(pace.spend(BURST, later), Duration::ZERO, "the time is over");
+        assert_eq!(
+            pace.spend(BURST_CALLS, later),
+            Duration::ZERO,
+            "the time is over"
+        );
     }
 
     #[tokio::test]
     async fn many_end_a_turn_and_too_many_end_the_connection_until_the_next_check() {
-        let seat = Arc::new(ConnState::new(Arc::default()));
-        let mut resets = Resets::new(seat.clone());
+        let conn_state = Arc::new(ConnState::new(Arc::default()));
+        let mut resets = ResetCounter::new(conn_state.clone());
         let mut streams = (1..).step_by(2);
-        let mut turn = |resets: &mut Resets| {
-            seat.begin_turn();
-            while !resets.is_turn_used_up() {
+        let mut poll_number = |resets: &mut ResetCounter| {
+            conn_state.begin_poll();
+            while !resets.is_poll_used_up() {
                 let stream = streams.next().unwrap();
-                resets.on_frame(HEADERS, stream);
-                resets.on_frame(RESET, stream);
+                resets.on_frame(HEADERS_FRAME, stream);
+                resets.on_frame(RST_STREAM_FRAME, stream);
             }
             resets.count()
         };
         for check in 0..2 {
-            for number in 0..MAX_PER_CHECK / MAX_PER_TURN {
-                assert!(turn(&mut resets).is_ok(), "turn {number} of check {check}");
+            for number in 0..MAX_RESETS_PER_CHECK / MAX_RESETS_PER_POLL {
+                assert!(
+                    poll_number(&mut resets).is_ok(),
+                    "turn {number} of check {check}"
+                );
             }
             if check == 0 {
-                seat.begin_check();
+                conn_state.begin_check();
             }
         }
-        assert!(turn(&mut resets).is_err());
+        assert!(poll_number(&mut resets).is_err());
     }
 }

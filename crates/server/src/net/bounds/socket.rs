@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 
 use super::conn_state::ConnState;
-use super::counts::Closed;
+use super::counts::CloseReason;
 use super::rate_watch::{RateRule, RateWatch};
 use super::resets::is_core_flooded;
 
@@ -21,23 +21,23 @@ use super::resets::is_core_flooded;
 /// holds memory without effect.
 const MIN_WRITE_RATE: RateRule = RateRule {
     window: Duration::from_secs(20),
-    least: 64 * 1024,
-    windows: u32::MAX,
+    min_bytes: 64 * 1024,
+    max_windows: u32::MAX,
 };
 
 /// Maximum of reads with bytes in one poll of the connection's task. Then other tasks of the thread
 /// run. Each read brings some KiB: a thousand small frames. This also bounds the calls that wait to
 /// be begun.
-const READS: u32 = 4;
+const MAX_READS_PER_POLL: u32 = 4;
 /// Bytes of the one read of a poll while early resets flood the core: some ten calls with their
 /// messages, so that other connections are served.
-const FLOODED_READ: usize = 1024;
+const FLOODED_READ_BYTES: usize = 1024;
 /// Maximum of bytes without a call or a part of a body between two checks of the connection.
 /// Clients send some hundred, and the rest of refused messages.
 const MAX_IDLE_BYTES: usize = 8 << 20;
 
 /// Maximum of bytes that are read ahead while a request is answered: one or two further requests.
-const AHEAD: usize = 64 * 1024;
+const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// Bytes of the HTTP/2 preface.
 const PREFACE_BYTES: usize = 24;
@@ -46,39 +46,39 @@ const PREFACE_BYTES: usize = 24;
 #[derive(Debug)]
 pub(crate) struct GuardedSocket<I> {
     socket: I,
-    seat: Arc<ConnState>,
-    pace: RateWatch,
+    conn_state: Arc<ConnState>,
+    rate_watch: RateWatch,
     /// The poll of the last read, and the reads with bytes in this poll.
-    turn: u32,
+    poll_number: u32,
     reads: u32,
     /// Bytes that are missing from the preface.
-    ungreeted: usize,
+    missing_preface_bytes: usize,
     /// Bytes that were received while a request was answered, and are not read yet.
-    ahead: VecDeque<u8>,
+    read_ahead: VecDeque<u8>,
 }
 
 impl<I> GuardedSocket<I> {
-    pub(crate) fn new(socket: I, seat: Arc<ConnState>) -> Self {
+    pub(crate) fn new(socket: I, conn_state: Arc<ConnState>) -> Self {
         Self {
             socket,
-            seat,
-            pace: RateWatch::new(MIN_WRITE_RATE),
-            turn: 0,
+            conn_state,
+            rate_watch: RateWatch::new(MIN_WRITE_RATE),
+            poll_number: 0,
             reads: 0,
-            ungreeted: PREFACE_BYTES,
-            ahead: VecDeque::new(),
+            missing_preface_bytes: PREFACE_BYTES,
+            read_ahead: VecDeque::new(),
         }
     }
 
-    fn received(&mut self, bytes: usize) -> io::Result<()> {
-        if self.ungreeted > 0 {
-            self.ungreeted = self.ungreeted.saturating_sub(bytes);
-            if self.ungreeted == 0 {
-                self.seat.on_preface();
+    fn on_received(&mut self, bytes: usize) -> io::Result<()> {
+        if self.missing_preface_bytes > 0 {
+            self.missing_preface_bytes = self.missing_preface_bytes.saturating_sub(bytes);
+            if self.missing_preface_bytes == 0 {
+                self.conn_state.on_preface();
             }
         }
-        if self.seat.add_idle_bytes(bytes) > MAX_IDLE_BYTES {
-            self.seat.count(Closed::Noise);
+        if self.conn_state.add_idle_bytes(bytes) > MAX_IDLE_BYTES {
+            self.conn_state.count_close(CloseReason::IdleBytes);
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the peer sends what is no call",
@@ -87,18 +87,18 @@ impl<I> GuardedSocket<I> {
         Ok(())
     }
 
-    fn written(
+    fn on_written(
         &mut self,
         written: Poll<io::Result<usize>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         match &written {
-            Poll::Ready(Ok(bytes)) => self.pace.moved(*bytes),
+            Poll::Ready(Ok(bytes)) => self.rate_watch.add_bytes(*bytes),
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
-                self.seat.set_slow(true);
-                if self.pace.poll_too_slow(context).is_ready() {
-                    self.seat.count(Closed::Unread);
+                self.conn_state.set_slow(true);
+                if self.rate_watch.poll_too_slow(context).is_ready() {
+                    self.conn_state.count_close(CloseReason::UnreadAnswers);
                     return Poll::Ready(Err(io::Error::new(
                         io::ErrorKind::TimedOut,
                         "the peer does not read",
@@ -113,8 +113,9 @@ impl<I> GuardedSocket<I> {
 impl<I: AsyncRead + Unpin> GuardedSocket<I> {
     /// Fails if the peer has closed while its request is answered. The HTTP library checks that
     /// itself, but not if it has bytes of a next request, or an empty line.
-    fn poll_gone(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        while self.seat.is_answering() && self.ahead.len() < AHEAD {
+    fn check_not_closed(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while self.conn_state.is_request_complete() && self.read_ahead.len() < MAX_READ_AHEAD_BYTES
+        {
             // The buffer is created here, because most calls need none.
             let mut bytes = [0; 4 * 1024];
             let mut buffer = ReadBuf::new(&mut bytes);
@@ -128,8 +129,8 @@ impl<I: AsyncRead + Unpin> GuardedSocket<I> {
                     "the peer left before it was answered",
                 ));
             }
-            self.ahead.extend(buffer.filled());
-            self.received(buffer.filled().len())?;
+            self.read_ahead.extend(buffer.filled());
+            self.on_received(buffer.filled().len())?;
         }
         Ok(())
     }
@@ -141,33 +142,33 @@ impl<I: AsyncRead + Unpin> AsyncRead for GuardedSocket<I> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.ahead.is_empty() {
-            let (first, _) = self.ahead.as_slices();
-            let taken = first.len().min(buffer.remaining());
-            buffer.put_slice(&first[..taken]);
-            self.ahead.drain(..taken);
+        if !self.read_ahead.is_empty() {
+            let (first, _) = self.read_ahead.as_slices();
+            let copied = first.len().min(buffer.remaining());
+            buffer.put_slice(&first[..copied]);
+            self.read_ahead.drain(..copied);
             return Poll::Ready(Ok(()));
         }
-        let turn = self.seat.turn();
-        if self.turn != turn {
-            self.turn = turn;
+        let poll_number = self.conn_state.poll_number();
+        if self.poll_number != poll_number {
+            self.poll_number = poll_number;
             self.reads = 0;
         }
-        let flooded = is_core_flooded();
-        if self.reads >= if flooded { 1 } else { READS } {
-            return give_way(context);
+        let is_flooded = is_core_flooded();
+        if self.reads >= if is_flooded { 1 } else { MAX_READS_PER_POLL } {
+            return yield_task(context);
         }
         let before = buffer.filled().len();
-        if flooded {
-            let mut bytes = [0; FLOODED_READ];
-            let mut part = ReadBuf::new(&mut bytes[..FLOODED_READ.min(buffer.remaining())]);
+        if is_flooded {
+            let mut bytes = [0; FLOODED_READ_BYTES];
+            let mut part = ReadBuf::new(&mut bytes[..FLOODED_READ_BYTES.min(buffer.remaining())]);
             ready!(Pin::new(&mut self.socket).poll_read(context, &mut part))?;
             buffer.put_slice(part.filled());
         } else {
             ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
         }
         self.reads += 1;
-        Poll::Ready(self.received(buffer.filled().len() - before))
+        Poll::Ready(self.on_received(buffer.filled().len() - before))
     }
 }
 
@@ -176,23 +177,23 @@ impl<I: AsyncRead + Unpin> AsyncRead for GuardedSocket<I> {
 /// HTTP libraries read on before they begin the calls that wait. After its maximum of reads, a poll
 /// finds the socket empty. Otherwise one poll would read everything that a peer sends, and keep all
 /// of it.
-pub(crate) struct InTurns<'c, C> {
-    pub(crate) seat: &'c ConnState,
+pub(crate) struct CountPolls<'c, C> {
+    pub(crate) conn_state: &'c ConnState,
     pub(crate) connection: Pin<&'c mut C>,
 }
 
-impl<C: Future> Future for InTurns<'_, C> {
+impl<C: Future> Future for CountPolls<'_, C> {
     type Output = C::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<C::Output> {
-        self.seat.begin_turn();
+        self.conn_state.begin_poll();
         self.connection.as_mut().poll(context)
     }
 }
 
 /// Wakes the task again after all other tasks and after a poll of all sockets. The runtime polls
 /// sockets only once in many task polls.
-pub(super) fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
+pub(super) fn yield_task<T>(context: &mut Context<'_>) -> Poll<T> {
     let first = pin!(yield_now()).poll(context);
     debug_assert!(first.is_pending(), "a task that yields is pending");
     Poll::Pending
@@ -205,7 +206,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedSocket<I> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
-        self.written(written, context)
+        self.on_written(written, context)
     }
 
     fn poll_write_vectored(
@@ -214,7 +215,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedSocket<I> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write_vectored(context, slices);
-        self.written(written, context)
+        self.on_written(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -223,11 +224,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedSocket<I> {
 
     /// Flushes only after all bytes were written.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.pace.is_waiting() {
-            self.pace.rest();
-            self.seat.set_slow(false);
+        if self.rate_watch.is_waiting() {
+            self.rate_watch.end_wait();
+            self.conn_state.set_slow(false);
         }
-        self.poll_gone(context)?;
+        self.check_not_closed(context)?;
         Pin::new(&mut self.socket).poll_flush(context)
     }
 

@@ -30,7 +30,7 @@ impl<S: AsyncRead + Unpin> ErrorSocket<S> {
     /// Handles the result of a write. A server that refuses a certificate sends an alert and
     /// closes. The alert, which can be read now or soon, is a better cause than the failed write. A
     /// socket that cannot be written to any more wakes its reader.
-    fn written<T>(
+    fn on_written<T>(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<T>>,
@@ -40,17 +40,17 @@ impl<S: AsyncRead + Unpin> ErrorSocket<S> {
         };
         let mut room = [0; 512];
         match ready!(Pin::new(&mut self.socket).poll_read(context, &mut ReadBuf::new(&mut room))) {
-            Err(told) => self.note(&told),
-            Ok(()) => self.note(error),
+            Err(read_error) => self.record_cause(&read_error),
+            Ok(()) => self.record_cause(error),
         }
         written
     }
 }
 
 impl<S> ErrorSocket<S> {
-    fn note(&self, error: &io::Error) {
+    fn record_cause(&self, error: &io::Error) {
         // Only the first failure is the cause.
-        let _ = self.cause.set(super::reason(error));
+        let _ = self.cause.set(super::innermost_cause(error));
     }
 }
 
@@ -63,7 +63,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ErrorSocket<S> {
         let this = self.get_mut();
         let read = Pin::new(&mut this.socket).poll_read(context, into);
         if let Poll::Ready(Err(error)) = &read {
-            this.note(error);
+            this.record_cause(error);
         }
         read
     }
@@ -77,7 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ErrorSocket<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.socket).poll_write(context, bytes);
-        this.written(context, written)
+        this.on_written(context, written)
     }
 
     fn poll_write_vectored(
@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ErrorSocket<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.socket).poll_write_vectored(context, bytes);
-        this.written(context, written)
+        this.on_written(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ErrorSocket<S> {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.socket).poll_flush(context);
-        this.written(context, flushed)
+        this.on_written(context, flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

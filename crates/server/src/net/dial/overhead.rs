@@ -12,51 +12,62 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes without a message in one window: 60,000 empty frames, which take some tens of
 /// milliseconds. Servers send some hundred bytes.
-const NOISE: usize = 1 << 20;
+const MAX_OVERHEAD_BYTES: usize = 1 << 20;
 /// Time after which the count begins again.
-const SPAN: Duration = Duration::from_secs(10);
+const OVERHEAD_WINDOW: Duration = Duration::from_secs(10);
 /// Bytes that may come with each message: frame headers, acknowledgements, and pings.
-const BESIDE: usize = 1024;
+const OVERHEAD_PER_MESSAGE_BYTES: usize = 1024;
 
 /// Counts bytes of a server that belong to no message. Clones share the count.
 #[derive(Debug, Clone)]
 pub(crate) struct OverheadBytes {
-    most: usize,
-    heard: Arc<AtomicUsize>,
+    max_bytes: usize,
+    received: Arc<AtomicUsize>,
 }
 
 impl OverheadBytes {
     /// Creates the count for a server whose messages have at most `message` bytes.
-    pub(crate) fn beside(message: usize) -> Self {
+    pub(crate) fn for_max_message(message: usize) -> Self {
         // The bytes of a message count until it is complete, plus a quarter for the headers of
         // small frames.
-        let most = message.saturating_add(message / 4).saturating_add(NOISE);
+        let max_bytes = message
+            .saturating_add(message / 4)
+            .saturating_add(MAX_OVERHEAD_BYTES);
         Self {
-            most,
-            heard: Arc::default(),
+            max_bytes,
+            received: Arc::default(),
         }
     }
 
     /// Removes a complete message of `bytes` bytes from the count.
-    pub(crate) fn message(&self, bytes: usize) {
-        let left = |heard: usize| Some(heard.saturating_sub(bytes).saturating_sub(BESIDE));
+    pub(crate) fn subtract_message(&self, bytes: usize) {
+        let remaining = |received: usize| {
+            Some(
+                received
+                    .saturating_sub(bytes)
+                    .saturating_sub(OVERHEAD_PER_MESSAGE_BYTES),
+            )
+        };
         // The update never fails.
-        let _ = self.heard.fetch_update(Relaxed, Relaxed, left);
+        let _ = self.received.fetch_update(Relaxed, Relaxed, remaining);
     }
 
     /// Whether the server sent more overhead than is allowed, so that the connection failed.
-    pub(crate) fn is_too_much(&self) -> bool {
-        self.heard.load(Relaxed) > self.most
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.received.load(Relaxed) > self.max_bytes
     }
 
-    fn hear(&self, bytes: usize) -> io::Result<()> {
-        let heard = self.heard.fetch_add(bytes, Relaxed).saturating_add(bytes);
-        if heard <= self.most {
+    fn add(&self, bytes: usize) -> io::Result<()> {
+        let received = self
+            .received
+            .fetch_add(bytes, Relaxed)
+            .saturating_add(bytes);
+        if received <= self.max_bytes {
             return Ok(());
         }
         let text = format!(
             "it sends too much that is no message: more than {} KiB in 10 s",
-            self.most / 1024
+            self.max_bytes / 1024
         );
         Err(io::Error::new(io::ErrorKind::InvalidData, text))
     }
@@ -66,16 +77,16 @@ impl OverheadBytes {
 #[derive(Debug)]
 pub(super) struct OverheadLimit<I> {
     socket: I,
-    noise: OverheadBytes,
-    begun: Instant,
+    overhead: OverheadBytes,
+    window_started: Instant,
 }
 
 impl<I> OverheadLimit<I> {
-    pub(super) fn new(socket: I, noise: OverheadBytes) -> Self {
+    pub(super) fn new(socket: I, overhead: OverheadBytes) -> Self {
         Self {
             socket,
-            noise,
-            begun: Instant::now(),
+            overhead,
+            window_started: Instant::now(),
         }
     }
 }
@@ -88,11 +99,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for OverheadLimit<I> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
-        if self.begun.elapsed() >= SPAN {
-            self.begun = Instant::now();
-            self.noise.heard.store(0, Relaxed);
+        if self.window_started.elapsed() >= OVERHEAD_WINDOW {
+            self.window_started = Instant::now();
+            self.overhead.received.store(0, Relaxed);
         }
-        Poll::Ready(self.noise.hear(buffer.filled().len() - before))
+        Poll::Ready(self.overhead.add(buffer.filled().len() - before))
     }
 }
 
@@ -133,24 +144,28 @@ mod tests {
     #[test]
     fn messages_are_no_noise_and_what_comes_beside_them_is_bounded() {
         let message = 4 << 20;
-        let noise = OverheadBytes::beside(message);
+        let overhead = OverheadBytes::for_max_message(message);
         for _ in 0..100 {
             assert!(
-                noise.hear(message).is_ok(),
+                overhead.add(message).is_ok(),
                 "a message that is not there as a whole"
             );
-            noise.message(message);
+            overhead.subtract_message(message);
         }
-        assert!(noise.hear(NOISE).is_ok());
-        assert!(noise.hear(message / 4).is_ok());
-        assert!(noise.hear(message).is_ok());
+        assert!(overhead.add(MAX_OVERHEAD_BYTES).is_ok());
+        assert!(overhead.add(message / 4).is_ok());
+        assert!(overhead.add(message).is_ok());
         assert!(
-            noise
-                .hear(1)
+            overhead
+                .add(1)
                 .unwrap_err()
                 .to_string()
                 .contains("no message: more than 6144 KiB in 10 s")
         );
-        assert!(OverheadBytes::beside(usize::MAX).hear(usize::MAX).is_ok());
+        assert!(
+            OverheadBytes::for_max_message(usize::MAX)
+                .add(usize::MAX)
+                .is_ok()
+        );
     }
 }

@@ -11,71 +11,73 @@ use crate::net::bounds::ClientNetwork;
 /// Handshakes of each network in the order of their start, with the signal that ends each.
 #[derive(Debug)]
 pub(super) struct HandshakeTable {
-    most: usize,
-    next: u64,
+    max_handshakes: usize,
+    next_number: u64,
     count: usize,
-    origins: HashMap<ClientNetwork, BTreeMap<u64, Arc<Notify>>>,
+    networks: HashMap<ClientNetwork, BTreeMap<u64, Arc<Notify>>>,
 }
 
 impl HandshakeTable {
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(max_handshakes: usize) -> Self {
         Self {
-            most,
-            next: 0,
+            max_handshakes,
+            next_number: 0,
             count: 0,
-            origins: HashMap::new(),
+            networks: HashMap::new(),
         }
     }
 
     /// Begins a handshake. Returns its number and the signal that ends it. If there are too many,
     /// the oldest of the network that has the most ends.
-    pub(super) fn begin(&mut self, origin: ClientNetwork) -> (u64, Arc<Notify>) {
-        let number = self.next;
+    pub(super) fn begin(&mut self, network: ClientNetwork) -> (u64, Arc<Notify>) {
+        let number = self.next_number;
         let end = Arc::new(Notify::new());
-        self.next += 1;
+        self.next_number += 1;
         self.count += 1;
-        self.origins
-            .entry(origin)
+        self.networks
+            .entry(network)
             .or_default()
             .insert(number, end.clone());
-        if self.count > self.most {
-            self.make_room();
+        if self.count > self.max_handshakes {
+            self.end_oldest();
         }
         (number, end)
     }
 
     /// Removes a handshake that has ended.
-    pub(super) fn end(&mut self, origin: ClientNetwork, number: u64) {
-        let Some(own) = self.origins.get_mut(&origin) else {
+    pub(super) fn end(&mut self, network: ClientNetwork, number: u64) {
+        let Some(handshakes) = self.networks.get_mut(&network) else {
             return;
         };
-        self.count -= usize::from(own.remove(&number).is_some());
-        if own.is_empty() {
-            self.origins.remove(&origin);
+        self.count -= usize::from(handshakes.remove(&number).is_some());
+        if handshakes.is_empty() {
+            self.networks.remove(&network);
         }
     }
 
     /// Ends the oldest handshake of the network that has the most. Of networks with equal numbers,
     /// the one with the oldest loses it.
-    fn make_room(&mut self) {
-        let oldest = |own: &BTreeMap<u64, Arc<Notify>>| {
-            own.first_key_value().map(|(number, _)| Reverse(*number))
+    fn end_oldest(&mut self) {
+        let oldest = |handshakes: &BTreeMap<u64, Arc<Notify>>| {
+            handshakes
+                .first_key_value()
+                .map(|(number, _)| Reverse(*number))
         };
-        let most = self
-            .origins
+        let largest = self
+            .networks
             .iter()
-            .max_by_key(|(_, own)| (own.len(), oldest(own)))
-            .map(|(origin, _)| *origin);
-        let Some(origin) = most else { return };
+            .max_by_key(|(_, handshakes)| (handshakes.len(), oldest(handshakes)))
+            .map(|(network, _)| *network);
+        let Some(network) = largest else { return };
         let first = self
-            .origins
-            .get(&origin)
-            .and_then(|own| own.first_key_value());
+            .networks
+            .get(&network)
+            .and_then(|handshakes| handshakes.first_key_value());
         let Some((number, end)) = first.map(|(number, end)| (*number, end.clone())) else {
             return;
         };
         end.notify_one();
-        self.end(origin, number);
+        self.end(network, number);
     }
 }
 
@@ -92,7 +94,7 @@ mod tests {
     /// The numbers of those under way, in order.
     fn left(under_way: &HandshakeTable) -> Vec<u64> {
         let mut numbers: Vec<u64> = under_way
-            .origins
+            .networks
             .values()
             .flat_map(BTreeMap::keys)
             .copied()

@@ -4,7 +4,7 @@ use super::{Handshakes, PortTlsAcceptor};
 use crate::error::ServeError;
 use crate::settings::Settings;
 use crate::supervise::Supervisor;
-use crate::tls::{Identity, PortTls, ReloadedFiles, WatchedFiles};
+use crate::tls::{PortIdentity, PortTls, ReloadedFiles, WatchedFiles};
 
 /// The acceptor of each port. `None` if the port speaks plaintext.
 #[derive(Debug)]
@@ -24,32 +24,32 @@ impl PortTlsAcceptors {
         supervisor: &Supervisor,
     ) -> Result<(Self, Vec<WatchedFiles>), ServeError> {
         let mut handshakes = None;
-        let mut followed = Vec::new();
-        let mut gate =
-            |port, of, tls: Option<&PortTls>| -> Result<Option<PortTlsAcceptor>, ServeError> {
+        let mut watched_files = Vec::new();
+        let mut acceptor =
+            |port, name, tls: Option<&PortTls>| -> Result<Option<PortTlsAcceptor>, ServeError> {
                 let Some(tls) = tls else { return Ok(None) };
-                let identity = identity(tls)?;
-                followed.push(follow_port(of, tls.clone(), identity.clone()));
+                let identity = load_identity(tls)?;
+                watched_files.push(watch_port(name, tls.clone(), identity.clone()));
                 let handshakes = match &handshakes {
                     Some(handshakes) => handshakes,
                     None => handshakes.insert(Handshakes::start(supervisor)?),
                 };
-                Ok(Some(handshakes.gate(port, identity)))
+                Ok(Some(handshakes.acceptor(port, identity)))
             };
         let api = settings
             .workflows
             .as_ref()
             .and_then(|workflows| workflows.tls.as_ref());
-        let gates = Self {
-            grpc: gate("gRPC", "grpc", settings.grpc_tls.as_ref())?,
-            api: gate("API", "api", api)?,
+        let acceptors = Self {
+            grpc: acceptor("gRPC", "grpc", settings.grpc_tls.as_ref())?,
+            api: acceptor("API", "api", api)?,
         };
-        Ok((gates, followed))
+        Ok((acceptors, watched_files))
     }
 }
 
-fn identity(tls: &PortTls) -> Result<Identity, ServeError> {
-    tls.load().map(Identity::new).map_err(|flaws| {
+fn load_identity(tls: &PortTls) -> Result<PortIdentity, ServeError> {
+    tls.load().map(PortIdentity::new).map_err(|flaws| {
         let reasons: Vec<_> = flaws.iter().map(ToString::to_string).collect();
         ServeError::Certificates {
             reasons: reasons.join("; "),
@@ -57,8 +57,8 @@ fn identity(tls: &PortTls) -> Result<Identity, ServeError> {
     })
 }
 
-fn follow_port(of: &'static str, tls: PortTls, identity: Identity) -> WatchedFiles {
-    WatchedFiles::new(of, tls.files(), move || {
+fn watch_port(name: &'static str, tls: PortTls, identity: PortIdentity) -> WatchedFiles {
+    WatchedFiles::new(name, tls.files(), move || {
         let loaded = tls.load()?;
         let identity = identity.clone();
         Ok(ReloadedFiles::new(loaded.validity, move || {

@@ -6,25 +6,28 @@ use tokio_rustls::rustls::{CertificateError, Error as TlsError};
 
 /// The reason why a handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum HandshakeFailure {
     /// The client closed the connection, as probes do that only check whether a port is open.
-    Left,
-    Because(String),
+    ClientClosed,
+    Reason(String),
 }
 
-pub(super) fn refusal(error: &io::Error) -> Refusal {
+pub(super) fn handshake_failure(error: &io::Error) -> HandshakeFailure {
     match error.get_ref().and_then(|error| error.downcast_ref()) {
-        Some(error) => Refusal::Because(words(error)),
-        None => Refusal::Left,
+        Some(error) => HandshakeFailure::Reason(tls_error_text(error)),
+        None => HandshakeFailure::ClientClosed,
     }
 }
 
-fn words(error: &TlsError) -> String {
+fn tls_error_text(error: &TlsError) -> String {
     let reason = match error {
         TlsError::InvalidMessage(_) => "it does not speak TLS; is it configured without?",
         TlsError::NoCertificatesPresented => "it shows no certificate, and this port asks for one",
         TlsError::InvalidCertificate(error) => {
-            return format!("its certificate is not accepted: {}", certificate(error));
+            return format!(
+                "its certificate is not accepted: {}",
+                certificate_error_text(error)
+            );
         }
         TlsError::NoApplicationProtocol => "it does not offer the protocol of this port (ALPN)",
         TlsError::AlertReceived(alert) => {
@@ -37,7 +40,7 @@ fn words(error: &TlsError) -> String {
     reason.to_owned()
 }
 
-fn certificate(error: &CertificateError) -> String {
+fn certificate_error_text(error: &CertificateError) -> String {
     use CertificateError as E;
     let reason = match error {
         E::UnknownIssuer => {

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use tidegate_ratelimit::Source;
 
-use super::{Failure, FileSet, parent, read_regular};
-use crate::settings::{DotFiles, Files, Scope};
+use super::{FileSet, ReadFailure, parent, read_regular};
+use crate::settings::{DotFiles, FileScope, Files};
 
 /// An entry of a folder of limits.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Entry {
+pub(crate) enum FolderEntry {
     /// A file, or a symbolic link to anything.
     File(PathBuf),
     /// A folder whose files are read, too.
@@ -22,7 +22,7 @@ pub(crate) enum Entry {
 ///
 /// # Errors
 /// The folder cannot be read.
-pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<Entry>> {
+pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<FolderEntry>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)?.flatten() {
         let name = entry.file_name();
@@ -34,9 +34,9 @@ pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<Entr
         // The reference follows symbolic links to files, too, and none to folders.
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         found.push(if is_folder {
-            Entry::Folder(entry.path())
+            FolderEntry::Folder(entry.path())
         } else {
-            Entry::File(entry.path())
+            FolderEntry::File(entry.path())
         });
     }
     Ok(found)
@@ -60,7 +60,7 @@ impl<'a> FolderWalk<'a> {
     }
 
     /// Adds the files in `folder` to `file_set`.
-    pub(super) fn folder(&self, folder: &Path, reading: &mut FileSet) {
+    pub(super) fn add_folder(&self, folder: &Path, file_set: &mut FileSet) {
         let entries = match entries(folder, self.files.dot_files) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_lost(folder) => {
@@ -69,7 +69,7 @@ impl<'a> FolderWalk<'a> {
             Err(error) => {
                 let name = self.name(folder);
                 let name = if name.is_empty() { name } else { name + "." };
-                return reading.failures.push(Failure {
+                return file_set.failures.push(ReadFailure {
                     path: folder.to_owned(),
                     name,
                     error,
@@ -78,11 +78,11 @@ impl<'a> FolderWalk<'a> {
         };
         for entry in entries {
             match entry {
-                Entry::Folder(path) => {
-                    reading.watch(&path);
-                    self.folder(&path, reading);
+                FolderEntry::Folder(path) => {
+                    file_set.add_folder(&path);
+                    self.add_folder(&path, file_set);
                 }
-                Entry::File(path) => self.file(path, reading),
+                FolderEntry::File(path) => self.add_file(path, file_set),
             }
         }
     }
@@ -104,7 +104,7 @@ impl<'a> FolderWalk<'a> {
         dotted(path.strip_prefix(self.start).unwrap_or(path))
     }
 
-    fn file(&self, path: PathBuf, reading: &mut FileSet) {
+    fn add_file(&self, path: PathBuf, file_set: &mut FileSet) {
         let name = self.name(&path);
         if !name.starts_with(&self.prefix) {
             return;
@@ -112,11 +112,11 @@ impl<'a> FolderWalk<'a> {
         match read_regular(&path) {
             Ok(text) => {
                 if let Ok(real) = path.canonicalize() {
-                    reading.watch(&parent(&real));
+                    file_set.add_folder(&parent(&real));
                 }
-                reading.sources.push(Source { name, text });
+                file_set.sources.push(Source { name, text });
             }
-            Err(error) => reading.failures.push(Failure { path, name, error }),
+            Err(error) => file_set.failures.push(ReadFailure { path, name, error }),
         }
     }
 }
@@ -124,14 +124,14 @@ impl<'a> FolderWalk<'a> {
 /// The prefix of the names of the files in use.
 fn prefix(files: &Files) -> String {
     match files.scope {
-        Scope::Subdirectory => {
+        FileScope::Subdirectory => {
             let app = files.app_folder();
             app.strip_prefix(files.subfolder())
                 .map(dotted)
                 .map(|name| if name.is_empty() { name } else { name + "." })
                 .unwrap_or_default()
         }
-        Scope::AppDirectory => String::new(),
+        FileScope::AppDirectory => String::new(),
     }
 }
 

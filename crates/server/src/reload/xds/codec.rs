@@ -16,18 +16,18 @@ use crate::net::dial::OverheadBytes;
 
 /// Maximum of objects in a response: resources, descriptors, limits, and values in metadata. About
 /// 200,000 descriptors with a limit; each takes some 200 bytes while it is loaded.
-const MOST: usize = 500_000;
+const MAX_OBJECTS: usize = 500_000;
 /// Maximum of message nesting that is counted, more than the decoder accepts.
-const DEPTH: usize = 110;
+const MAX_DEPTH: usize = 110;
 /// `nonce` of `DiscoveryResponse`.
-const NONCE: u32 = 5;
+const NONCE_FIELD: u32 = 5;
 
 /// A response has too many objects.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "the response has more than {MOST} resources, descriptors, limits and values of metadata together: send fewer"
+    "the response has more than {MAX_OBJECTS} resources, descriptors, limits and values of metadata together: send fewer"
 )]
-pub(super) struct Excess {
+pub(super) struct ResponseExcess {
     /// The nonce that the answer to this response must have.
     pub(super) nonce: String,
 }
@@ -36,19 +36,19 @@ pub(super) struct Excess {
 #[derive(Debug)]
 pub(super) struct Received {
     /// The time at which it was complete, and its decoding began.
-    pub(super) begun: Instant,
+    pub(super) received_at: Instant,
     /// The response, unless it was not decoded because it has too many objects.
-    pub(super) response: Result<DiscoveryResponse, Excess>,
+    pub(super) response: Result<DiscoveryResponse, ResponseExcess>,
 }
 
 /// Encodes requests, and decodes responses within the bound.
 #[derive(Debug, Clone)]
-pub(super) struct BoundedCodec {
+pub(super) struct ResponseCodec {
     /// Overhead of the connection.
-    pub(super) noise: OverheadBytes,
+    pub(super) overhead: OverheadBytes,
 }
 
-impl Codec for BoundedCodec {
+impl Codec for ResponseCodec {
     type Encode = DiscoveryRequest;
     type Decode = Received;
     type Encoder = ProstEncoder<DiscoveryRequest>;
@@ -63,27 +63,27 @@ impl Codec for BoundedCodec {
     }
 }
 
-impl Decoder for BoundedCodec {
+impl Decoder for ResponseCodec {
     type Item = Received;
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Received>, Status> {
         let begun = Instant::now();
-        self.noise.message(message.remaining());
+        self.overhead.subtract_message(message.remaining());
         // One buffer holds the whole message.
-        if !Kind::Response.fits(message.chunk(), &mut MOST.clone(), DEPTH) {
+        if !MessageKind::Response.fits(message.chunk(), &mut MAX_OBJECTS.clone(), MAX_DEPTH) {
             let nonce = nonce(message.chunk());
             message.advance(message.remaining());
             return Ok(Some(Received {
-                begun,
-                response: Err(Excess { nonce }),
+                received_at: begun,
+                response: Err(ResponseExcess { nonce }),
             }));
         }
         let decoded = DiscoveryResponse::decode(message);
         decoded
             .map(|response| {
                 Some(Received {
-                    begun,
+                    received_at: begun,
                     response: Ok(response),
                 })
             })
@@ -93,7 +93,7 @@ impl Decoder for BoundedCodec {
 
 /// The messages that contain others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MessageKind {
     Response,
     Any,
     Config,
@@ -107,9 +107,9 @@ enum Kind {
     Leaf,
 }
 
-impl Kind {
+impl MessageKind {
     /// Returns the kind of the message in a field. `None` if the field is no message.
-    fn of_field(self, field: u32) -> Option<Self> {
+    fn field_kind(self, field: u32) -> Option<Self> {
         Some(match (self, field) {
             (Self::Response, 2) => Self::Any,
             (Self::Any, 2) => Self::Config,
@@ -126,23 +126,25 @@ impl Kind {
 
     /// Whether a message of this kind contains at most `left` messages, which are subtracted from
     /// `left`. Invalid protobuf is left to the decoder, which stops at the same byte.
-    fn fits(self, message: &[u8], left: &mut usize, depth: usize) -> bool {
+    fn fits(self, message: &[u8], remaining: &mut usize, depth: usize) -> bool {
         if depth == 0 {
             return true;
         }
         fields(message)
-            .filter_map(|(field, value)| Some((self.of_field(field)?, value)))
+            .filter_map(|(field, value)| Some((self.field_kind(field)?, value)))
             .all(|(kind, value)| {
-                *left > 0 && {
-                    *left -= 1;
-                    kind.fits(value, left, depth - 1)
+                *remaining > 0 && {
+                    *remaining -= 1;
+                    kind.fits(value, remaining, depth - 1)
                 }
             })
     }
 }
 
 fn nonce(response: &[u8]) -> String {
-    let found = fields(response).filter(|(field, _)| *field == NONCE).last();
+    let found = fields(response)
+        .filter(|(field, _)| *field == NONCE_FIELD)
+        .last();
     found
         .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
         .unwrap_or_default()
@@ -193,11 +195,11 @@ mod tests {
     fn check(configs: &[RateLimitConfig], objects: usize) {
         let bytes = response(configs);
         assert!(
-            Kind::Response.fits(&bytes, &mut { objects }, DEPTH),
+            MessageKind::Response.fits(&bytes, &mut { objects }, MAX_DEPTH),
             "there are at most {objects}"
         );
         assert!(
-            !Kind::Response.fits(&bytes, &mut { objects - 1 }, DEPTH),
+            !MessageKind::Response.fits(&bytes, &mut { objects - 1 }, MAX_DEPTH),
             "there are at least {objects}"
         );
         assert_eq!(nonce(&bytes), "n");
@@ -268,7 +270,10 @@ mod tests {
             &[0xff; 40],
             &[],
         ] {
-            assert!(Kind::Response.fits(bytes, &mut 100, DEPTH), "{bytes:x?}");
+            assert!(
+                MessageKind::Response.fits(bytes, &mut 100, MAX_DEPTH),
+                "{bytes:x?}"
+            );
         }
     }
 
@@ -287,7 +292,11 @@ mod tests {
             bytes
         };
         for (depth, decoded) in [(95, true), (105, false), (5_000, false)] {
-            assert!(Kind::Descriptor.fits(&nested(depth), &mut MOST.clone(), DEPTH));
+            assert!(MessageKind::Descriptor.fits(
+                &nested(depth),
+                &mut MAX_OBJECTS.clone(),
+                MAX_DEPTH
+            ));
             assert_eq!(
                 RateLimitDescriptor::decode(&*nested(depth)).is_ok(),
                 decoded,

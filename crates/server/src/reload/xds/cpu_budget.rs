@@ -3,38 +3,38 @@
 use std::time::{Duration, Instant};
 
 /// Work takes at most one part in this number of a processor in the long run: a quarter.
-const PART: u32 = 4;
+const CPU_SHARE_DIVISOR: u32 = 4;
 /// Work that is done without a pause: thousands of small versions, or a few of the largest.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const BURST_TIME: Duration = Duration::from_secs(2);
 /// Minimum cost of a version, because frames and the answer are not measured. So there are 500
 /// versions a second at most.
-const LEAST: Duration = Duration::from_micros(500);
+const MIN_VERSION_COST: Duration = Duration::from_micros(500);
 /// The longest pause. Work that took long because the machine was busy must not delay the next
 /// change.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Work for the server that no pause has made up for.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
-    done: Duration,
-    seen: Instant,
+    spent: Duration,
+    updated_at: Instant,
 }
 
 impl CpuBudget {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            done: Duration::ZERO,
-            seen: now,
+            spent: Duration::ZERO,
+            updated_at: now,
         }
     }
 
     /// Adds a version that took this time. Returns the pause before the next one.
-    pub(super) fn rest(&mut self, took: Duration, now: Instant) -> Duration {
-        let rested = now.saturating_duration_since(self.seen) / PART;
-        self.seen = now;
-        self.done =
-            (self.done.saturating_sub(rested) + took.max(LEAST)).min(AT_ONCE + LONGEST / PART);
-        self.done.saturating_sub(AT_ONCE) * PART
+    pub(super) fn pause_after(&mut self, took: Duration, now: Instant) -> Duration {
+        let recovered = now.saturating_duration_since(self.updated_at) / CPU_SHARE_DIVISOR;
+        self.updated_at = now;
+        self.spent = (self.spent.saturating_sub(recovered) + took.max(MIN_VERSION_COST))
+            .min(BURST_TIME + MAX_PAUSE / CPU_SHARE_DIVISOR);
+        self.spent.saturating_sub(BURST_TIME) * CPU_SHARE_DIVISOR
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
         let mut now = start;
         for _ in 0..count {
             now += took;
-            now += work.rest(took, now);
+            now += work.pause_after(took, now);
         }
         now - start
     }
@@ -59,12 +59,15 @@ mod tests {
         for (count, took) in [(100_000, 300), (100_000, 1_000), (1_000, 100_000)] {
             let took = Duration::from_micros(took);
             let span = span(count, took);
-            let work = took.max(LEAST) * count;
+            let work = took.max(MIN_VERSION_COST) * count;
             assert!(
-                span >= (work - AT_ONCE) * PART - LONGEST,
+                span >= (work - BURST_TIME) * CPU_SHARE_DIVISOR - MAX_PAUSE,
                 "{count} of {took:?} within {span:?}"
             );
-            assert!(span <= work * PART, "{count} of {took:?} within {span:?}");
+            assert!(
+                span <= work * CPU_SHARE_DIVISOR,
+                "{count} of {took:?} within {span:?}"
+            );
         }
     }
 
@@ -81,7 +84,11 @@ mod tests {
             for number in 1..=count {
                 let now = start + Duration::from_micros(every) * number;
                 let took = Duration::from_micros(took);
-                assert_eq!(work.rest(took, now), Duration::ZERO, "{number} of {count}");
+                assert_eq!(
+                    work.pause_after(took, now),
+                    Duration::ZERO,
+                    "{number} of {count}"
+                );
             }
         }
     }
@@ -90,8 +97,8 @@ mod tests {
     fn no_rest_is_long() {
         let start = Instant::now();
         assert_eq!(
-            CpuBudget::new(start).rest(Duration::from_secs(3_600), start),
-            LONGEST
+            CpuBudget::new(start).pause_after(Duration::from_secs(3_600), start),
+            MAX_PAUSE
         );
     }
 }

@@ -9,59 +9,59 @@ use crate::settings::Retries;
 const HEALTHY_LIFETIME: Duration = Duration::from_millis(500);
 /// Maximum of the random delay after a healthy stream: the clients of a server that restarts do not
 /// reconnect at one moment.
-const MAX_PAUSE_AFTER_HEALTHY: Duration = Duration::from_millis(100);
+const MAX_HEALTHY_DELAY: Duration = Duration::from_millis(100);
 
 /// The delays, and the number of streams that were lost since the last good one.
 #[derive(Debug)]
 pub(super) struct ReconnectBackoff {
     retries: Retries,
-    lost: u32,
+    losses: u32,
 }
 
 /// Whether a stream with this lifetime was healthy.
-pub(super) fn is_healthy(lived: Duration) -> bool {
-    lived >= HEALTHY_LIFETIME
+pub(super) fn is_healthy(lifetime: Duration) -> bool {
+    lifetime >= HEALTHY_LIFETIME
 }
 
 impl ReconnectBackoff {
     pub(super) fn new(retries: Retries) -> Self {
-        Self { retries, lost: 0 }
+        Self { retries, losses: 0 }
     }
 
     /// Returns the delay after a failed connect. It does not grow, because an attempt costs an
     /// absent server nothing.
-    pub(super) fn unreached(&self) -> Duration {
-        self.varied(self.retries.connect)
+    pub(super) fn after_connect_failure(&self) -> Duration {
+        self.jittered(self.retries.connect)
     }
 
     /// Returns the delay after a stream that the server ended: a short one if its `lifetime` was
     /// that of a healthy stream.
-    pub(super) fn ended(&mut self, lived: Duration) -> Duration {
-        if !is_healthy(lived) {
-            return self.lost();
+    pub(super) fn after_end(&mut self, lifetime: Duration) -> Duration {
+        if !is_healthy(lifetime) {
+            return self.after_loss();
         }
         self.reset();
-        MAX_PAUSE_AFTER_HEALTHY.mul_f64(fastrand::f64())
+        MAX_HEALTHY_DELAY.mul_f64(fastrand::f64())
     }
 
     /// Returns the delay after a stream that failed. It doubles with each consecutive failure.
-    pub(super) fn lost(&mut self) -> Duration {
+    pub(super) fn after_loss(&mut self) -> Duration {
         let Retries { first, longest, .. } = self.retries;
-        let grown = first
-            .saturating_mul(2_u32.saturating_pow(self.lost))
+        let delay = first
+            .saturating_mul(2_u32.saturating_pow(self.losses))
             .min(longest);
-        self.lost = self.lost.saturating_add(1);
-        self.varied(grown)
+        self.losses = self.losses.saturating_add(1);
+        self.jittered(delay)
     }
 
     /// Resets the delay to the first one after a good stream.
     pub(super) fn reset(&mut self) {
-        self.lost = 0;
+        self.losses = 0;
     }
 
     /// Varies a delay by up to the part in the settings: servers that lost one management server do
     /// not reconnect at one moment.
-    fn varied(&self, wait: Duration) -> Duration {
+    fn jittered(&self, wait: Duration) -> Duration {
         wait.mul_f64(1.0 + self.retries.variation * (2.0 * fastrand::f64() - 1.0))
     }
 }
@@ -81,17 +81,21 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_longest_and_begin_anew_after_a_good_stream() {
         let mut pauses = ReconnectBackoff::new(RETRIES);
-        let mut seconds = || (0..5).map(|_| pauses.lost().as_secs()).collect::<Vec<_>>();
+        let mut seconds = || {
+            (0..5)
+                .map(|_| pauses.after_loss().as_secs())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(seconds(), [10, 20, 40, 60, 60]);
         assert_eq!(seconds(), [60; 5]);
         pauses.reset();
-        assert_eq!(pauses.lost(), RETRIES.first);
-        assert_eq!(pauses.unreached(), RETRIES.connect);
+        assert_eq!(pauses.after_loss(), RETRIES.first);
+        assert_eq!(pauses.after_connect_failure(), RETRIES.connect);
         let mut old = ReconnectBackoff {
-            lost: u32::MAX,
+            losses: u32::MAX,
             ..pauses
         };
-        assert_eq!(old.lost(), RETRIES.longest);
+        assert_eq!(old.after_loss(), RETRIES.longest);
     }
 
     /// After routine ends of streams without news, a change arrived up to 90 s late.
@@ -99,16 +103,16 @@ mod tests {
     fn a_healthy_stream_that_ends_is_no_failure() {
         let mut pauses = ReconnectBackoff::new(RETRIES);
         for _ in 0..9 {
-            assert!(pauses.ended(HEALTHY_LIFETIME) <= MAX_PAUSE_AFTER_HEALTHY);
+            assert!(pauses.after_end(HEALTHY_LIFETIME) <= MAX_HEALTHY_DELAY);
         }
         let short = HEALTHY_LIFETIME - Duration::from_millis(1);
         assert_eq!(
-            [pauses.ended(short), pauses.ended(short)],
+            [pauses.after_end(short), pauses.after_end(short)],
             [10, 20].map(Duration::from_secs)
         );
-        assert!(pauses.ended(HEALTHY_LIFETIME) <= MAX_PAUSE_AFTER_HEALTHY);
+        assert!(pauses.after_end(HEALTHY_LIFETIME) <= MAX_HEALTHY_DELAY);
         assert_eq!(
-            pauses.ended(short),
+            pauses.after_end(short),
             RETRIES.first,
             "the back-off begins anew"
         );
@@ -120,7 +124,7 @@ mod tests {
             variation: 0.5,
             ..RETRIES
         });
-        let waits: Vec<_> = (0..1_000).map(|_| pauses.unreached()).collect();
+        let waits: Vec<_> = (0..1_000).map(|_| pauses.after_connect_failure()).collect();
         let least = waits.iter().min().unwrap();
         let most = waits.iter().max().unwrap();
         assert!(

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{Bounds, Size};
+use super::{RequestBounds, RequestSize};
 
 /// Counts while it reads, and ends with an error if there are too many.
-pub(super) struct Counter<'s> {
-    pub(super) bounds: Bounds,
-    pub(super) size: &'s mut Size,
+pub(super) struct RequestCounter<'s> {
+    pub(super) bounds: RequestBounds,
+    pub(super) size: &'s mut RequestSize,
     pub(super) level: Level,
 }
 
@@ -34,9 +34,9 @@ impl Level {
     }
 }
 
-impl Counter<'_> {
-    fn at(&mut self, level: Level) -> Counter<'_> {
-        Counter {
+impl RequestCounter<'_> {
+    fn at_level(&mut self, level: Level) -> RequestCounter<'_> {
+        RequestCounter {
             bounds: self.bounds,
             size: self.size,
             level,
@@ -44,7 +44,7 @@ impl Counter<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Counter<'_> {
+impl<'de> DeserializeSeed<'de> for RequestCounter<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -52,7 +52,7 @@ impl<'de> DeserializeSeed<'de> for Counter<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Counter<'_> {
+impl<'de> Visitor<'de> for RequestCounter<'_> {
     type Value = ();
 
     // A value of another type is an error here, as it is for the mapping, which reads it later.
@@ -62,9 +62,9 @@ impl<'de> Visitor<'de> for Counter<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
         let member = self.level.member();
-        while let Some(is_wanted) = members.next_key_seed(Name(member.map(|(name, _)| name)))? {
+        while let Some(is_wanted) = members.next_key_seed(KeyMatch(member.map(|(name, _)| name)))? {
             match member {
-                Some((_, level)) if is_wanted => members.next_value_seed(self.at(level))?,
+                Some((_, level)) if is_wanted => members.next_value_seed(self.at_level(level))?,
                 _ => _ = members.next_value::<IgnoredAny>()?,
             }
         }
@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for Counter<'_> {
             Level::Entries => Level::Entry,
             _ => return Err(A::Error::custom("not an object")),
         };
-        while elements.next_element_seed(self.at(level))?.is_some() {
+        while elements.next_element_seed(self.at_level(level))?.is_some() {
             match level {
                 Level::Descriptor => self.size.descriptors += 1,
                 _ => self.size.entries += 1,
@@ -89,9 +89,9 @@ impl<'de> Visitor<'de> for Counter<'_> {
 }
 
 /// Whether a key has this name.
-struct Name(Option<&'static str>);
+struct KeyMatch(Option<&'static str>);
 
-impl<'de> DeserializeSeed<'de> for Name {
+impl<'de> DeserializeSeed<'de> for KeyMatch {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<bool, D::Error> {
@@ -99,7 +99,7 @@ impl<'de> DeserializeSeed<'de> for Name {
     }
 }
 
-impl Visitor<'_> for Name {
+impl Visitor<'_> for KeyMatch {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -19,25 +19,25 @@ use crate::rls::proto::envoy::r#type::v3::RateLimitUnit;
 /// Parses a request. Returns `None` if `body` is invalid JSON, or not a request.
 pub(super) fn parse(body: &[u8]) -> Option<RateLimitRequest> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    let Object(request) = Object::<Request>::deserialize(&mut json).ok()?;
+    let Object(request) = Object::<JsonRequest>::deserialize(&mut json).ok()?;
     json.end().ok()?;
     Some(request.into())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request {
+struct JsonRequest {
     domain: Option<String>,
-    descriptors: Option<Vec<Object<Descriptor>>>,
+    descriptors: Option<Vec<Object<JsonDescriptor>>>,
     #[serde(rename = "hitsAddend", alias = "hits_addend")]
     hits: Option<Whole<u32>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Descriptor {
-    entries: Option<Vec<Object<Entry>>>,
-    limit: Option<Object<Limit>>,
+struct JsonDescriptor {
+    entries: Option<Vec<Object<JsonEntry>>>,
+    limit: Option<Object<JsonLimit>>,
     #[serde(rename = "hitsAddend", alias = "hits_addend")]
     hits: Option<Whole<u64>>,
     #[serde(rename = "isNegativeHits", alias = "is_negative_hits")]
@@ -46,26 +46,26 @@ struct Descriptor {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct JsonEntry {
     key: Option<String>,
     value: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Limit {
+struct JsonLimit {
     #[serde(rename = "requestsPerUnit", alias = "requests_per_unit")]
     requests: Option<Whole<u32>>,
     unit: Option<Unit>,
 }
 
-impl From<Request> for RateLimitRequest {
+impl From<JsonRequest> for RateLimitRequest {
     fn from(
-        Request {
+        JsonRequest {
             domain,
             descriptors,
             hits,
-        }: Request,
+        }: JsonRequest,
     ) -> Self {
         Self {
             domain: domain.unwrap_or_default(),
@@ -79,20 +79,20 @@ impl From<Request> for RateLimitRequest {
     }
 }
 
-impl From<Descriptor> for RateLimitDescriptor {
+impl From<JsonDescriptor> for RateLimitDescriptor {
     fn from(
-        Descriptor {
+        JsonDescriptor {
             entries,
             limit,
             hits,
             is_refund,
-        }: Descriptor,
+        }: JsonDescriptor,
     ) -> Self {
-        let entry = |Object(Entry { key, value }): Object<Entry>| DescriptorEntry {
+        let entry = |Object(JsonEntry { key, value }): Object<JsonEntry>| DescriptorEntry {
             key: key.unwrap_or_default(),
             value: value.unwrap_or_default(),
         };
-        let limit = limit.map(|Object(Limit { requests, unit })| RateLimitOverride {
+        let limit = limit.map(|Object(JsonLimit { requests, unit })| RateLimitOverride {
             requests_per_unit: requests.map(|Whole(requests)| requests).unwrap_or_default(),
             unit: unit.map(|Unit(unit)| unit).unwrap_or_default(),
         });
@@ -110,13 +110,13 @@ struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_map(Fields(PhantomData)).map(Self)
+        json.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
     }
 }
 
-struct Fields<T>(PhantomData<T>);
+struct ObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,7 +133,9 @@ struct Whole<T>(T);
 
 impl<'de, T: TryFrom<i128>> Deserialize<'de> for Whole<T> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        let number = json.deserialize_any(Number { of_text: number_in })?;
+        let number = json.deserialize_any(Number {
+            of_text: parse_number,
+        })?;
         T::try_from(number)
             .map(Self)
             .map_err(|_| D::Error::custom("the number is out of range"))
@@ -154,7 +156,7 @@ impl<'de> Deserialize<'de> for Unit {
 }
 
 /// Parses a number in a text by the rules of JSON.
-fn number_in(text: &str) -> Option<i128> {
+fn parse_number(text: &str) -> Option<i128> {
     // JSON allows blanks around a number, this text does not.
     if text.trim().len() != text.len() {
         return None;

@@ -1,16 +1,16 @@
 //! DNS messages for look-ups of SRV records: RFC 1035 and RFC 2782.
 
 /// The type of an SRV record, and the class of the Internet.
-const SRV: [u8; 4] = [0, 33, 0, 1];
-const HEADER: usize = 12;
+const SRV_TYPE_AND_CLASS: [u8; 4] = [0, 33, 0, 1];
+const HEADER_BYTES: usize = 12;
 /// Maximum of bytes of an encoded name.
-const MAX_NAME: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// Maximum of bytes of a label, the part of a name between two dots.
-const MAX_LABEL: usize = 63;
+const MAX_LABEL_BYTES: usize = 63;
 
 /// The answer of a DNS server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum DnsAnswer {
     /// Hosts, each with a dot at its end, and ports.
     Records(Vec<(String, u16)>),
     /// The name does not exist.
@@ -23,43 +23,43 @@ pub(super) enum Answer {
 
 /// Encodes a query for the SRV records of `name`. Returns `None` if `name` is invalid.
 pub(super) fn question(id: u16, name: &str) -> Option<Vec<u8>> {
-    let mut message = Vec::with_capacity(HEADER + name.len() + 6);
+    let mut message = Vec::with_capacity(HEADER_BYTES + name.len() + 6);
     message.extend_from_slice(&id.to_be_bytes());
     // The flags request recursion, and the counts say one question.
     message.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     for label in name.strip_suffix('.').unwrap_or(name).split('.') {
-        if label.is_empty() || label.len() > MAX_LABEL {
+        if label.is_empty() || label.len() > MAX_LABEL_BYTES {
             return None;
         }
         message.push(u8::try_from(label.len()).ok()?);
         message.extend_from_slice(label.as_bytes());
     }
     message.push(0);
-    if message.len() - HEADER > MAX_NAME {
+    if message.len() - HEADER_BYTES > MAX_NAME_BYTES {
         return None;
     }
-    message.extend_from_slice(&SRV);
+    message.extend_from_slice(&SRV_TYPE_AND_CLASS);
     Some(message)
 }
 
 /// Parses the answer to `question`. Returns `None` if `message` is no answer to it.
-pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<Answer> {
-    let header = message.first_chunk::<HEADER>()?;
+pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<DnsAnswer> {
+    let header = message.first_chunk::<HEADER_BYTES>()?;
     let is_answer = header[2] & 0x80 != 0;
-    let asked = message.get(HEADER..question.len())?;
+    let echoed_question = message.get(HEADER_BYTES..question.len())?;
     if header[..2] != question[..2]
         || !is_answer
-        || !asked.eq_ignore_ascii_case(&question[HEADER..])
+        || !echoed_question.eq_ignore_ascii_case(&question[HEADER_BYTES..])
     {
         return None;
     }
     if header[2] & 0x02 != 0 {
-        return Some(Answer::Truncated);
+        return Some(DnsAnswer::Truncated);
     }
     match header[3] & 0x0f {
         0 => {}
-        3 => return Some(Answer::NoSuchName),
-        code => return Some(Answer::Failed(code)),
+        3 => return Some(DnsAnswer::NoSuchName),
+        code => return Some(DnsAnswer::Failed(code)),
     }
     let records = u16::from_be_bytes([header[6], header[7]]);
     let mut found = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<Answer> {
         let head = message.get(at..)?.first_chunk::<10>()?;
         let length = usize::from(u16::from_be_bytes([head[8], head[9]]));
         let data = at + 10;
-        if head[..4] == SRV {
+        if head[..4] == SRV_TYPE_AND_CLASS {
             let fixed = message.get(data..data + length)?.first_chunk::<6>()?;
             let (host, _) = name(message, data + 6)?;
             // A single dot means that the service does not exist.
@@ -79,7 +79,7 @@ pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<Answer> {
         }
         at = data + length;
     }
-    Some(Answer::Records(found))
+    Some(DnsAnswer::Records(found))
 }
 
 /// Parses the name at `at`. Returns it with a dot at its end, and the position after it. Returns
@@ -115,7 +115,7 @@ fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
             }
             _ => return None,
         }
-        if text.len() > MAX_NAME {
+        if text.len() > MAX_NAME_BYTES {
             return None;
         }
     }
@@ -157,7 +157,7 @@ mod tests {
         record(33, &[&[0, 1, 0, 2, high, low], target].concat())
     }
 
-    fn check(message: &[u8], expected: Option<Answer>) {
+    fn check(message: &[u8], expected: Option<DnsAnswer>) {
         assert_eq!(answer(&question(7, NAME).unwrap(), message), expected);
     }
 
@@ -176,15 +176,15 @@ mod tests {
         ];
         check(
             &reply([0x81, 0x80], 4, &records.concat()),
-            Some(Answer::Records(expected)),
+            Some(DnsAnswer::Records(expected)),
         );
         check(
             &reply([0x81, 0x80], 0, &[]),
-            Some(Answer::Records(Vec::new())),
+            Some(DnsAnswer::Records(Vec::new())),
         );
-        check(&reply([0x83, 0x80], 0, &[]), Some(Answer::Truncated));
-        check(&reply([0x81, 0x83], 0, &[]), Some(Answer::NoSuchName));
-        check(&reply([0x81, 0x82], 0, &[]), Some(Answer::Failed(2)));
+        check(&reply([0x83, 0x80], 0, &[]), Some(DnsAnswer::Truncated));
+        check(&reply([0x81, 0x83], 0, &[]), Some(DnsAnswer::NoSuchName));
+        check(&reply([0x81, 0x82], 0, &[]), Some(DnsAnswer::Failed(2)));
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         }
         check(
             &reply([0x81, 0x80], 1, &srv(1, b"\x09evil\r\nset\0")),
-            Some(Answer::Records(Vec::new())),
+            Some(DnsAnswer::Records(Vec::new())),
         );
     }
 

@@ -9,14 +9,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use super::message::{self, Answer};
+use super::message::{self, DnsAnswer};
 use crate::settings::Srv;
 
-const CONFIGURATION: &str = "/etc/resolv.conf";
+const RESOLV_CONF_PATH: &str = "/etc/resolv.conf";
 /// Maximum of bytes of a UDP answer to a query without EDNS.
 const UDP_BYTES: usize = 512;
 /// Maximum of servers that are queried, and of search domains, as in the C library.
-const MOST: usize = 6;
+const MAX_LIST_ENTRIES: usize = 6;
 
 /// The DNS servers and options of a look-up.
 #[derive(Debug, PartialEq)]
@@ -25,16 +25,16 @@ pub(super) struct Resolver {
     /// Domains that are appended to a short name.
     search: Vec<String>,
     /// A name with at least this number of dots is first tried as it is.
-    dots: usize,
+    min_dots: usize,
     timeout: Duration,
     attempts: usize,
 }
 
 impl Resolver {
     /// Reads the settings, and /etc/resolv.conf for the rest.
-    pub(super) fn of(srv: &Srv) -> Self {
-        let text = std::fs::read_to_string(CONFIGURATION).unwrap_or_default();
-        let mut resolver = Self::read(&text);
+    pub(super) fn from_settings(srv: &Srv) -> Self {
+        let text = std::fs::read_to_string(RESOLV_CONF_PATH).unwrap_or_default();
+        let mut resolver = Self::parse(&text);
         if !srv.resolvers.is_empty() {
             resolver.servers.clone_from(&srv.resolvers);
         }
@@ -42,11 +42,11 @@ impl Resolver {
     }
 
     /// Parses /etc/resolv.conf. Missing options have the defaults of the C library.
-    fn read(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut resolver = Self {
             servers: Vec::new(),
             search: Vec::new(),
-            dots: 1,
+            min_dots: 1,
             timeout: Duration::from_secs(5),
             attempts: 2,
         };
@@ -60,13 +60,13 @@ impl Resolver {
                         .extend(address.map(|address| SocketAddr::new(address, 53)));
                 }
                 Some("search" | "domain") => {
-                    resolver.search = words.take(MOST).map(str::to_owned).collect()
+                    resolver.search = words.take(MAX_LIST_ENTRIES).map(str::to_owned).collect()
                 }
                 Some("options") => words.for_each(|word| resolver.option(word)),
                 _ => {}
             }
         }
-        resolver.servers.truncate(MOST);
+        resolver.servers.truncate(MAX_LIST_ENTRIES);
         if resolver.servers.is_empty() {
             resolver.servers.push((Ipv4Addr::LOCALHOST, 53).into());
         }
@@ -81,7 +81,7 @@ impl Resolver {
             return;
         };
         match name {
-            "ndots" => self.dots = number.min(15),
+            "ndots" => self.min_dots = number.min(15),
             "timeout" => self.timeout = Duration::from_secs(number.clamp(1, 30) as u64),
             "attempts" => self.attempts = number.clamp(1, 5),
             _ => {}
@@ -96,9 +96,11 @@ impl Resolver {
     pub(super) async fn servers(&self, name: &str) -> Result<Vec<Address>, String> {
         let mut reason = "it is no name".to_owned();
         for name in self.candidates(name) {
-            match self.ask(&name).await {
-                Ok(Answer::Records(found)) if !found.is_empty() => return Ok(sorted(found)),
-                Ok(Answer::Records(_)) => reason = format!("{name} has no SRV records"),
+            match self.query(&name).await {
+                Ok(DnsAnswer::Records(found)) if !found.is_empty() => {
+                    return Ok(sorted_addresses(found));
+                }
+                Ok(DnsAnswer::Records(_)) => reason = format!("{name} has no SRV records"),
                 Ok(_) => reason = format!("there is no {name}"),
                 Err(failed) => reason = failed,
             }
@@ -117,7 +119,7 @@ impl Resolver {
             .iter()
             .map(|domain| format!("{name}.{}.", domain.trim_matches('.')))
             .collect();
-        let first = if name.matches('.').count() >= self.dots {
+        let first = if name.matches('.').count() >= self.min_dots {
             0
         } else {
             names.len()
@@ -127,7 +129,7 @@ impl Resolver {
     }
 
     /// Queries one server after the other, until one answers.
-    async fn ask(&self, name: &str) -> Result<Answer, String> {
+    async fn query(&self, name: &str) -> Result<DnsAnswer, String> {
         let Some(question) = message::question(fastrand::u16(..), name) else {
             return Err(format!("{name} is no name"));
         };
@@ -139,7 +141,7 @@ impl Resolver {
             .take(self.servers.len() * self.attempts)
         {
             match timeout(self.timeout, exchange(*server, &question)).await {
-                Ok(Ok(Answer::Failed(code))) => {
+                Ok(Ok(DnsAnswer::Failed(code))) => {
                     reason = format!("{server} answers with error {code}")
                 }
                 Ok(Ok(answer)) => return Ok(answer),
@@ -158,7 +160,7 @@ impl Resolver {
 
 /// Sorts by `host.:port`, as the reference does. The final dot is removed, so that names of
 /// /etc/hosts are found too.
-fn sorted(mut found: Vec<(String, u16)>) -> Vec<Address> {
+fn sorted_addresses(mut found: Vec<(String, u16)>) -> Vec<Address> {
     found.sort_by_cached_key(|(host, port)| format!("{host}:{port}"));
     let address = |(host, port): (String, u16)| Address::Tcp {
         host: host.trim_end_matches('.').to_owned(),
@@ -168,7 +170,7 @@ fn sorted(mut found: Vec<(String, u16)>) -> Vec<Address> {
 }
 
 /// Queries over UDP, and over TCP if the answer does not fit.
-async fn exchange(server: SocketAddr, question: &[u8]) -> io::Result<Answer> {
+async fn exchange(server: SocketAddr, question: &[u8]) -> io::Result<DnsAnswer> {
     let any: IpAddr = if server.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
     } else {
@@ -182,7 +184,7 @@ async fn exchange(server: SocketAddr, question: &[u8]) -> io::Result<Answer> {
     loop {
         let length = socket.recv(&mut buffer).await?;
         match message::answer(question, &buffer[..length]) {
-            Some(Answer::Truncated) => return exchange_over_tcp(server, question).await,
+            Some(DnsAnswer::Truncated) => return exchange_over_tcp(server, question).await,
             Some(answer) => return Ok(answer),
             // A late answer, or a forged one.
             None => {}
@@ -190,7 +192,7 @@ async fn exchange(server: SocketAddr, question: &[u8]) -> io::Result<Answer> {
     }
 }
 
-async fn exchange_over_tcp(server: SocketAddr, question: &[u8]) -> io::Result<Answer> {
+async fn exchange_over_tcp(server: SocketAddr, question: &[u8]) -> io::Result<DnsAnswer> {
     let mut stream = TcpStream::connect(server).await?;
     let length = u16::try_from(question.len()).map_err(io::Error::other)?;
     stream
@@ -200,7 +202,7 @@ async fn exchange_over_tcp(server: SocketAddr, question: &[u8]) -> io::Result<An
     let mut answer = vec![0; usize::from(length)];
     stream.read_exact(&mut answer).await?;
     match message::answer(question, &answer) {
-        Some(Answer::Truncated) | None => {
+        Some(DnsAnswer::Truncated) | None => {
             Err(io::Error::other("the answer over TCP makes no sense"))
         }
         Some(answer) => Ok(answer),
@@ -215,15 +217,15 @@ mod tests {
     fn the_configuration_of_the_system_is_read() {
         let text = "# made by kubernetes\nsearch shop.svc.cluster.local svc.cluster.local\nnameserver 10.96.0.10\n\
                     nameserver ::1\nnameserver fe80::1%eth0\noptions ndots:5 timeout:2 attempts:3 edns0\n";
-        let read = Resolver::read(text);
+        let read = Resolver::parse(text);
         let servers = ["10.96.0.10:53", "[::1]:53"].map(|server| server.parse().unwrap());
         assert_eq!(
-            (&read.servers[..], read.dots, read.attempts),
+            (&read.servers[..], read.min_dots, read.attempts),
             (&servers[..], 5, 3)
         );
         assert_eq!(read.timeout, Duration::from_secs(2));
         assert_eq!(
-            Resolver::read("").servers,
+            Resolver::parse("").servers,
             ["127.0.0.1:53".parse().unwrap()]
         );
     }
@@ -233,8 +235,8 @@ mod tests {
         let check = |dots, name: &str, expected: &[&str]| {
             let resolver = Resolver {
                 search: vec!["a.local".into(), "b.".into()],
-                dots,
-                ..Resolver::read("")
+                min_dots: dots,
+                ..Resolver::parse("")
             };
             assert_eq!(resolver.candidates(name), expected, "{name}");
         };
@@ -261,7 +263,7 @@ mod tests {
             ("a.b.", 1),
             ("a.", 11_211),
         ];
-        let sorted = sorted(found.map(|(host, port)| (host.to_owned(), port)).to_vec());
+        let sorted = sorted_addresses(found.map(|(host, port)| (host.to_owned(), port)).to_vec());
         let shown: Vec<String> = sorted.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["a:11211", "a:9001", "a.b:1", "z:0", "z:1"]);
     }

@@ -2,10 +2,10 @@
 //! at start.
 
 use crate::settings::read::Values;
-use crate::tls::{Clients, NamedFile, Pair, PortTls};
+use crate::tls::{CertificateAndKey, ClientAuth, NamedFile, PortTls};
 
 const USE: &str = "GRPC_SERVER_USE_TLS";
-const GRPC: Names = Names {
+const GRPC: PortTlsVariables = PortTlsVariables {
     certificate: "GRPC_SERVER_TLS_CERT",
     key: "GRPC_SERVER_TLS_KEY",
     authorities: "GRPC_CLIENT_TLS_CACERT",
@@ -13,7 +13,7 @@ const GRPC: Names = Names {
 };
 const SAN: &str = "GRPC_CLIENT_TLS_SAN";
 
-const API: Names = Names {
+const API: PortTlsVariables = PortTlsVariables {
     certificate: "TIDEGATE_TLS_CERT",
     key: "TIDEGATE_TLS_KEY",
     authorities: "TIDEGATE_TLS_CLIENT_CACERT",
@@ -21,7 +21,7 @@ const API: Names = Names {
 };
 
 /// Names of the TLS variables of one port, and its ALPN protocol.
-struct Names {
+struct PortTlsVariables {
     certificate: &'static str,
     key: &'static str,
     authorities: &'static str,
@@ -43,7 +43,7 @@ pub(in crate::settings) fn grpc(values: &mut Values) -> Option<PortTls> {
         }
         return None;
     }
-    let mut tls = port(values, &GRPC, &format!("{USE}=true needs it"));
+    let mut tls = port_tls(values, &GRPC, &format!("{USE}=true needs it"));
     let name = values.text(SAN);
     if !name.is_empty() {
         let parsed = name.clone().try_into();
@@ -75,7 +75,7 @@ pub(in crate::settings) fn api(values: &mut Values) -> Option<PortTls> {
     let given =
         [API.certificate, API.key, API.authorities].map(|name| !values.text(name).is_empty());
     if given.contains(&true) {
-        port(
+        port_tls(
             values,
             &API,
             "the API needs a certificate and its key for TLS",
@@ -87,7 +87,7 @@ pub(in crate::settings) fn api(values: &mut Values) -> Option<PortTls> {
 
 /// TLS with the files of `names`, if they are valid. `need` explains why certificate and key are
 /// required.
-fn port(values: &mut Values, names: &Names, need: &str) -> Option<PortTls> {
+fn port_tls(values: &mut Values, names: &PortTlsVariables, need: &str) -> Option<PortTls> {
     let file = |variable: &'static str| {
         let path = values.text(variable);
         if path.is_empty() {
@@ -107,13 +107,13 @@ fn port(values: &mut Values, names: &Names, need: &str) -> Option<PortTls> {
         }
     }
     // Each file is checked, even if another one is missing.
-    let clients = authorities.map(|authorities| Clients {
+    let clients = authorities.map(|authorities| ClientAuth {
         authorities,
         name: None,
     });
     let tls = match (chain, key) {
         (Some(chain), Some(key)) => PortTls {
-            pair: Pair { chain, key },
+            pair: CertificateAndKey { chain, key },
             clients,
             protocol: names.protocol,
         },

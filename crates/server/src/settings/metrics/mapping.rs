@@ -16,9 +16,9 @@ pub use template::Template;
 
 const FILE: &str = "PROMETHEUS_MAPPER_YAML";
 /// Size limit of the file in bytes. Typical files have some kilobytes.
-const FILE_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Limit of mistakes that are reported.
-const MISTAKES: usize = 20;
+const MAX_REPORTED_MISTAKES: usize = 20;
 
 /// All rules of a mapping file.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +26,7 @@ pub struct Mapping {
     /// In the order of the file.
     pub rules: Vec<Rule>,
     /// Choice among several globs that match.
-    pub choice: Choice,
+    pub choice: GlobChoice,
     /// Presentation of response times without a rule.
     pub observer: Observer,
 }
@@ -34,7 +34,7 @@ pub struct Mapping {
 /// Choice among several globs that match a name. Regular expressions are tried after all globs, in
 /// order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum GlobChoice {
     /// The first glob in the file.
     #[default]
     First,
@@ -48,7 +48,7 @@ pub struct Rule {
     /// Pattern of the names.
     pub pattern: Pattern,
     /// Restricts the rule to metrics of this kind.
-    pub kind: Option<Kind>,
+    pub kind: Option<MetricKind>,
     /// The new name. None drops the metric.
     pub name: Option<Template>,
     /// Labels and their values.
@@ -72,7 +72,7 @@ pub enum Pattern {
 
 /// Kind of metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -113,7 +113,7 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
         Ok(definition) => definition,
         Err(mistake) => {
             let place = mistake
-                .place
+                .position
                 .map(|(line, column)| format!("{line}:{column}: "))
                 .unwrap_or_default();
             values.problem(FILE, &path, format!("{place}{}", mistake.reason));
@@ -121,7 +121,7 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
         }
     };
     let read = read::mapping(&definition);
-    for mistake in read.mistakes.iter().take(MISTAKES) {
+    for mistake in read.mistakes.iter().take(MAX_REPORTED_MISTAKES) {
         values.problem(FILE, &path, mistake.clone());
     }
     if !read.without_effect.is_empty() {
@@ -134,7 +134,7 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
 }
 
 fn text(path: &Path) -> Result<String, String> {
-    regular_file::read_text(path, FILE_BYTES)
+    regular_file::read_text(path, MAX_FILE_BYTES)
         .map_err(|error| format!("cannot read the file: {error}"))
 }
 
@@ -142,7 +142,7 @@ fn text(path: &Path) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> read::Read {
+    fn read(text: &str) -> read::ParsedMapping {
         read::mapping(&Definition::parse(Path::new("m.yaml"), text.to_owned()).unwrap())
     }
 
@@ -234,11 +234,11 @@ mappings:
             matches!(rules[0].pattern, Pattern::Regex(_))
                 && matches!(rules[2].pattern, Pattern::Glob(_))
         );
-        assert_eq!(read.mapping.choice, Choice::Closest);
+        assert_eq!(read.mapping.choice, GlobChoice::Closest);
         assert!(
             rules[3].name.is_none()
                 && rules[3].scale == Some(2.0)
-                && rules[3].kind == Some(Kind::Observer)
+                && rules[3].kind == Some(MetricKind::Observer)
         );
         assert_eq!(read.without_effect, ["ttl"]);
     }

@@ -5,14 +5,14 @@ use regex_lite::{Regex, RegexBuilder};
 use super::pattern_mistake;
 use crate::settings::Problem;
 use crate::settings::read::{MOGRIFIERS, Values};
-use crate::settings::value::{Kind, Value};
+use crate::settings::value::{SettingValue, VariableKind};
 
 /// Variable with the names of the rules in order, and its deprecated spelling.
 const NAMES: [&str; 2] = ["USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"];
 /// Prefix of the variables of a rule, and its spelling in the documentation of the reference.
 const PREFIXES: [&str; 2] = [MOGRIFIERS, "DOG_STATSD_MOGRIFIERS_"];
 /// Size limit of a compiled pattern in bytes. Typical patterns take some thousand.
-const PATTERN_BYTES: usize = 1 << 20;
+const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// Rule that replaces a matching name, and adds tags.
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
             "expected a regular expression: USE_DOG_STATSD_MOGRIFIERS names the rule {rule}"
         )),
         text => RegexBuilder::new(text)
-            .size_limit(PATTERN_BYTES)
+            .size_limit(MAX_PATTERN_BYTES)
             .build()
             .map_err(|error| pattern_mistake(&error)),
     };
@@ -80,8 +80,8 @@ fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
             "expected the new name".to_owned(),
         );
     }
-    let read = match Kind::Map.read(tags.as_deref().unwrap_or_default()) {
-        Some(Value::Map(pairs))
+    let read = match VariableKind::Map.read(tags.as_deref().unwrap_or_default()) {
+        Some(SettingValue::Map(pairs))
             if pairs
                 .iter()
                 .all(|(tag, value)| !tag.is_empty() && !value.is_empty()) =>
@@ -91,7 +91,7 @@ fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
         Some(_) => Err("every tag needs a name and a value".to_owned())
             .map_err(|reason| problem(values, &tags_variable, tags, reason))
             .ok(),
-        None => Err(format!("expected {}", Kind::Map.expected()))
+        None => Err(format!("expected {}", VariableKind::Map.expected()))
             .map_err(|reason| problem(values, &tags_variable, tags, reason))
             .ok(),
     };

@@ -18,7 +18,7 @@ struct HostPort {
 /// # Errors
 /// The first invalid pair, with the reason.
 pub(super) fn address_map(pairs: &[String]) -> Result<Option<AddressMap>, String> {
-    let mut places = HashMap::new();
+    let mut addresses = HashMap::new();
     for pair in pairs {
         let (announced, dialled) = pair
             .split_once('=')
@@ -32,23 +32,24 @@ pub(super) fn address_map(pairs: &[String]) -> Result<Option<AddressMap>, String
                 "{pair}: all ports of that host would become one; name a port on both sides, or on none"
             ));
         }
-        if places.insert(announced, dialled).is_some() {
+        if addresses.insert(announced, dialled).is_some() {
             return Err(format!("{pair}: this address has another pair already"));
         }
     }
-    let places = Arc::new(places);
-    Ok((!places.is_empty()).then(|| AddressMap::new(move |address| dialled(&places, address))))
+    let addresses = Arc::new(addresses);
+    Ok((!addresses.is_empty())
+        .then(|| AddressMap::new(move |address| dialled(&addresses, address))))
 }
 
 const EXPECTED: &str = "expected announced=dialled, each host:port or a host alone";
 
 /// Returns the address to dial. A pair with a port takes precedence over one without.
-fn dialled(places: &HashMap<HostPort, HostPort>, address: Address) -> Address {
+fn dialled(addresses: &HashMap<HostPort, HostPort>, address: Address) -> Address {
     let Address::Tcp { host, port } = &address else {
         return address;
     };
     let found = [Some(*port), None].into_iter().find_map(|port| {
-        places.get(&HostPort {
+        addresses.get(&HostPort {
             host: host.clone(),
             port,
         })
@@ -88,17 +89,17 @@ mod tests {
     use super::*;
 
     fn check(pairs: &str, expected: &[(&str, &str)]) {
-        let mut places = HashMap::new();
+        let mut addresses = HashMap::new();
         for pair in pairs.split(',') {
             let (announced, dialled) = pair.split_once('=').unwrap();
-            places.insert(
+            addresses.insert(
                 parse_host_port(announced).unwrap(),
                 parse_host_port(dialled).unwrap(),
             );
         }
         for (announced, reached) in expected {
             assert_eq!(
-                dialled(&places, announced.parse().unwrap()).to_string(),
+                dialled(&addresses, announced.parse().unwrap()).to_string(),
                 *reached,
                 "{pairs}"
             );

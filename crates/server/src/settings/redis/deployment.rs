@@ -3,8 +3,8 @@
 
 use tidegate_pipeline::{Address, Servers};
 
-use super::Names;
-use super::target::{Login, Target, target};
+use super::RedisVariables;
+use super::target::{Login, RedisTarget, target};
 use crate::settings::read::Values;
 use crate::settings::value::mask_urls;
 
@@ -14,13 +14,17 @@ const NO_SENTINELS: &str = "Expected master name and a list of urls for the sent
 pub(super) struct Deployment {
     pub(super) servers: Servers,
     /// The first server in the URL. Its login is used at the servers that store the data.
-    pub(super) first: Target,
+    pub(super) first: RedisTarget,
     /// The servers without credentials, for people and logs.
     pub(super) shown: String,
 }
 
 /// Parses a URL according to the kind of deployment.
-pub(super) fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, String> {
+pub(super) fn deployment(
+    values: &Values,
+    names: &RedisVariables,
+    url: &str,
+) -> Result<Deployment, String> {
     let socket = names
         .socket
         .map(|name| values.text(name))
@@ -35,7 +39,7 @@ pub(super) fn deployment(values: &Values, names: &Names, url: &str) -> Result<De
     }
 }
 
-fn single(names: &Names, url: &str, socket: &str) -> Result<Deployment, String> {
+fn single(names: &RedisVariables, url: &str, socket: &str) -> Result<Deployment, String> {
     let host = url.rsplit('@').next().unwrap_or_default();
     if host.contains(',') && !host.starts_with('/') && socket != "unix" {
         let kind = names.kind;
@@ -80,7 +84,7 @@ fn sentinels(url: &str, sentinel_login: Login) -> Result<Deployment, String> {
             credentials: sentinel_login.or(first.login).credentials(),
         },
         // As in radix, the login of the sentinels is not used at the servers that they name.
-        first: Target {
+        first: RedisTarget {
             login: Login::default(),
             ..first
         },
@@ -88,13 +92,13 @@ fn sentinels(url: &str, sentinel_login: Login) -> Result<Deployment, String> {
 }
 
 /// Parses a list of cluster nodes or sentinels, which are reached only over TCP.
-fn targets(urls: &str) -> Result<Vec<Target>, String> {
+fn targets(urls: &str) -> Result<Vec<RedisTarget>, String> {
     urls.split(',')
         .map(|url| target(url.trim(), "tcp"))
         .collect()
 }
 
-fn addresses(targets: &[Target]) -> Vec<Address> {
+fn addresses(targets: &[RedisTarget]) -> Vec<Address> {
     targets
         .iter()
         .map(|target| target.address.clone())
@@ -110,18 +114,18 @@ fn shown(addresses: &[Address]) -> String {
 }
 
 /// Merges the URLs of several servers. The user, the password and TLS of one apply to all.
-fn merge_targets(targets: Vec<Target>) -> Result<Target, String> {
+fn merge_targets(targets: Vec<RedisTarget>) -> Result<RedisTarget, String> {
     if targets.iter().any(|target| target.database != 0) {
         return Err(
             "servers of a cluster, and sentinels, have no other database than 0".to_owned(),
         );
     }
-    let merge = |one: Target, other: Target| {
+    let merge = |one: RedisTarget, other: RedisTarget| {
         let is_same = other.login == Login::default()
             || one.login == Login::default()
             || one.login == other.login;
         let login = one.login.or(other.login);
-        is_same.then_some(Target {
+        is_same.then_some(RedisTarget {
             login,
             tls: one.tls || other.tls,
             has_unknown_fields: one.has_unknown_fields || other.has_unknown_fields,

@@ -7,7 +7,7 @@ use tidegate_pipeline::{Address, Credentials};
 
 /// Address of one server in a setting. Every form that radix v4.1 accepts has its meaning there.
 #[derive(Debug, PartialEq)]
-pub(super) struct Target {
+pub(super) struct RedisTarget {
     pub(super) address: Address,
     pub(super) login: Login,
     pub(super) database: u32,
@@ -74,7 +74,7 @@ const ESCAPES: &str =
 /// # Errors
 /// The text completes "REDIS_URL='..': ..". It contains no part of the address, which may contain a
 /// password anywhere.
-pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
+pub(super) fn target(url: &str, socket: &str) -> Result<RedisTarget, String> {
     if url.is_empty() {
         return Err("it is set but empty; unset it, or name a server".to_owned());
     }
@@ -83,13 +83,13 @@ pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
         .strip_prefix("redis://")
         .or_else(|| url.strip_prefix("rediss://"))
     {
-        Some(rest) => Ok(Target { tls, ..uri(rest)? }),
+        Some(rest) => Ok(RedisTarget { tls, ..uri(rest)? }),
         None => bare(url, socket),
     }
 }
 
 /// Parses `host:port` or a path.
-fn bare(text: &str, socket: &str) -> Result<Target, String> {
+fn bare(text: &str, socket: &str) -> Result<RedisTarget, String> {
     let address = match socket {
         "unix" => Address::Unix(text.into()),
         _ => tcp_or_path(text).ok_or_else(|| FORMS.to_owned())?,
@@ -97,7 +97,7 @@ fn bare(text: &str, socket: &str) -> Result<Target, String> {
     if socket == "tcp" && matches!(address, Address::Unix(_)) {
         return Err("it is a path, but the socket type is tcp; expected host:port".to_owned());
     }
-    Ok(Target {
+    Ok(RedisTarget {
         address,
         login: Login::default(),
         database: 0,
@@ -108,7 +108,7 @@ fn bare(text: &str, socket: &str) -> Result<Target, String> {
 
 /// Parses the text after `//` by the rules of Go:
 /// `[user:password@]host[:port][/database][?username=..&password=..&db=..]`.
-fn uri(text: &str) -> Result<Target, String> {
+fn uri(text: &str) -> Result<RedisTarget, String> {
     let text = text.split_once('#').map_or(text, |(before, _)| before);
     let (text, query) = text.split_once('?').unwrap_or((text, ""));
     let (authority, path) = text.split_once('/').unwrap_or((text, ""));
@@ -123,7 +123,7 @@ fn uri(text: &str) -> Result<Target, String> {
         password: query.password.unwrap_or_default(),
     };
     let in_query = query.database.unwrap_or_default();
-    Ok(Target {
+    Ok(RedisTarget {
         address,
         login: userinfo(user)?.or(from_query),
         database: database(if path.is_empty() { &in_query } else { &path })?,

@@ -3,27 +3,27 @@
 use tidegate_pipeline::{Connector, Verification};
 
 use crate::settings::read::Values;
-use crate::tls::{NamedFile, Pair, StoreFiles, StoreTls};
+use crate::tls::{CertificateAndKey, NamedFile, StoreTls, StoreTlsFiles};
 
 /// Names of the TLS variables of one kind of server.
-pub(in crate::settings) struct Names {
+pub(in crate::settings) struct StoreTlsVariables {
     /// Kind of server, in one word.
-    of: &'static str,
+    kind: &'static str,
     authority: &'static str,
     certificate: &'static str,
     key: &'static str,
     nameless: &'static str,
 }
 
-pub(super) const REDIS: Names = Names {
-    of: "redis",
+pub(super) const REDIS: StoreTlsVariables = StoreTlsVariables {
+    kind: "redis",
     authority: "REDIS_TLS_CACERT",
     certificate: "REDIS_TLS_CLIENT_CERT",
     key: "REDIS_TLS_CLIENT_KEY",
     nameless: "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
 };
-pub(in crate::settings) const MEMCACHE: Names = Names {
-    of: "memcached",
+pub(in crate::settings) const MEMCACHE: StoreTlsVariables = StoreTlsVariables {
+    kind: "memcached",
     authority: "MEMCACHE_TLS_CACERT",
     certificate: "MEMCACHE_TLS_CLIENT_CERT",
     key: "MEMCACHE_TLS_CLIENT_KEY",
@@ -31,11 +31,14 @@ pub(in crate::settings) const MEMCACHE: Names = Names {
 };
 
 /// TLS for all servers of one kind, built once. An unusable file is a mistake in its variable.
-pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<Connector> {
+pub(in crate::settings) fn build(
+    values: &mut Values,
+    names: &StoreTlsVariables,
+) -> Option<Connector> {
     if let Some(made) = values
         .stores_tls
         .iter()
-        .find(|made| made.files.of == names.of)
+        .find(|made| made.files.of == names.kind)
     {
         return Some(made.connector.clone());
     }
@@ -44,7 +47,7 @@ pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<C
     let key = file(values, names.key);
     // As in the reference, the certificate is used only if both files are set.
     let (pair, alone) = match (chain, key) {
-        (Some(chain), Some(key)) => (Some(Pair { chain, key }), None),
+        (Some(chain), Some(key)) => (Some(CertificateAndKey { chain, key }), None),
         (chain, key) => (None, chain.or(key)),
     };
     let verification = if values.boolean(names.nameless) {
@@ -52,8 +55,8 @@ pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<C
     } else {
         Verification::default()
     };
-    let files = StoreFiles {
-        of: names.of,
+    let files = StoreTlsFiles {
+        of: names.kind,
         authorities,
         pair,
         verification,

@@ -18,7 +18,7 @@ const INSECURE: [&str; 2] = [
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// Endpoint of the collector, parsed.
-pub(super) struct Endpoint {
+pub(super) struct CollectorEndpoint {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) path: String,
@@ -26,7 +26,7 @@ pub(super) struct Endpoint {
 }
 
 /// The endpoint of the settings, or the default one.
-pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Endpoint> {
+pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<CollectorEndpoint> {
     let insecure = given(values, INSECURE);
     let is_secure = match &insecure {
         Some((_, text)) if text.eq_ignore_ascii_case("true") => false,
@@ -42,7 +42,7 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Endp
             TraceProtocol::Grpc => (4317, METHOD),
         };
         let host = "localhost".to_owned();
-        return Some(Endpoint {
+        return Some(CollectorEndpoint {
             host,
             port,
             path: path.to_owned(),
@@ -76,7 +76,7 @@ fn read(
     is_secure: bool,
     protocol: TraceProtocol,
     is_for_traces: bool,
-) -> Option<Endpoint> {
+) -> Option<CollectorEndpoint> {
     let full = match protocol {
         TraceProtocol::Grpc if !text.contains("://") => {
             format!("{}://{text}", if is_secure { "https" } else { "http" })
@@ -110,7 +110,7 @@ fn read(
         .trim_start_matches('[')
         .trim_end_matches(']')
         .to_owned();
-    (!host.is_empty()).then_some(Endpoint {
+    (!host.is_empty()).then_some(CollectorEndpoint {
         host,
         port,
         path,

@@ -2,7 +2,7 @@
 
 use super::{TraceProtocol, given};
 use crate::settings::read::Values;
-use crate::tls::{NamedFile, Pair, PeerTls};
+use crate::tls::{CertificateAndKey, NamedFile, PeerTls};
 
 const AUTHORITY: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
@@ -30,7 +30,7 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> PeerTls {
     let chain = file(CERTIFICATE);
     let key = file(KEY);
     let pair = match (chain, key) {
-        (Some(chain), Some(key)) => Some(Pair { chain, key }),
+        (Some(chain), Some(key)) => Some(CertificateAndKey { chain, key }),
         (None, None) => None,
         (Some(alone), None) => lonely(values, &alone, KEY),
         (None, Some(alone)) => lonely(values, &alone, CERTIFICATE),
@@ -57,7 +57,11 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> PeerTls {
     tls
 }
 
-fn lonely(values: &mut Values, file: &NamedFile, needed: [&'static str; 2]) -> Option<Pair> {
+fn lonely(
+    values: &mut Values,
+    file: &NamedFile,
+    needed: [&'static str; 2],
+) -> Option<CertificateAndKey> {
     let reason = format!("it is used together with {}: set that as well", needed[1]);
     values.problem(file.variable, &file.path.to_string_lossy(), reason);
     None

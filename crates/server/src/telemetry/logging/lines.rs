@@ -12,45 +12,45 @@ use tracing::warn;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Size limit of the queue in bytes: thousands of lines.
-const WAITING: usize = 4 * 1024 * 1024;
+const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
 /// Overhead of a queued line in bytes.
-const LINE: usize = 64;
+const LINE_OVERHEAD_BYTES: usize = 64;
 /// Time that the end of the process waits for the last lines to be written.
-const LAST: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sender of lines for the thread that writes them. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Lines {
-    queue: Sender<Entry>,
-    state: Arc<State>,
+pub(super) struct LogQueue {
+    queue: Sender<QueuedLine>,
+    state: Arc<LineCounts>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LineCounts {
     /// Bytes in the queue.
-    waiting: AtomicUsize,
+    queued_bytes: AtomicUsize,
     dropped: AtomicU64,
 }
 
 #[derive(Debug)]
-enum Entry {
+enum QueuedLine {
     Line(Vec<u8>),
     /// Request to confirm that all lines before it were written.
-    Mark(SyncSender<()>),
+    Flush(SyncSender<()>),
 }
 
-impl Lines {
+impl LogQueue {
     /// Starts the thread that writes lines to `out`.
     ///
     /// # Errors
     /// The system refuses to start a thread.
     pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
         let (queue, entries) = channel();
-        let state = Arc::new(State::default());
-        let theirs = state.clone();
+        let state = Arc::new(LineCounts::default());
+        let shared = state.clone();
         Builder::new()
             .name("log".to_owned())
-            .spawn(move || pass_on(&entries, &theirs, out))?;
+            .spawn(move || write_lines(&entries, &shared, out))?;
         Ok(Self { queue, state })
     }
 
@@ -58,19 +58,19 @@ impl Lines {
     pub(super) fn flush(&self) {
         let (done, written) = sync_channel(1);
         // The thread ends with the process.
-        let _ = self.queue.send(Entry::Mark(done));
-        let _ = written.recv_timeout(LAST);
+        let _ = self.queue.send(QueuedLine::Flush(done));
+        let _ = written.recv_timeout(FLUSH_TIMEOUT);
     }
 }
 
-impl Write for Lines {
+impl Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let size = line.len() + LINE;
-        if self.state.waiting.fetch_add(size, Relaxed) + size > WAITING {
-            self.state.waiting.fetch_sub(size, Relaxed);
+        let size = line.len() + LINE_OVERHEAD_BYTES;
+        if self.state.queued_bytes.fetch_add(size, Relaxed) + size > MAX_QUEUED_BYTES {
+            self.state.queued_bytes.fetch_sub(size, Relaxed);
             self.state.dropped.fetch_add(1, Relaxed);
         } else {
-            let _ = self.queue.send(Entry::Line(line.to_vec()));
+            let _ = self.queue.send(QueuedLine::Line(line.to_vec()));
         }
         Ok(line.len())
     }
@@ -80,7 +80,7 @@ impl Write for Lines {
     }
 }
 
-impl MakeWriter<'_> for Lines {
+impl MakeWriter<'_> for LogQueue {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
@@ -88,13 +88,15 @@ impl MakeWriter<'_> for Lines {
     }
 }
 
-fn pass_on(entries: &Receiver<Entry>, state: &State, mut out: impl Write) {
+fn write_lines(entries: &Receiver<QueuedLine>, state: &LineCounts, mut out: impl Write) {
     for entry in entries {
         match entry {
-            Entry::Line(line) => {
+            QueuedLine::Line(line) => {
                 // The server runs on even if standard error is closed.
                 let _ = out.write_all(&line);
-                state.waiting.fetch_sub(line.len() + LINE, Relaxed);
+                state
+                    .queued_bytes
+                    .fetch_sub(line.len() + LINE_OVERHEAD_BYTES, Relaxed);
                 let lines = state.dropped.swap(0, Relaxed);
                 if lines > 0 {
                     warn!(
@@ -103,7 +105,7 @@ fn pass_on(entries: &Receiver<Entry>, state: &State, mut out: impl Write) {
                     );
                 }
             }
-            Entry::Mark(done) => drop(done.send(())),
+            QueuedLine::Flush(done) => drop(done.send(())),
         }
     }
 }
@@ -144,15 +146,17 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_reader_and_lines_are_bounded() {
         let out = Out::default();
-        let mut lines = Lines::start(out.clone()).unwrap();
+        let mut lines = LogQueue::start(out.clone()).unwrap();
         let line = [b'x'; 1000];
-        let all = 2 * WAITING / line.len();
+        let all = 2 * MAX_QUEUED_BYTES / line.len();
         for _ in 0..all {
             lines.write_all(&line).unwrap();
         }
         let dropped = lines.state.dropped.load(Relaxed) as usize;
         assert!(
-            lines.state.waiting.load(Relaxed) <= WAITING && dropped > all / 3 && dropped < all,
+            lines.state.queued_bytes.load(Relaxed) <= MAX_QUEUED_BYTES
+                && dropped > all / 3
+                && dropped < all,
             "{dropped} of {all}"
         );
         out.0.state.lock().unwrap().0 = true;
@@ -162,6 +166,6 @@ mod tests {
             out.0.state.lock().unwrap().1.len(),
             (all - dropped) * line.len()
         );
-        assert_eq!(lines.state.waiting.load(Relaxed), 0);
+        assert_eq!(lines.state.queued_bytes.load(Relaxed), 0);
     }
 }

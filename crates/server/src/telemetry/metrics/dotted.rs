@@ -13,11 +13,11 @@ use super::method_counts::{METHODS, micros};
 use super::snapshot::Snapshot;
 use crate::quote::quoted;
 
-const LIMITS: &str = "ratelimit.service.rate_limit.";
+const LIMIT_PREFIX: &str = "ratelimit.service.rate_limit.";
 
 /// Type of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SampleKind {
     Counter,
     Gauge,
     /// Calls with a response time of `micros`. The value is their number.
@@ -28,16 +28,16 @@ pub(crate) enum Kind {
 
 /// A named value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sample<'s> {
-    pub(crate) name: Name<'s>,
-    pub(crate) kind: Kind,
+pub(crate) struct MetricSample<'s> {
+    pub(crate) name: SampleName<'s>,
+    pub(crate) kind: SampleKind,
     pub(crate) value: u64,
-    pub(crate) place: Place<'s>,
+    pub(crate) order: SampleOrder<'s>,
 }
 
 /// A name in three parts. A client may have chosen the middle one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Name<'s>(
+pub(crate) struct SampleName<'s>(
     pub(crate) Cow<'s, str>,
     pub(crate) &'s str,
     pub(crate) &'s str,
@@ -45,14 +45,14 @@ pub(crate) struct Name<'s>(
 
 /// Position of a sample in the order of all samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place<'s> {
+pub(crate) enum SampleOrder<'s> {
     Limit(&'s str),
     Domain(&'s str),
     /// Names of the server itself, which come after all others.
-    Own,
+    Server,
 }
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for SampleName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}{}", self.0, self.1, self.2)
     }
@@ -62,9 +62,9 @@ impl fmt::Display for Name<'_> {
 pub(super) fn encode(snapshot: &Snapshot) -> String {
     let samples = snapshot
         .samples()
-        .filter(|sample| !matches!(sample.kind, Kind::Timer { .. }));
+        .filter(|sample| !matches!(sample.kind, SampleKind::Timer { .. }));
     // Clients choose the names of domains and the values of descriptors, so names are escaped.
-    let line = |Sample { name, value, .. }| {
+    let line = |MetricSample { name, value, .. }| {
         format!("{}: {value}\n", quoted(&name.to_string(), usize::MAX))
     };
     let mut lines: Vec<_> = samples.map(line).collect();
@@ -74,13 +74,13 @@ pub(super) fn encode(snapshot: &Snapshot) -> String {
 
 impl Snapshot {
     /// All samples.
-    pub(crate) fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
+    pub(crate) fn samples(&self) -> impl Iterator<Item = MetricSample<'_>> {
         let limits = self.limits.iter().flat_map(|(key, now)| limit(key, now));
         let domains = self
             .unknown_domains
             .iter()
             .map(|(name, count)| domain(name, *count));
-        limits.chain(domains).chain(self.own())
+        limits.chain(domains).chain(self.server_samples())
     }
 
     /// Samples since `earlier`: gauges as they are, and the increase of counters and timers. A
@@ -89,56 +89,59 @@ impl Snapshot {
     pub(crate) fn since<'s, 'e>(
         &'s self,
         earlier: &'e Self,
-    ) -> impl Iterator<Item = Sample<'s>> + use<'s, 'e> {
-        let limits = joined(&self.limits, &earlier.limits).flat_map(|(key, now, was)| {
+    ) -> impl Iterator<Item = MetricSample<'s>> + use<'s, 'e> {
+        let limits = join_by_name(&self.limits, &earlier.limits).flat_map(|(key, now, was)| {
             let was = was.copied().unwrap_or_default();
             limit(key, now)
                 .into_iter()
                 .zip(limit(key, &was))
-                .map(|(now, was)| less(now, was.value))
+                .map(|(now, was)| increase(now, was.value))
         });
-        let domains = joined(&self.unknown_domains, &earlier.unknown_domains)
-            .map(|(name, now, was)| less(domain(name, *now), was.copied().unwrap_or_default()));
+        let domains = join_by_name(&self.unknown_domains, &earlier.unknown_domains)
+            .map(|(name, now, was)| increase(domain(name, *now), was.copied().unwrap_or_default()));
         let was: std::collections::HashMap<String, u64> =
-            earlier.own().filter_map(counted).collect();
-        let own = self.own().map(move |now| match counted(now.clone()) {
-            Some((name, _)) => less(now, was.get(&name).copied().unwrap_or_default()),
-            None => now,
-        });
-        let changed = |sample: &Sample<'_>| sample.kind == Kind::Gauge || sample.value > 0;
+            earlier.server_samples().filter_map(counter_key).collect();
+        let own = self
+            .server_samples()
+            .map(move |now| match counter_key(now.clone()) {
+                Some((name, _)) => increase(now, was.get(&name).copied().unwrap_or_default()),
+                None => now,
+            });
+        let changed =
+            |sample: &MetricSample<'_>| sample.kind == SampleKind::Gauge || sample.value > 0;
         limits.chain(domains).chain(own).filter(changed)
     }
 
     /// Copies the values of `now` up to the sample `last`, which were sent.
-    pub(crate) fn take_until(&mut self, now: &Self, last: Place<'_>) {
+    pub(crate) fn copy_until(&mut self, now: &Self, last: SampleOrder<'_>) {
         match last {
-            Place::Limit(last) => replace_until(&mut self.limits, &now.limits, last),
-            Place::Domain(last) => {
+            SampleOrder::Limit(last) => replace_until(&mut self.limits, &now.limits, last),
+            SampleOrder::Domain(last) => {
                 self.limits.clone_from(&now.limits);
                 replace_until(&mut self.unknown_domains, &now.unknown_domains, last);
             }
-            Place::Own => self.clone_from(now),
+            SampleOrder::Server => self.clone_from(now),
         }
     }
 
     /// Samples of the server itself.
-    fn own(&self) -> impl Iterator<Item = Sample<'_>> {
+    fn server_samples(&self) -> impl Iterator<Item = MetricSample<'_>> {
         let errors = [
             ("redis_error", self.store_errors),
             ("service_error", self.service_errors),
         ]
         .map(|(kind, count)| {
-            let name = Name("ratelimit.service.call.should_rate_limit.".into(), kind, "");
-            own(name, Kind::Counter, count)
+            let name = SampleName("ratelimit.service.call.should_rate_limit.".into(), kind, "");
+            server_sample(name, SampleKind::Counter, count)
         });
         let counters = self
             .counters
             .iter()
-            .map(|(name, value)| plain(name, Kind::Counter, *value));
+            .map(|(name, value)| plain(name, SampleKind::Counter, *value));
         let gauges = self
             .gauges
             .iter()
-            .map(|(name, value)| plain(name, Kind::Gauge, *value));
+            .map(|(name, value)| plain(name, SampleKind::Gauge, *value));
         self.totals_of_methods()
             .chain(self.times_of_methods())
             .chain(errors)
@@ -147,60 +150,60 @@ impl Snapshot {
             .chain(gauges)
     }
 
-    fn totals_of_methods(&self) -> impl Iterator<Item = Sample<'_>> {
+    fn totals_of_methods(&self) -> impl Iterator<Item = MetricSample<'_>> {
         METHODS
             .iter()
             .zip(&self.methods)
             .map(|((_, method), counts)| {
-                let name = Name("ratelimit_server.".into(), method, ".total_requests");
-                own(name, Kind::Counter, counts.calls)
+                let name = SampleName("ratelimit_server.".into(), method, ".total_requests");
+                server_sample(name, SampleKind::Counter, counts.calls)
             })
     }
 
-    fn times_of_methods(&self) -> impl Iterator<Item = Sample<'_>> {
+    fn times_of_methods(&self) -> impl Iterator<Item = MetricSample<'_>> {
         METHODS
             .iter()
             .zip(&self.times)
             .flat_map(|((_, method), times)| {
                 let classes = times.iter().enumerate().filter(|(_, calls)| **calls > 0);
                 classes.map(|(class, calls)| {
-                    let name = Name("ratelimit_server.".into(), method, ".response_time");
-                    let kind = Kind::Timer {
+                    let name = SampleName("ratelimit_server.".into(), method, ".response_time");
+                    let kind = SampleKind::Timer {
                         micros: micros(class),
                     };
-                    own(name, kind, *calls)
+                    server_sample(name, kind, *calls)
                 })
             })
     }
 
-    fn redis_clients(&self) -> impl Iterator<Item = Sample<'_>> {
+    fn redis_clients(&self) -> impl Iterator<Item = MetricSample<'_>> {
         self.redis.iter().flat_map(|(pool, stats)| {
             REDIS.iter().map(move |(name, kind, value)| {
-                let of = if *pool == "main" {
+                let prefix = if *pool == "main" {
                     "tidegate.redis.".into()
                 } else {
                     format!("tidegate.redis.{pool}.").into()
                 };
-                own(Name(of, name, ""), *kind, value(stats))
+                server_sample(SampleName(prefix, name, ""), *kind, value(stats))
             })
         })
     }
 }
 
-type Value = fn(&Stats) -> u64;
+type RedisValue = fn(&Stats) -> u64;
 
 /// Values of the clients of a Redis that are exported.
-const REDIS: [(&str, Kind, Value); 5] = [
-    ("waiting_commands", Kind::Gauge, |stats| stats.waiting),
-    ("connect_failures", Kind::Counter, |stats| {
+const REDIS: [(&str, SampleKind, RedisValue); 5] = [
+    ("waiting_commands", SampleKind::Gauge, |stats| stats.waiting),
+    ("connect_failures", SampleKind::Counter, |stats| {
         stats.connect_failures
     }),
-    ("commands", Kind::Counter, |stats| stats.commands),
-    ("replies", Kind::Counter, |stats| stats.replies),
-    ("writes", Kind::Counter, |stats| stats.writes),
+    ("commands", SampleKind::Counter, |stats| stats.commands),
+    ("replies", SampleKind::Counter, |stats| stats.replies),
+    ("writes", SampleKind::Counter, |stats| stats.writes),
 ];
 
-fn limit<'s>(key: &'s str, limit: &LimitCounts) -> [Sample<'s>; 7] {
+fn limit<'s>(key: &'s str, limit: &LimitCounts) -> [MetricSample<'s>; 7] {
     [
         (".total_hits", limit.total_hits),
         (".over_limit", limit.over_limit),
@@ -214,57 +217,57 @@ fn limit<'s>(key: &'s str, limit: &LimitCounts) -> [Sample<'s>; 7] {
         (".total_negative_hits", limit.total_negative_hits),
     ]
     .map(|(suffix, value)| {
-        let name = Name(LIMITS.into(), key, suffix);
-        Sample {
+        let name = SampleName(LIMIT_PREFIX.into(), key, suffix);
+        MetricSample {
             name,
-            kind: Kind::Counter,
+            kind: SampleKind::Counter,
             value,
-            place: Place::Limit(key),
+            order: SampleOrder::Limit(key),
         }
     })
 }
 
-fn domain(domain: &str, value: u64) -> Sample<'_> {
-    let name = Name(LIMITS.into(), domain, ".domain_not_found");
-    Sample {
+fn domain(domain: &str, value: u64) -> MetricSample<'_> {
+    let name = SampleName(LIMIT_PREFIX.into(), domain, ".domain_not_found");
+    MetricSample {
         name,
-        kind: Kind::Counter,
+        kind: SampleKind::Counter,
         value,
-        place: Place::Domain(domain),
+        order: SampleOrder::Domain(domain),
     }
 }
 
-fn own(name: Name<'_>, kind: Kind, value: u64) -> Sample<'_> {
-    Sample {
+fn server_sample(name: SampleName<'_>, kind: SampleKind, value: u64) -> MetricSample<'_> {
+    MetricSample {
         name,
         kind,
         value,
-        place: Place::Own,
+        order: SampleOrder::Server,
     }
 }
 
-fn plain(name: &str, kind: Kind, value: u64) -> Sample<'_> {
-    own(Name("".into(), name, ""), kind, value)
+fn plain(name: &str, kind: SampleKind, value: u64) -> MetricSample<'_> {
+    server_sample(SampleName("".into(), name, ""), kind, value)
 }
 
-fn less(now: Sample<'_>, was: u64) -> Sample<'_> {
-    Sample {
+fn increase(now: MetricSample<'_>, was: u64) -> MetricSample<'_> {
+    MetricSample {
         value: now.value.saturating_sub(was),
         ..now
     }
 }
 
 /// Key and value of a counter or a timer class. None for a gauge, which has no increase.
-fn counted(sample: Sample<'_>) -> Option<(String, u64)> {
+fn counter_key(sample: MetricSample<'_>) -> Option<(String, u64)> {
     match sample.kind {
-        Kind::Gauge => None,
-        Kind::Counter => Some((sample.name.to_string(), sample.value)),
-        Kind::Timer { micros } => Some((format!("{}:{micros}", sample.name), sample.value)),
+        SampleKind::Gauge => None,
+        SampleKind::Counter => Some((sample.name.to_string(), sample.value)),
+        SampleKind::Timer { micros } => Some((format!("{}:{micros}", sample.name), sample.value)),
     }
 }
 
 /// Entries of `now`, each with the entry of `was` under this name.
-fn joined<'n, 'w, V>(
+fn join_by_name<'n, 'w, V>(
     now: &'n BTreeMap<String, V>,
     was: &'w BTreeMap<String, V>,
 ) -> impl Iterator<Item = (&'n str, &'n V, Option<&'w V>)> {
@@ -315,9 +318,9 @@ mod tests {
             .collect()
     }
 
-    impl Sample<'_> {
+    impl MetricSample<'_> {
         fn place_name(&self) -> String {
-            self.name.to_string().replace(LIMITS, "")
+            self.name.to_string().replace(LIMIT_PREFIX, "")
         }
     }
 
@@ -388,16 +391,16 @@ mod tests {
         let all = [&limits[..], &[x.clone(), y.clone(), own.clone()]].concat();
         for (last, expected) in [
             (None, &all[..]),
-            (Some(Place::Limit("a")), &all[1..]),
-            (Some(Place::Limit("b")), &all[2..]),
-            (Some(Place::Limit("d")), &all[4..]),
-            (Some(Place::Domain("x")), &all[5..]),
-            (Some(Place::Domain("y")), &all[6..]),
-            (Some(Place::Own), &[]),
+            (Some(SampleOrder::Limit("a")), &all[1..]),
+            (Some(SampleOrder::Limit("b")), &all[2..]),
+            (Some(SampleOrder::Limit("d")), &all[4..]),
+            (Some(SampleOrder::Domain("x")), &all[5..]),
+            (Some(SampleOrder::Domain("y")), &all[6..]),
+            (Some(SampleOrder::Server), &[]),
         ] {
             let mut base = was();
             if let Some(last) = last {
-                base.take_until(&now(), last);
+                base.copy_until(&now(), last);
             }
             assert_eq!(told(&now(), &base), expected, "{last:?}");
         }

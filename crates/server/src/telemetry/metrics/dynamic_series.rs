@@ -15,32 +15,32 @@ use tidegate_ratelimit::LimitDelta;
 use super::limit_counts::LimitCounts;
 
 /// Size limit of the name of a limit in bytes. Typical names are paths of keys and values.
-const LIMIT_BYTES: usize = 1024;
+const MAX_LIMIT_NAME_BYTES: usize = 1024;
 /// Size limit of all names of limits in bytes. The default limit of 100,000 names leaves 160 bytes
 /// on average.
-const ALL_LIMITS_BYTES: usize = 16 << 20;
+const MAX_LIMIT_NAMES_BYTES: usize = 16 << 20;
 /// Size limit of the name of an unknown domain in bytes.
-const DOMAIN_BYTES: usize = 256;
+const MAX_DOMAIN_NAME_BYTES: usize = 256;
 /// Limit of unknown domains with a name. They are configuration mistakes, and some names suffice to
 /// find them.
-const DOMAINS: usize = 1_000;
+const MAX_UNKNOWN_DOMAINS: usize = 1_000;
 /// Size limit of the names on one core between two reads, in bytes.
-const CORE_BYTES: usize = 4 << 20;
+const MAX_CORE_BYTES: usize = 4 << 20;
 /// Overhead of a name in bytes: its entry in a map, with the counts.
-const NAME_BYTES: usize = 100;
+const NAME_OVERHEAD_BYTES: usize = 100;
 /// Idle time after which a name may be forgotten for a new one.
-const IDLE: Duration = Duration::from_secs(3600);
+const IDLE_TTL: Duration = Duration::from_secs(3600);
 /// Minimum interval between two searches for idle names.
-const SWEEP: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Counts of one core since the last read.
 #[derive(Debug, Default)]
 pub(super) struct DynamicSeries {
     limits: HashMap<Box<str>, DynamicCounts>,
     /// Counts of limits beyond the limit of names.
-    more_limits: Option<LimitCounts>,
+    overflow_limits: Option<LimitCounts>,
     unknown_domains: HashMap<Box<str>, u64>,
-    more_domains: u64,
+    overflow_domains: u64,
     /// Bytes of all names here.
     bytes: usize,
 }
@@ -49,48 +49,57 @@ pub(super) struct DynamicSeries {
 #[derive(Debug)]
 struct DynamicCounts {
     counts: LimitCounts,
-    of: Option<u32>,
+    slot: Option<u32>,
 }
 
 impl DynamicSeries {
     /// Adds hits under a name, if there are fewer than `max_names` names and bytes are left. `slot`
     /// is the slot of the limit in the configuration.
-    pub(super) fn add(&mut self, name: &str, of: Option<u32>, tally: &LimitDelta, most: usize) {
-        if let Some(made) = self.limits.get_mut(name) {
-            made.counts.add(tally);
-        } else if name.len() <= LIMIT_BYTES && self.limits.len() < most && self.has_room(name) {
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        slot: Option<u32>,
+        delta: &LimitDelta,
+        max_names: usize,
+    ) {
+        if let Some(existing) = self.limits.get_mut(name) {
+            existing.counts.add(delta);
+        } else if name.len() <= MAX_LIMIT_NAME_BYTES
+            && self.limits.len() < max_names
+            && self.has_room(name)
+        {
             let new = DynamicCounts {
                 counts: LimitCounts::default(),
-                of,
+                slot,
             };
             self.limits
                 .entry(name.into())
                 .or_insert(new)
                 .counts
-                .add(tally);
+                .add(delta);
         } else {
-            self.more_limits.get_or_insert_default().add(tally);
+            self.overflow_limits.get_or_insert_default().add(delta);
         }
     }
 
     /// Adds descriptors of an unknown domain, within the limits of names and bytes.
-    pub(super) fn add_unknown_domain(&mut self, name: &str, descriptors: u64, most: usize) {
+    pub(super) fn add_unknown_domain(&mut self, name: &str, descriptors: u64, max_names: usize) {
         if let Some(count) = self.unknown_domains.get_mut(name) {
             *count += descriptors;
-        } else if name.len() <= DOMAIN_BYTES
-            && self.unknown_domains.len() < most.min(DOMAINS)
+        } else if name.len() <= MAX_DOMAIN_NAME_BYTES
+            && self.unknown_domains.len() < max_names.min(MAX_UNKNOWN_DOMAINS)
             && self.has_room(name)
         {
             self.unknown_domains.insert(name.into(), descriptors);
         } else {
-            self.more_domains += descriptors;
+            self.overflow_domains += descriptors;
         }
     }
 
     /// Reserves the bytes of a new name, if the limit allows it.
     fn has_room(&mut self, name: &str) -> bool {
-        let bytes = self.bytes + name.len() + NAME_BYTES;
-        let fits = bytes <= CORE_BYTES;
+        let bytes = self.bytes + name.len() + NAME_OVERHEAD_BYTES;
+        let fits = bytes <= MAX_CORE_BYTES;
         if fits {
             self.bytes = bytes;
         }
@@ -100,11 +109,11 @@ impl DynamicSeries {
 
 /// Totals of all cores since the start.
 #[derive(Debug)]
-pub(super) struct MadeTotals {
-    pub(super) limits: Names<LimitCounts>,
-    pub(super) more_limits: Option<LimitCounts>,
-    pub(super) unknown_domains: Names<u64>,
-    pub(super) more_domains: u64,
+pub(super) struct DynamicTotals {
+    pub(super) limits: BoundedNames<LimitCounts>,
+    pub(super) overflow_limits: Option<LimitCounts>,
+    pub(super) unknown_domains: BoundedNames<u64>,
+    pub(super) overflow_domains: u64,
     /// Sum over all limits, including forgotten names.
     pub(super) sum: LimitCounts,
     /// Counts by the slot of the limit in the configuration, without the overflow of the cores.
@@ -113,59 +122,62 @@ pub(super) struct MadeTotals {
 
 /// Map of names with a limit of bytes.
 #[derive(Debug)]
-pub(super) struct Names<V> {
-    names: HashMap<Box<str>, Known<V>>,
+pub(super) struct BoundedNames<V> {
+    names: HashMap<Box<str>, NameState<V>>,
     bytes: usize,
-    most_bytes: usize,
-    swept: Instant,
+    max_bytes: usize,
+    last_sweep: Instant,
 }
 
 #[derive(Debug)]
-struct Known<V> {
+struct NameState<V> {
     value: V,
     /// Time of the latest read with new counts.
     seen: Instant,
 }
 
-impl MadeTotals {
+impl DynamicTotals {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            limits: Names::new(ALL_LIMITS_BYTES, now),
-            more_limits: None,
-            unknown_domains: Names::new(DOMAINS * DOMAIN_BYTES, now),
-            more_domains: 0,
+            limits: BoundedNames::new(MAX_LIMIT_NAMES_BYTES, now),
+            overflow_limits: None,
+            unknown_domains: BoundedNames::new(MAX_UNKNOWN_DOMAINS * MAX_DOMAIN_NAME_BYTES, now),
+            overflow_domains: 0,
             sum: LimitCounts::default(),
             of_slots: HashMap::new(),
         }
     }
 
     /// Adds the counts of a core, under at most `max_names` names.
-    pub(super) fn add(&mut self, names: DynamicSeries, most: usize, now: Instant) {
-        for (name, DynamicCounts { counts, of }) in names.limits {
+    pub(super) fn add(&mut self, names: DynamicSeries, max_names: usize, now: Instant) {
+        for (name, DynamicCounts { counts, slot }) in names.limits {
             self.sum.merge(&counts);
-            if let Some(slot) = of {
+            if let Some(slot) = slot {
                 self.of_slots.entry(slot).or_default().merge(&counts);
             }
-            match self.limits.entry(name, most, now) {
+            match self.limits.entry(name, max_names, now) {
                 Some(value) => value.merge(&counts),
-                None => self.more_limits.get_or_insert_default().merge(&counts),
+                None => self.overflow_limits.get_or_insert_default().merge(&counts),
             }
         }
-        if let Some(counts) = names.more_limits {
+        if let Some(counts) = names.overflow_limits {
             self.sum.merge(&counts);
-            self.more_limits.get_or_insert_default().merge(&counts);
+            self.overflow_limits.get_or_insert_default().merge(&counts);
         }
         for (name, count) in names.unknown_domains {
-            match self.unknown_domains.entry(name, most.min(DOMAINS), now) {
+            match self
+                .unknown_domains
+                .entry(name, max_names.min(MAX_UNKNOWN_DOMAINS), now)
+            {
                 Some(value) => *value += count,
-                None => self.more_domains += count,
+                None => self.overflow_domains += count,
             }
         }
-        self.more_domains += names.more_domains;
+        self.overflow_domains += names.overflow_domains;
     }
 }
 
-impl MadeTotals {
+impl DynamicTotals {
     /// Counts of the limit with this slot.
     pub(super) fn of_slot(&self, slot: u32) -> LimitCounts {
         self.of_slots.get(&slot).copied().unwrap_or_default()
@@ -177,13 +189,13 @@ impl MadeTotals {
     }
 }
 
-impl<V: Default> Names<V> {
-    fn new(most_bytes: usize, now: Instant) -> Self {
+impl<V: Default> BoundedNames<V> {
+    fn new(max_bytes: usize, now: Instant) -> Self {
         Self {
             names: HashMap::new(),
             bytes: 0,
-            most_bytes,
-            swept: now,
+            max_bytes,
+            last_sweep: now,
         }
     }
 
@@ -194,17 +206,17 @@ impl<V: Default> Names<V> {
     }
 
     /// The value of a name. None if it is new and the limits are reached.
-    fn entry(&mut self, name: Box<str>, most: usize, now: Instant) -> Option<&mut V> {
+    fn entry(&mut self, name: Box<str>, max_names: usize, now: Instant) -> Option<&mut V> {
         if !self.names.contains_key(&name) {
-            if !self.has_room(&name, most) {
+            if !self.has_room(&name, max_names) {
                 self.forget_idle(now);
             }
-            if !self.has_room(&name, most) {
+            if !self.has_room(&name, max_names) {
                 return None;
             }
             self.bytes += name.len();
         }
-        let known = self.names.entry(name).or_insert_with(|| Known {
+        let known = self.names.entry(name).or_insert_with(|| NameState {
             value: V::default(),
             seen: now,
         });
@@ -212,18 +224,18 @@ impl<V: Default> Names<V> {
         Some(&mut known.value)
     }
 
-    fn has_room(&self, name: &str, most: usize) -> bool {
-        self.names.len() < most && self.bytes + name.len() <= self.most_bytes
+    fn has_room(&self, name: &str, max_names: usize) -> bool {
+        self.names.len() < max_names && self.bytes + name.len() <= self.max_bytes
     }
 
     /// Removes idle names, at most once per `SWEEP_INTERVAL`.
     fn forget_idle(&mut self, now: Instant) {
-        if now.duration_since(self.swept) < SWEEP {
+        if now.duration_since(self.last_sweep) < SWEEP_INTERVAL {
             return;
         }
-        self.swept = now;
+        self.last_sweep = now;
         self.names
-            .retain(|_, known| now.duration_since(known.seen) < IDLE);
+            .retain(|_, known| now.duration_since(known.seen) < IDLE_TTL);
         self.bytes = self.names.keys().map(|name| name.len()).sum();
     }
 }
@@ -259,8 +271,11 @@ mod tests {
     fn a_core_keeps_names_of_some_megabytes_and_counts_the_rest_together() {
         let mut made = made((0..100_000).map(|number| format!("{number:0>1000}")));
         let names: usize = made.limits.keys().map(|name| name.len()).sum();
-        assert!((CORE_BYTES / 2..=CORE_BYTES).contains(&names), "{names}");
-        let rest = made.more_limits.unwrap().total_hits;
+        assert!(
+            (MAX_CORE_BYTES / 2..=MAX_CORE_BYTES).contains(&names),
+            "{names}"
+        );
+        let rest = made.overflow_limits.unwrap().total_hits;
         assert_eq!(made.limits.len() as u64 + rest, 100_000);
         made.add(&format!("{:0>1000}", 7), None, &hits(5), usize::MAX);
         assert_eq!(
@@ -268,14 +283,19 @@ mod tests {
             6,
             "known names are counted all the same"
         );
-        made.add(&"x".repeat(LIMIT_BYTES + 1), None, &hits(1), usize::MAX);
-        assert_eq!(made.more_limits.unwrap().total_hits, rest + 1);
+        made.add(
+            &"x".repeat(MAX_LIMIT_NAME_BYTES + 1),
+            None,
+            &hits(1),
+            usize::MAX,
+        );
+        assert_eq!(made.overflow_limits.unwrap().total_hits, rest + 1);
     }
 
     #[test]
     fn totals_are_bounded_in_number_and_bytes() {
         let now = Instant::now();
-        let mut totals = MadeTotals::new(now);
+        let mut totals = DynamicTotals::new(now);
         for core in 0..40 {
             totals.add(
                 made((0..1_000).map(|number| format!("{core}-{number:0>900}"))),
@@ -284,21 +304,22 @@ mod tests {
             );
         }
         assert!(
-            totals.limits.bytes <= ALL_LIMITS_BYTES && totals.limits.bytes > ALL_LIMITS_BYTES / 2
+            totals.limits.bytes <= MAX_LIMIT_NAMES_BYTES
+                && totals.limits.bytes > MAX_LIMIT_NAMES_BYTES / 2
         );
         let named: u64 = totals
             .limits
             .iter()
             .map(|(_, counts)| counts.total_hits)
             .sum();
-        assert_eq!(named + totals.more_limits.unwrap().total_hits, 40_000);
+        assert_eq!(named + totals.overflow_limits.unwrap().total_hits, 40_000);
 
-        let mut totals = MadeTotals::new(now);
+        let mut totals = DynamicTotals::new(now);
         totals.add(made((0..10).map(|number| number.to_string())), 3, now);
         assert_eq!(
             (
                 totals.limits.iter().count(),
-                totals.more_limits.unwrap().total_hits
+                totals.overflow_limits.unwrap().total_hits
             ),
             (3, 7)
         );
@@ -314,17 +335,17 @@ mod tests {
     #[test]
     fn names_that_nobody_uses_make_room() {
         let start = Instant::now();
-        let mut totals = MadeTotals::new(start);
+        let mut totals = DynamicTotals::new(start);
         totals.add(made(["old".to_owned(), "used".to_owned()]), 2, start);
-        let later = start + IDLE - SWEEP;
+        let later = start + IDLE_TTL - SWEEP_INTERVAL;
         totals.add(made(["used".to_owned()]), 2, later);
         totals.add(made(["new".to_owned()]), 2, later);
         assert_eq!(
-            totals.more_limits.unwrap().total_hits,
+            totals.overflow_limits.unwrap().total_hits,
             1,
             "no name is old enough"
         );
-        totals.add(made(["new".to_owned()]), 2, start + IDLE);
+        totals.add(made(["new".to_owned()]), 2, start + IDLE_TTL);
         let mut names: Vec<_> = totals
             .limits
             .iter()

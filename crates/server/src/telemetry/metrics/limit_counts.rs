@@ -26,8 +26,8 @@ impl LimitCounts {
     /// Adds the hits of one call. Clients choose the number of hits, so sums saturate: an overflow
     /// would look like a restart.
     /// restart.
-    pub(super) fn add(&mut self, tally: &LimitDelta) {
-        self.merge(&Self::from_numbers(numbers(tally)));
+    pub(super) fn add(&mut self, delta: &LimitDelta) {
+        self.merge(&Self::from_numbers(numbers(delta)));
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
@@ -71,8 +71,8 @@ impl LimitCounts {
 
 impl SharedLimitCounts {
     /// Adds the hits of one call, like [`LimitCounts::add`].
-    pub(super) fn add(&self, tally: &LimitDelta) {
-        for (count, more) in self.0.iter().zip(numbers(tally)) {
+    pub(super) fn add(&self, delta: &LimitDelta) {
+        for (count, more) in self.0.iter().zip(numbers(delta)) {
             // Most numbers are zero, and an atomic addition costs more than a comparison.
             if more > 0 {
                 // The closure always returns a value, so this cannot fail.
@@ -91,15 +91,15 @@ impl SharedLimitCounts {
     }
 }
 
-fn numbers(tally: &LimitDelta) -> [u64; 7] {
+fn numbers(delta: &LimitDelta) -> [u64; 7] {
     [
-        tally.total_hits,
-        tally.over_limit,
-        tally.near_limit,
-        tally.within_limit,
-        tally.over_limit_with_local_cache,
-        tally.shadow_mode,
-        tally.total_negative_hits,
+        delta.total_hits,
+        delta.over_limit,
+        delta.near_limit,
+        delta.within_limit,
+        delta.over_limit_with_local_cache,
+        delta.shadow_mode,
+        delta.total_negative_hits,
     ]
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn hits_that_clients_choose_make_no_count_less() {
-        let tally = |hits| LimitDelta {
+        let delta = |hits| LimitDelta {
             stats_key: StatsKey::default(),
             total_hits: hits,
             over_limit: hits,
@@ -125,8 +125,8 @@ mod tests {
         let mut own = LimitCounts::default();
         for hits in [i64::MAX.unsigned_abs(), i64::MAX.unsigned_abs(), 5, 1] {
             let before = shared.read();
-            shared.add(&tally(hits));
-            own.add(&tally(hits));
+            shared.add(&delta(hits));
+            own.add(&delta(hits));
             assert_eq!(shared.read(), own);
             assert!(
                 own.total_hits >= before.total_hits && own.over_limit >= before.over_limit,

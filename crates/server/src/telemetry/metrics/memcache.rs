@@ -5,9 +5,9 @@ use tidegate_memcache::{Client, Stats};
 
 use super::snapshot::Snapshot;
 
-type Value = fn(&Stats) -> u64;
+type MemcacheValue = fn(&Stats) -> u64;
 
-const COUNTERS: [(&str, Value); 15] = [
+const COUNTERS: [(&str, MemcacheValue); 15] = [
     ("ratelimit.memcache.multiget.__code=success", |stats| {
         stats.reads
     }),

@@ -60,7 +60,7 @@ pub(super) struct SharedMethodCounts {
     microseconds: AtomicU64,
     buckets: [AtomicU64; BUCKETS.len()],
     /// Calls by the buckets of [`tidegate_api::Times`], for percentiles.
-    fine: [AtomicU64; tidegate_api::Times::BUCKETS],
+    percentile_buckets: [AtomicU64; tidegate_api::LatencyHistogram::BUCKETS],
     /// None if no exporter needs them.
     times: Option<SharedTimes>,
 }
@@ -71,7 +71,8 @@ impl Default for SharedMethodCounts {
             calls: AtomicU64::new(0),
             microseconds: AtomicU64::new(0),
             buckets: Default::default(),
-            fine: [const { AtomicU64::new(0) }; tidegate_api::Times::BUCKETS],
+            percentile_buckets: [const { AtomicU64::new(0) };
+                tidegate_api::LatencyHistogram::BUCKETS],
             times: None,
         }
     }
@@ -91,7 +92,8 @@ impl SharedMethodCounts {
         let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.calls.fetch_add(1, Relaxed);
         self.microseconds.fetch_add(microseconds, Relaxed);
-        self.fine[tidegate_api::Times::bucket(microseconds)].fetch_add(1, Relaxed);
+        self.percentile_buckets[tidegate_api::LatencyHistogram::bucket(microseconds)]
+            .fetch_add(1, Relaxed);
         // Old dashboards expect milliseconds in buckets whose names are in seconds.
         let value = match unit {
             ResponseTime::Seconds => microseconds,
@@ -113,8 +115,8 @@ impl SharedMethodCounts {
     }
 
     /// Adds all calls to `sum`. Returns their number.
-    pub(super) fn add_fine(&self, sum: &mut tidegate_api::Times) -> u64 {
-        for (bucket, calls) in self.fine.iter().enumerate() {
+    pub(super) fn add_fine(&self, sum: &mut tidegate_api::LatencyHistogram) -> u64 {
+        for (bucket, calls) in self.percentile_buckets.iter().enumerate() {
             sum.add(bucket, calls.load(Relaxed));
         }
         self.calls.load(Relaxed)

@@ -19,8 +19,8 @@ use super::method_counts::{BUCKETS, METHODS, MethodCounts};
 use super::name;
 use super::snapshot::Snapshot;
 use crate::settings::{self, ResponseTime};
-use tidegate_api::{Census, QueueSample};
-use tidegate_workflow::{CLASSES, Durations, HandlerTimes};
+use tidegate_api::{QueueSample, WorkflowCounts};
+use tidegate_workflow::{CLASS_BOUNDS_MS, Durations, HandlerTimes};
 
 /// Labels of the server itself. An extra tag with one of these names is dropped, since labels must
 /// be unique.
@@ -43,13 +43,13 @@ const OWN_LABELS: [&str; 16] = [
     "state",
 ];
 
-pub(super) use mapped::Mapped;
+pub(super) use mapped::MappedMetrics;
 
 /// Text of the page, by the rules of a mapping file if there is one.
 pub(super) fn encode(
     snapshot: &Snapshot,
-    settings: &settings::Metrics,
-    mapped: Option<MutexGuard<'_, Mapped>>,
+    settings: &settings::MetricsSettings,
+    mapped: Option<MutexGuard<'_, MappedMetrics>>,
 ) -> String {
     let mut page = Page {
         out: String::with_capacity(16 * 1024),
@@ -67,10 +67,10 @@ pub(super) fn encode(
             ""
         }
     };
-    page.plain(snapshot, own);
+    page.unlabelled(snapshot, own);
     page.ports(snapshot);
     page.queues(snapshot);
-    page.census(&snapshot.census);
+    page.workflow_counts(&snapshot.workflow_counts);
     page.handlers(snapshot);
     page.redis(&snapshot.redis);
     page.process();
@@ -88,7 +88,7 @@ struct Page {
 }
 
 /// A counter of limits.
-struct Column {
+struct LimitColumn {
     suffix: &'static str,
     value: fn(&LimitCounts) -> u64,
     zeros: Zeros,
@@ -101,33 +101,33 @@ enum Zeros {
     Hidden,
 }
 
-const COLUMNS: [Column; 6] = [
-    Column {
+const COLUMNS: [LimitColumn; 6] = [
+    LimitColumn {
         suffix: "total_hits",
         value: |limit| limit.total_hits,
         zeros: Zeros::Shown,
     },
-    Column {
+    LimitColumn {
         suffix: "over_limit",
         value: |limit| limit.over_limit,
         zeros: Zeros::Shown,
     },
-    Column {
+    LimitColumn {
         suffix: "near_limit",
         value: |limit| limit.near_limit,
         zeros: Zeros::Shown,
     },
-    Column {
+    LimitColumn {
         suffix: "within_limit",
         value: |limit| limit.within_limit,
         zeros: Zeros::Shown,
     },
-    Column {
+    LimitColumn {
         suffix: "shadow_mode",
         value: |limit| limit.shadow_mode,
         zeros: Zeros::Hidden,
     },
-    Column {
+    LimitColumn {
         suffix: "total_negative_hits",
         value: |limit| limit.total_negative_hits,
         zeros: Zeros::Hidden,
@@ -197,7 +197,7 @@ impl Page {
     }
 
     /// Appends counters and gauges without labels whose dotted names begin with `start`.
-    fn plain(&mut self, snapshot: &Snapshot, start: &str) {
+    fn unlabelled(&mut self, snapshot: &Snapshot, start: &str) {
         for (counter, value) in snapshot
             .counters
             .iter()
@@ -235,13 +235,13 @@ impl Page {
         }
     }
 
-    fn census(
+    fn workflow_counts(
         &mut self,
-        Census {
+        WorkflowCounts {
             workflows,
             jobs,
             home_partitions,
-        }: &Census,
+        }: &WorkflowCounts,
     ) {
         let families = [
             ("tidegate_workflows", "status", workflows),
@@ -278,7 +278,7 @@ impl Page {
             {
                 let labels = [("handler", handler.as_str()), ("outcome", outcome)];
                 let mut below = 0;
-                let ends = CLASSES
+                let ends = CLASS_BOUNDS_MS
                     .iter()
                     .map(|&millis| (millis as f64 / 1e3).to_string())
                     .chain(["+Inf".to_owned()]);

@@ -26,7 +26,7 @@ impl Registry {
         &mut self,
         mut configuration: Configuration,
     ) -> (Arc<Configuration>, Vec<u32>) {
-        let freed = self.forget(&configuration);
+        let freed = self.free_unused(&configuration);
         for key in configuration.stats_keys() {
             if !self.slots.contains_key(key) {
                 // Used and free slots together are all slots so far, so this is the next one.
@@ -67,7 +67,7 @@ impl Registry {
     }
 
     /// Frees the slots of names that neither a configuration in use nor `next` contains.
-    fn forget(&mut self, next: &Configuration) -> Vec<u32> {
+    fn free_unused(&mut self, next: &Configuration) -> Vec<u32> {
         self.loaded
             .retain(|configuration| configuration.strong_count() > 0);
         let loaded: Vec<_> = self.loaded.iter().filter_map(Weak::upgrade).collect();

@@ -15,7 +15,7 @@ use crate::telemetry::counter_store_health::CounterStoreHealth;
 
 /// Cause of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum CallFailure {
     /// The store failed.
     Store,
     /// The request is invalid, or no configuration is loaded.
@@ -24,7 +24,7 @@ pub(crate) enum Failure {
 
 /// Part of a request that exceeded its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ExcessKind {
     Descriptors,
     Entries,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Shard {
     max_names: usize,
     pub(super) limits: Slots,
     /// Locked for one addition, or for the swap with an empty map.
-    pub(super) made: Mutex<DynamicSeries>,
+    pub(super) dynamic: Mutex<DynamicSeries>,
     pub(super) global_shadow_mode: AtomicU64,
     pub(super) store_errors: AtomicU64,
     pub(super) service_errors: AtomicU64,
@@ -52,14 +52,14 @@ pub(crate) struct Shard {
 
 /// Guard of a call in progress. Its drop counts the call with its response time.
 #[derive(Debug)]
-pub(crate) struct Timed<'s> {
+pub(crate) struct CallTimer<'s> {
     counts: &'s SharedMethodCounts,
     unit: ResponseTime,
     pub(crate) started: Instant,
 }
 
 impl Shard {
-    pub(super) fn new(settings: &settings::Metrics) -> Self {
+    pub(super) fn new(settings: &settings::MetricsSettings) -> Self {
         let times = if settings.needs_times() {
             KeepTimes::Yes
         } else {
@@ -69,7 +69,7 @@ impl Shard {
             unit: settings.response_time,
             max_names: settings.max_names,
             limits: Slots::default(),
-            made: Mutex::default(),
+            dynamic: Mutex::default(),
             global_shadow_mode: AtomicU64::new(0),
             store_errors: AtomicU64::new(0),
             service_errors: AtomicU64::new(0),
@@ -82,16 +82,17 @@ impl Shard {
 
     /// Counts the results of one decision on `domain`.
     pub(crate) fn decision(&self, domain: &str, facts: &Facts) {
-        for tally in &facts.tallies {
-            match &tally.stats_key {
-                StatsKey::Configured { slot } => self.limits.add(*slot, tally),
-                StatsKey::Made { name, of } => {
-                    lock(&self.made).add(name, *of, tally, self.max_names)
-                }
+        for delta in &facts.tallies {
+            match &delta.stats_key {
+                StatsKey::Configured { slot } => self.limits.add(*slot, delta),
+                StatsKey::FromRequest {
+                    name,
+                    configured_slot: of,
+                } => lock(&self.dynamic).add(name, *of, delta, self.max_names),
             }
         }
         if facts.domain_not_found > 0 {
-            lock(&self.made).add_unknown_domain(domain, facts.domain_not_found, self.max_names);
+            lock(&self.dynamic).add_unknown_domain(domain, facts.domain_not_found, self.max_names);
         }
         if facts.global_shadow_mode {
             self.global_shadow_mode.fetch_add(1, Relaxed);
@@ -100,14 +101,14 @@ impl Shard {
 
     /// Counts jobs that name a limit in a domain without configuration.
     pub(crate) fn unknown_domain(&self, domain: &str, times: u64) {
-        lock(&self.made).add_unknown_domain(domain, times, self.max_names);
+        lock(&self.dynamic).add_unknown_domain(domain, times, self.max_names);
     }
 
     /// Counts a failed call.
-    pub(crate) fn failure(&self, failure: Failure) {
+    pub(crate) fn failure(&self, failure: CallFailure) {
         let count = match failure {
-            Failure::Store => &self.store_errors,
-            Failure::Service => &self.service_errors,
+            CallFailure::Store => &self.store_errors,
+            CallFailure::Service => &self.service_errors,
         };
         count.fetch_add(1, Relaxed);
     }
@@ -125,13 +126,13 @@ impl Shard {
     }
 
     /// Counts a request that was refused for its size.
-    pub(crate) fn excess(&self, part: Part) {
+    pub(crate) fn excess(&self, part: ExcessKind) {
         self.excess[part as usize].fetch_add(1, Relaxed);
     }
 
     /// Starts the time of a unary gRPC call, which is counted when it ends or its client leaves.
-    pub(crate) fn time(&self, method: Method) -> Timed<'_> {
-        Timed {
+    pub(crate) fn time(&self, method: Method) -> CallTimer<'_> {
+        CallTimer {
             counts: &self.methods[method as usize],
             unit: self.unit,
             started: Instant::now(),
@@ -139,8 +140,8 @@ impl Shard {
     }
 
     /// Starts the time of a call of `/json`, which began at `started`.
-    pub(crate) fn time_json(&self, started: Instant) -> Timed<'_> {
-        Timed {
+    pub(crate) fn time_json(&self, started: Instant) -> CallTimer<'_> {
+        CallTimer {
             counts: &self.json,
             unit: self.unit,
             started,
@@ -148,12 +149,12 @@ impl Shard {
     }
 
     /// Adds the rate limit calls to `times`. Returns their number.
-    pub(super) fn add_decisions(&self, times: &mut tidegate_api::Times) -> u64 {
+    pub(super) fn add_decisions(&self, times: &mut tidegate_api::LatencyHistogram) -> u64 {
         self.methods[Method::ShouldRateLimit as usize].add_fine(times) + self.json.add_fine(times)
     }
 }
 
-impl Drop for Timed<'_> {
+impl Drop for CallTimer<'_> {
     fn drop(&mut self) {
         self.counts.observe(self.started.elapsed(), self.unit);
     }

@@ -7,7 +7,7 @@ use tidegate_ratelimit::LimitDelta;
 use super::limit_counts::{LimitCounts, SharedLimitCounts};
 
 /// Number of slots in the first chunk (64 KiB). Each further chunk doubles it, so slots never move.
-const FIRST: usize = 1 << 10;
+const FIRST_CHUNK_SLOTS: usize = 1 << 10;
 /// Number of chunks, enough for 2^32 slots.
 const CHUNKS: usize = 23;
 
@@ -23,14 +23,14 @@ impl Default for Slots {
 
 impl Slots {
     /// Adds to the counts of a slot.
-    pub(super) fn add(&self, slot: u32, tally: &LimitDelta) {
-        let (chunk, at) = place(slot);
+    pub(super) fn add(&self, slot: u32, delta: &LimitDelta) {
+        let (chunk, at) = locate(slot);
         let new = || {
             std::iter::repeat_with(SharedLimitCounts::default)
-                .take(FIRST << chunk)
+                .take(FIRST_CHUNK_SLOTS << chunk)
                 .collect()
         };
-        self.0[chunk].get_or_init(new)[at].add(tally);
+        self.0[chunk].get_or_init(new)[at].add(delta);
     }
 
     /// Reads the counts of a slot.
@@ -48,16 +48,16 @@ impl Slots {
     }
 
     fn get(&self, slot: u32) -> Option<&SharedLimitCounts> {
-        let (chunk, at) = place(slot);
+        let (chunk, at) = locate(slot);
         self.0[chunk].get().map(|chunk| &chunk[at])
     }
 }
 
 /// Index of the chunk of a slot, and of the slot in it.
-fn place(slot: u32) -> (usize, usize) {
-    let number = slot as usize + FIRST;
-    let chunk = (number.ilog2() - FIRST.ilog2()) as usize;
-    (chunk, number - (FIRST << chunk))
+fn locate(slot: u32) -> (usize, usize) {
+    let number = slot as usize + FIRST_CHUNK_SLOTS;
+    let chunk = (number.ilog2() - FIRST_CHUNK_SLOTS.ilog2()) as usize;
+    (chunk, number - (FIRST_CHUNK_SLOTS << chunk))
 }
 
 #[cfg(test)]
@@ -66,16 +66,16 @@ mod tests {
 
     #[test]
     fn every_slot_has_a_place_of_its_own() {
-        let edge = FIRST as u32;
+        let edge = FIRST_CHUNK_SLOTS as u32;
         for (slot, expected) in [
             (0, (0, 0)),
-            (edge - 1, (0, FIRST - 1)),
+            (edge - 1, (0, FIRST_CHUNK_SLOTS - 1)),
             (edge, (1, 0)),
-            (3 * edge - 1, (1, 2 * FIRST - 1)),
+            (3 * edge - 1, (1, 2 * FIRST_CHUNK_SLOTS - 1)),
             (3 * edge, (2, 0)),
-            (u32::MAX, (22, FIRST - 1)),
+            (u32::MAX, (22, FIRST_CHUNK_SLOTS - 1)),
         ] {
-            assert_eq!(place(slot), expected, "{slot}");
+            assert_eq!(locate(slot), expected, "{slot}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_pipeline::{Client, Stats};
 use tidegate_ratelimit::LocalCacheStats;
 
-use tidegate_api::{Activity, Census, QueueSample};
+use tidegate_api::{ApiMetrics, QueueSample, WorkflowCounts};
 use tidegate_workflow::HandlerTimes;
 
 use super::limit_counts::LimitCounts;
@@ -51,7 +51,7 @@ pub(crate) struct Snapshot {
     /// State of each queue at the latest sample.
     pub(super) queues: Vec<QueueSample>,
     /// Numbers of workflows and jobs at the latest sample.
-    pub(super) census: Census,
+    pub(super) workflow_counts: WorkflowCounts,
     /// Durations of attempts, by handler.
     pub(super) handlers: Vec<HandlerTimes>,
     /// Statistics of Redis clients, by pool.
@@ -79,8 +79,8 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn add_workflows(&mut self, activity: &Activity) {
-        self.counters.extend(activity.each());
+    pub(super) fn add_workflows(&mut self, activity: &ApiMetrics) {
+        self.counters.extend(activity.counters());
         self.gauges.extend([
             ("tidegate.api.event_streams", activity.event_streams()),
             (
@@ -93,8 +93,8 @@ impl Snapshot {
             ),
         ]);
         self.queues = activity.queues();
-        self.census = activity.census();
-        if let Some(tally) = activity.tally() {
+        self.workflow_counts = activity.workflow_counts();
+        if let Some(tally) = activity.attempt_counts() {
             self.handlers = tally.handlers();
         }
     }
@@ -115,7 +115,7 @@ impl Snapshot {
 }
 
 /// Sum over the clients of all cores. None without a client.
-pub(super) fn total(clients: &[Client]) -> Option<Stats> {
+pub(super) fn sum_stats(clients: &[Client]) -> Option<Stats> {
     (!clients.is_empty()).then(|| clients.iter().map(Client::stats).sum())
 }
 

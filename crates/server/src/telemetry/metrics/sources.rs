@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use tidegate_api::Activity;
+use tidegate_api::ApiMetrics;
 use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Limiter, MemoryStore};
 
 use super::shared::read;
-use super::snapshot::{Snapshot, cache_gauges, total};
-use crate::net::bounds::Bounds;
+use super::snapshot::{Snapshot, cache_gauges, sum_stats};
+use crate::net::bounds::PortBounds;
 use crate::telemetry::traces::Traces;
 
 /// Sources of metrics that are read for each snapshot.
@@ -21,8 +21,8 @@ pub(super) struct Sources {
     pub(super) redis_per_second: Vec<Client>,
     pub(super) redis_of_workflows: Vec<Client>,
     pub(super) memcache: Vec<tidegate_memcache::Client>,
-    pub(super) workflows: Option<Arc<Activity>>,
-    pub(super) ports: Vec<Bounds>,
+    pub(super) workflows: Option<Arc<ApiMetrics>>,
+    pub(super) ports: Vec<PortBounds>,
     pub(super) management: Option<Arc<AtomicU64>>,
     pub(super) traces: Option<Traces>,
 }
@@ -54,13 +54,14 @@ impl Sources {
                 ("tidegate.traces.dropped_spans", dropped),
             ]);
         }
-        sum.ports = self.ports.iter().map(Bounds::sample).collect();
+        sum.ports = self.ports.iter().map(PortBounds::sample).collect();
         for (pool, clients) in [
             ("main", &self.redis),
             ("per_second", &self.redis_per_second),
             ("workflows", &self.redis_of_workflows),
         ] {
-            sum.redis.extend(total(clients).map(|total| (pool, total)));
+            sum.redis
+                .extend(sum_stats(clients).map(|total| (pool, total)));
         }
         sum.add_reference_pools();
     }

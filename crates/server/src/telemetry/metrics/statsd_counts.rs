@@ -25,7 +25,7 @@ impl StatsdCounts {
         self.too_long.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn each(&self) -> [(&'static str, u64); 3] {
+    pub(super) fn counters(&self) -> [(&'static str, u64); 3] {
         [
             ("tidegate.statsd.sent_lines", read(&self.sent)),
             ("tidegate.statsd.lost_lines", read(&self.lost)),

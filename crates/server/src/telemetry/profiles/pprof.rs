@@ -9,14 +9,14 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 
-use super::threads::Thread;
+use super::threads::ThreadSample;
 
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
     #[prost(message, repeated, tag = "1")]
     sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
-    sample: Vec<Sample>,
+    sample: Vec<ProfileSample>,
     #[prost(message, repeated, tag = "4")]
     location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
@@ -45,7 +45,7 @@ struct ValueType {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Sample {
+struct ProfileSample {
     /// Ids of the stack's locations, the innermost first.
     #[prost(uint64, repeated, tag = "1")]
     location_id: Vec<u64>,
@@ -58,11 +58,11 @@ struct Location {
     #[prost(uint64, tag = "1")]
     id: u64,
     #[prost(message, repeated, tag = "4")]
-    line: Vec<Line>,
+    line: Vec<SourceLine>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-struct Line {
+struct SourceLine {
     #[prost(uint64, tag = "1")]
     function_id: u64,
 }
@@ -78,28 +78,33 @@ struct Function {
 }
 
 /// Encodes the profile of `threads`. It began `time_nanos` after 1970, and took `duration`.
-pub(super) fn encode(threads: &[Thread], time_nanos: u64, duration: Duration) -> Vec<u8> {
-    let mut names = Names::default();
+pub(super) fn encode(threads: &[ThreadSample], time_nanos: u64, duration: Duration) -> Vec<u8> {
+    let mut names = StringTable::default();
     let [waiting, cpu] = ["waiting", "cpu"].map(|kind| ValueType {
         kind: names.text(kind),
         unit: names.text("nanoseconds"),
     });
-    let process = names.place("tidegate");
+    let process = names.location("tidegate");
     let mut sample = Vec::new();
     for thread in threads {
-        let of = names.place(&thread.name);
+        let thread_location = names.location(&thread.name);
         for (mode, nanos) in thread.modes() {
             if nanos > 0 {
-                let location_id = vec![names.place(&thread.part(mode)), of, process];
-                sample.push(Sample {
+                let location_id =
+                    vec![names.location(&thread.part(mode)), thread_location, process];
+                sample.push(ProfileSample {
                     location_id,
                     value: vec![0, nanos as i64],
                 });
             }
         }
         if thread.waiting > 0 {
-            let location_id = vec![names.place(&thread.part("waiting for a core")), of, process];
-            sample.push(Sample {
+            let location_id = vec![
+                names.location(&thread.part("waiting for a core")),
+                thread_location,
+                process,
+            ];
+            sample.push(ProfileSample {
                 location_id,
                 value: vec![thread.waiting as i64, 0],
             });
@@ -109,11 +114,11 @@ pub(super) fn encode(threads: &[Thread], time_nanos: u64, duration: Duration) ->
         sample_type: vec![waiting, cpu],
         sample,
         location: names
-            .places
+            .locations
             .values()
             .map(|id| Location {
                 id: *id,
-                line: vec![Line { function_id: *id }],
+                line: vec![SourceLine { function_id: *id }],
             })
             .collect(),
         function: names.functions,
@@ -131,42 +136,42 @@ pub(super) fn encode(threads: &[Thread], time_nanos: u64, duration: Duration) ->
 }
 
 /// Table of strings, with a function and a location for each name.
-struct Names {
+struct StringTable {
     texts: Vec<String>,
-    known: HashMap<String, i64>,
-    places: HashMap<i64, u64>,
+    indices: HashMap<String, i64>,
+    locations: HashMap<i64, u64>,
     functions: Vec<Function>,
 }
 
-impl Default for Names {
+impl Default for StringTable {
     /// The format requires that the first string is empty.
     fn default() -> Self {
         let known = HashMap::from([(String::new(), 0)]);
         Self {
             texts: vec![String::new()],
-            known,
-            places: HashMap::new(),
+            indices: known,
+            locations: HashMap::new(),
             functions: Vec::new(),
         }
     }
 }
 
-impl Names {
+impl StringTable {
     fn text(&mut self, text: &str) -> i64 {
-        if let Some(at) = self.known.get(text) {
+        if let Some(at) = self.indices.get(text) {
             return *at;
         }
         let at = self.texts.len() as i64;
         self.texts.push(text.to_owned());
-        self.known.insert(text.to_owned(), at);
+        self.indices.insert(text.to_owned(), at);
         at
     }
 
-    fn place(&mut self, name: &str) -> u64 {
+    fn location(&mut self, name: &str) -> u64 {
         let name = self.text(name);
-        let id = self.places.len() as u64 + 1;
+        let id = self.locations.len() as u64 + 1;
         let functions = &mut self.functions;
-        *self.places.entry(name).or_insert_with(|| {
+        *self.locations.entry(name).or_insert_with(|| {
             functions.push(Function {
                 id,
                 name,

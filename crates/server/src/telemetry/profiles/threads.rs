@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustix::param::clock_ticks_per_second;
 
 /// Folder of the kernel with the threads of this process.
-const THREADS: &str = "/proc/self/task";
+const THREADS_FOLDER: &str = "/proc/self/task";
 
 /// A thread with its times since its start, or within a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Thread {
+pub(super) struct ThreadSample {
     id: u64,
     pub(super) name: String,
     /// State as in the output of `ps`.
@@ -25,13 +25,13 @@ pub(super) struct Thread {
     ticks: [u64; 2],
 }
 
-impl Thread {
+impl ThreadSample {
     /// Time on a core, in user and in kernel mode.
     pub(super) fn modes(&self) -> [(&'static str, u64); 2] {
-        let [own, kernel] = self.ticks.map(u128::from);
+        let [user, kernel] = self.ticks.map(u128::from);
         // A thread without a full tick counts as user mode.
         let in_kernel = (u128::from(self.running) * kernel)
-            .checked_div(own + kernel)
+            .checked_div(user + kernel)
             .unwrap_or(0) as u64;
         [("user", self.running - in_kernel), ("kernel", in_kernel)]
     }
@@ -43,9 +43,9 @@ impl Thread {
 }
 
 /// Samples all threads, except those that end meanwhile.
-pub(super) fn look() -> Vec<Thread> {
+pub(super) fn sample_threads() -> Vec<ThreadSample> {
     let tick = 1_000_000_000 / clock_ticks_per_second().max(1);
-    let folder = fs::read_dir(THREADS).into_iter().flatten().flatten();
+    let folder = fs::read_dir(THREADS_FOLDER).into_iter().flatten().flatten();
     let mut threads: Vec<_> = folder
         .filter_map(|entry| {
             let read = |name| fs::read_to_string(entry.path().join(name));
@@ -63,9 +63,9 @@ pub(super) fn look() -> Vec<Thread> {
 }
 
 /// Times of the threads between two samples.
-pub(super) fn difference(before: &[Thread], after: Vec<Thread>) -> Vec<Thread> {
+pub(super) fn difference(before: &[ThreadSample], after: Vec<ThreadSample>) -> Vec<ThreadSample> {
     let before: HashMap<_, _> = before.iter().map(|thread| (thread.id, thread)).collect();
-    let spent = |mut thread: Thread| {
+    let spent = |mut thread: ThreadSample| {
         if let Some(before) = before.get(&thread.id) {
             thread.running = thread.running.saturating_sub(before.running);
             thread.waiting = thread.waiting.saturating_sub(before.waiting);
@@ -80,11 +80,11 @@ pub(super) fn difference(before: &[Thread], after: Vec<Thread>) -> Vec<Thread> {
 
 /// The threads as text.
 pub(super) fn page() -> String {
-    let threads = look();
+    let threads = sample_threads();
     let mut page = format!("threads: {}\n\n", threads.len());
     for thread in threads {
-        let [(_, own), (_, kernel)] = thread.modes();
-        let [running, own, kernel, waiting] = [thread.running, own, kernel, thread.waiting]
+        let [(_, user), (_, kernel)] = thread.modes();
+        let [running, user, kernel, waiting] = [thread.running, user, kernel, thread.waiting]
             .map(|nanos| Duration::from_nanos(nanos).as_secs_f64());
         let id = thread.id;
         let name = &thread.name;
@@ -92,25 +92,25 @@ pub(super) fn page() -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             page,
-            "{id} {name} {state}: ran {running:.3} s (user {own:.3} s, kernel {kernel:.3} s), waited {waiting:.3} s for a core"
+            "{id} {name} {state}: ran {running:.3} s (user {user:.3} s, kernel {kernel:.3} s), waited {waiting:.3} s for a core"
         );
     }
     page
 }
 
 /// Parses `ID (NAME) STATE ..`. The name may contain any characters.
-fn read_stat(text: &str) -> Option<Thread> {
+fn read_stat(text: &str) -> Option<ThreadSample> {
     let (id, rest) = text.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let fields: Vec<_> = rest.split(' ').collect();
     // Index from the state, which is field 3: `utime` is field 14, `stime` 15.
     let number = |at: usize| fields.get(at)?.parse().ok();
-    Some(Thread {
+    Some(ThreadSample {
         id: id.parse().ok()?,
         name: name.replace([';', '\n'], "_"),
         state: fields.first()?.chars().next()?,
         ticks: [number(11)?, number(12)?],
-        ..Thread::default()
+        ..ThreadSample::default()
     })
 }
 
@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn a_profile_is_the_difference_of_two_looks() {
-        let thread = |id, running, ticks| Thread {
+        let thread = |id, running, ticks| ThreadSample {
             id,
             running,
             waiting: running,
             ticks,
-            ..Thread::default()
+            ..ThreadSample::default()
         };
         let spent = difference(
             &[thread(1, 100, [1, 1]), thread(2, 5, [0, 0])],
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn this_thread_is_seen_at_work() {
-        let before = look();
+        let before = sample_threads();
         let mut product = 1u64;
         let own = || {
             fs::read_to_string("/proc/thread-self/schedstat")
@@ -179,7 +179,7 @@ mod tests {
             (0..10_000).for_each(|number| product = product.wrapping_mul(number | 1));
         }
         assert_ne!(product, 0);
-        let longest = difference(&before, look())
+        let longest = difference(&before, sample_threads())
             .into_iter()
             .map(|thread| thread.running)
             .max();

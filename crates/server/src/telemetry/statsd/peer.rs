@@ -14,37 +14,37 @@ use tokio::time::{Instant, timeout};
 use crate::settings::Transport;
 
 /// Timeout of a DNS lookup, and of a connection attempt.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Shortest and longest back-off after a failure. It doubles with each failure.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LAST_PAUSE: Duration = Duration::from_secs(30);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Maximum age of a UDP socket, after which the name is resolved again. Datagrams do not reveal a
 /// changed address.
-const SOCKET_AGE: Duration = Duration::from_secs(60);
+const MAX_SOCKET_AGE: Duration = Duration::from_secs(60);
 
 /// Function that resolves a host. It may block.
-pub(super) type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+pub(super) type HostResolver = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
 /// Resolves a host by the system. IPv4 addresses come first, since a datagram to an address without
 /// a listener is lost silently.
-pub(super) fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+pub(super) fn resolve_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mut addresses: Vec<_> = std::net::ToSocketAddrs::to_socket_addrs(&(host, port))?.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
     Ok(addresses)
 }
 
-pub(super) struct Peer {
+pub(super) struct StatsdPeer {
     host: String,
     port: u16,
     transport: Transport,
-    look_up: LookUp,
+    resolver: HostResolver,
     /// DNS lookup in progress. There is at most one, so a resolver that hangs holds only one
     /// thread.
-    looking_up: Option<JoinHandle<io::Result<Vec<SocketAddr>>>>,
+    lookup: Option<JoinHandle<io::Result<Vec<SocketAddr>>>>,
     socket: Option<(Socket, Instant)>,
     /// Number of failures since the last success, and the time of the next attempt.
     failures: u32,
-    due: Instant,
+    next_attempt: Instant,
 }
 
 enum Socket {
@@ -52,7 +52,7 @@ enum Socket {
     Udp(UdpSocket),
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for StatsdPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let transport = if self.transport == Transport::Tcp {
             "tcp"
@@ -63,18 +63,23 @@ impl fmt::Display for Peer {
     }
 }
 
-impl Peer {
-    pub(super) fn new(host: String, port: u16, transport: Transport, look_up: LookUp) -> Self {
-        let due = Instant::now();
+impl StatsdPeer {
+    pub(super) fn new(
+        host: String,
+        port: u16,
+        transport: Transport,
+        resolver: HostResolver,
+    ) -> Self {
+        let next_attempt = Instant::now();
         Self {
             host,
             port,
             transport,
-            look_up,
-            looking_up: None,
+            resolver,
+            lookup: None,
             socket: None,
             failures: 0,
-            due,
+            next_attempt,
         }
     }
 
@@ -90,10 +95,10 @@ impl Peer {
     pub(super) async fn ready(&mut self) -> io::Result<()> {
         match &self.socket {
             Some((Socket::Tcp(stream), _)) if !is_closed(stream) => return Ok(()),
-            Some((Socket::Udp(_), opened)) if opened.elapsed() < SOCKET_AGE => return Ok(()),
+            Some((Socket::Udp(_), opened)) if opened.elapsed() < MAX_SOCKET_AGE => return Ok(()),
             _ => {}
         }
-        if Instant::now() < self.due {
+        if Instant::now() < self.next_attempt {
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
                 "the last connection failed a moment ago",
@@ -135,18 +140,18 @@ impl Peer {
     /// Closes the connection. The next attempt waits for the back-off.
     pub(super) fn close(&mut self) {
         self.socket = None;
-        let pause = FIRST_PAUSE
+        let backoff = MIN_BACKOFF
             .saturating_mul(1 << self.failures.min(5))
-            .min(LAST_PAUSE);
+            .min(MAX_BACKOFF);
         // Servers that lose their receiver at one time should not reconnect at one time.
-        self.due = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.next_attempt = Instant::now() + backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.failures = self.failures.saturating_add(1);
     }
 
     async fn connect(&mut self) -> io::Result<Socket> {
         let addresses = self.addresses().await?;
         if self.transport == Transport::Tcp {
-            let connected = timeout(CONNECT, dial_any(&addresses)).await;
+            let connected = timeout(CONNECT_TIMEOUT, dial_any(&addresses)).await;
             return connected
                 .map_err(|_| timed_out("no connection"))?
                 .map(Socket::Tcp);
@@ -165,16 +170,16 @@ impl Peer {
     }
 
     async fn addresses(&mut self) -> io::Result<Vec<SocketAddr>> {
-        let look_up = self.look_up;
+        let resolver = self.resolver;
         let host = self.host.clone();
         let port = self.port;
-        let looking_up = self
-            .looking_up
-            .get_or_insert_with(|| spawn_blocking(move || look_up(&host, port)));
-        let found = timeout(CONNECT, looking_up)
+        let lookup = self
+            .lookup
+            .get_or_insert_with(|| spawn_blocking(move || resolver(&host, port)));
+        let found = timeout(CONNECT_TIMEOUT, lookup)
             .await
             .map_err(|_| timed_out("the name is not looked up"))?;
-        self.looking_up = None;
+        self.lookup = None;
         found.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 }
@@ -191,15 +196,18 @@ async fn open_udp(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 fn timed_out(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("{what} in {CONNECT:?}"))
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("{what} in {CONNECT_TIMEOUT:?}"),
+    )
 }
 
 /// Whether the peer has closed its side. Bytes that it sends are discarded.
 fn is_closed(stream: &TcpStream) -> bool {
-    let mut said = [0; 4096];
+    let mut buffer = [0; 4096];
     // The number of reads is limited, for a peer that sends all the time.
     for _ in 0..16 {
-        match stream.try_read(&mut said) {
+        match stream.try_read(&mut buffer) {
             Ok(0) => return true,
             Ok(_) => {}
             Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
@@ -232,7 +240,7 @@ mod tests {
     async fn a_name_that_hangs_is_looked_up_once_at_a_time() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mut peer = Peer::new("slow.test".to_owned(), port, Transport::Tcp, hangs);
+        let mut peer = StatsdPeer::new("slow.test".to_owned(), port, Transport::Tcp, hangs);
         for _ in 0..3 {
             assert!(
                 tokio::time::timeout(Duration::ZERO, peer.ready())
@@ -272,7 +280,8 @@ mod tests {
         SILENT.set(address.as_socket().unwrap()).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mut peer = Peer::new("two.test".to_owned(), port, Transport::Tcp, first_is_silent);
+        let mut peer =
+            StatsdPeer::new("two.test".to_owned(), port, Transport::Tcp, first_is_silent);
         peer.ready().await.unwrap();
     }
 }

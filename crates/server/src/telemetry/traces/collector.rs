@@ -24,15 +24,15 @@ use crate::settings::{self, TraceProtocol};
 use crate::tls::CertificateFileError;
 
 /// Size limit of an answer in bytes. It has a number and a sentence.
-const ANSWER: usize = 64 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Limit of characters of the collector's message in the log.
-const WORDS: usize = 200;
+const MAX_MESSAGE_CHARS: usize = 200;
 /// Length in bytes of the prefix of a gRPC message: the compression flag and the length.
-const FRAME: usize = 5;
+const FRAME_HEADER_BYTES: usize = 5;
 
 /// Answer to a message that the collector accepted, perhaps partially.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct ExportAnswer {
     pub(super) rejected: u64,
     /// Reason for the rejected spans.
     pub(super) reason: String,
@@ -40,15 +40,15 @@ pub(super) struct Taken {
 
 /// Reason why a message was not accepted.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct ExportError {
     pub(super) reason: String,
-    pub(super) may_be_repeated: bool,
+    pub(super) is_retryable: bool,
 }
 
 /// Collector, with its connection while there is one.
 #[derive(Debug)]
 pub(super) struct Collector {
-    settings: settings::Collector,
+    settings: settings::CollectorSettings,
     connection: Option<Connection>,
 }
 
@@ -74,7 +74,7 @@ enum Requests {
 type BoxError = Box<dyn Error + Send + Sync>;
 
 impl Collector {
-    pub(super) fn new(settings: settings::Collector) -> Self {
+    pub(super) fn new(settings: settings::CollectorSettings) -> Self {
         Self {
             settings,
             connection: None,
@@ -82,7 +82,7 @@ impl Collector {
     }
 
     /// Encodes a message as the body of a request.
-    pub(super) fn encode(&self, message: &otlp::Request) -> Vec<u8> {
+    pub(super) fn encode(&self, message: &otlp::ExportRequest) -> Vec<u8> {
         let mut body = message.encode_to_vec();
         if self.settings.gzip {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -91,7 +91,7 @@ impl Collector {
             body = encoder.finish().unwrap_or_default();
         }
         if self.settings.protocol == TraceProtocol::Grpc {
-            let mut frame = Vec::with_capacity(FRAME + body.len());
+            let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + body.len());
             frame.push(u8::from(self.settings.gzip));
             frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
             frame.extend_from_slice(&body);
@@ -101,16 +101,16 @@ impl Collector {
     }
 
     /// Sends a body. A connection that fails is closed.
-    pub(super) async fn send(&mut self, body: &[u8]) -> Result<Taken, Refused> {
+    pub(super) async fn send(&mut self, body: &[u8]) -> Result<ExportAnswer, ExportError> {
         let result = match timeout(self.settings.timeout, self.exchange(body)).await {
-            Ok(Ok(answer)) => return read(self.settings.protocol, answer),
-            Ok(Err(error)) => chain(&*error),
+            Ok(Ok(answer)) => return read_answer(self.settings.protocol, answer),
+            Ok(Err(error)) => error_chain(&*error),
             Err(_) => format!("no answer within {:?}", self.settings.timeout),
         };
         self.connection = None;
-        Err(Refused {
+        Err(ExportError {
             reason: format!("{}: {result}", self.settings.address()),
-            may_be_repeated: true,
+            is_retryable: true,
         })
     }
 
@@ -131,7 +131,9 @@ impl Collector {
             }
         };
         let (head, body) = answer.into_parts();
-        let body = Limited::<Incoming>::new(body, ANSWER).collect().await?;
+        let body = Limited::<Incoming>::new(body, MAX_ANSWER_BYTES)
+            .collect()
+            .await?;
         self.connection = Some(connection);
         Ok(Response::from_parts(head, body))
     }
@@ -178,7 +180,7 @@ impl Collector {
         let socket = dial(&settings.host, settings.port).await?;
         socket.set_nodelay(true)?;
         let Some(tls) = &settings.tls else {
-            return self.greet(socket).await;
+            return self.handshake(socket).await;
         };
         let name = ServerName::try_from(settings.host.clone())?;
         let flaws = |flaws: Vec<CertificateFileError>| {
@@ -189,10 +191,10 @@ impl Collector {
                 .join("; ")
         };
         let connector = TlsConnector::from(tls.load().map_err(flaws)?);
-        self.greet(connector.connect(name, socket).await?).await
+        self.handshake(connector.connect(name, socket).await?).await
     }
 
-    async fn greet<S>(&self, socket: S) -> Result<Connection, BoxError>
+    async fn handshake<S>(&self, socket: S) -> Result<Connection, BoxError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -228,7 +230,10 @@ impl Connection {
 }
 
 /// Reads the answer of the collector.
-fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<Taken, Refused> {
+fn read_answer(
+    protocol: TraceProtocol,
+    answer: Response<Collected<Bytes>>,
+) -> Result<ExportAnswer, ExportError> {
     let (head, body) = answer.into_parts();
     if !head.status.is_success() {
         let again = [
@@ -238,9 +243,9 @@ fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<T
             StatusCode::GATEWAY_TIMEOUT,
         ];
         let reason = format!("the collector answered with HTTP {}", head.status);
-        return Err(Refused {
+        return Err(ExportError {
             reason,
-            may_be_repeated: again.contains(&head.status),
+            is_retryable: again.contains(&head.status),
         });
     }
     let mut message = 0;
@@ -253,26 +258,30 @@ fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<T
             .map_or(tonic::Code::Unknown, |code| {
                 tonic::Code::from_bytes(code.as_bytes())
             });
-        check(code)?;
-        message = FRAME;
+        check_code(code)?;
+        message = FRAME_HEADER_BYTES;
     }
     let body = body.to_bytes();
     let answer = body
         .get(message..)
-        .and_then(|message| otlp::Response::decode(message).ok());
+        .and_then(|message| otlp::ExportResponse::decode(message).ok());
     let Some(partial) = answer.and_then(|answer| answer.partial_success) else {
-        return Ok(Taken::default());
+        return Ok(ExportAnswer::default());
     };
-    let words: String = partial.error_message.chars().take(WORDS).collect();
+    let words: String = partial
+        .error_message
+        .chars()
+        .take(MAX_MESSAGE_CHARS)
+        .collect();
     let reason = format!("the collector rejected them: {words:?}");
-    Ok(Taken {
+    Ok(ExportAnswer {
         rejected: u64::try_from(partial.rejected_spans).unwrap_or(0),
         reason,
     })
 }
 
 /// OTLP defines the codes after which a message may be sent again.
-fn check(code: tonic::Code) -> Result<(), Refused> {
+fn check_code(code: tonic::Code) -> Result<(), ExportError> {
     use tonic::Code;
     let may_be_repeated = match code {
         Code::Ok => return Ok(()),
@@ -285,13 +294,13 @@ fn check(code: tonic::Code) -> Result<(), Refused> {
         | Code::DataLoss => true,
         _ => false,
     };
-    Err(Refused {
+    Err(ExportError {
         reason: format!("the collector answered with {code:?}"),
-        may_be_repeated,
+        is_retryable: may_be_repeated,
     })
 }
 
-fn chain(error: &(dyn Error + 'static)) -> String {
+fn error_chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
     // An I/O error is printed with the text of its kind.
     causes

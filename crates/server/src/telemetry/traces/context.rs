@@ -12,11 +12,11 @@ static B3_SAMPLED: HeaderName = HeaderName::from_static("x-b3-sampled");
 static B3_FLAGS: HeaderName = HeaderName::from_static("x-b3-flags");
 
 /// Size limit of `tracestate` in bytes, the minimum that W3C requires. A longer value is dropped.
-const STATE: usize = 512;
+const MAX_STATE_BYTES: usize = 512;
 
 /// Trace context of the caller. Empty if no header is valid.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Incoming {
+pub(super) struct IncomingContext {
     pub(super) trace: Option<u128>,
     /// Span of the caller.
     pub(super) parent: Option<u64>,
@@ -25,7 +25,7 @@ pub(super) struct Incoming {
 }
 
 /// Parses the headers. As in the reference, B3 takes precedence over W3C.
-pub(super) fn incoming(headers: &HeaderMap) -> Incoming {
+pub(super) fn parse_context(headers: &HeaderMap) -> IncomingContext {
     let get = |name| headers.get(name).map(http::HeaderValue::as_bytes);
     get(&B3)
         .and_then(b3_single)
@@ -48,7 +48,7 @@ pub(super) fn state(headers: &HeaderMap) -> String {
         let Ok(text) = value.to_str() else {
             return String::new();
         };
-        if state.len() + text.len() >= STATE {
+        if state.len() + text.len() >= MAX_STATE_BYTES {
             return String::new();
         }
         if !state.is_empty() {
@@ -61,11 +61,11 @@ pub(super) fn state(headers: &HeaderMap) -> String {
 
 /// Trace context of the caller, to store with a workflow that the call creates.
 pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
-    let Incoming {
+    let IncomingContext {
         trace,
         parent,
         sampled,
-    } = incoming(headers);
+    } = parse_context(headers);
     Some(TraceContext {
         trace: trace?,
         span: parent?,
@@ -74,14 +74,14 @@ pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
     })
 }
 
-fn traceparent(text: &[u8]) -> Option<Incoming> {
+fn traceparent(text: &[u8]) -> Option<IncomingContext> {
     let TraceContext {
         trace,
         span,
         sampled,
         ..
-    } = TraceContext::read(text)?;
-    Some(Incoming {
+    } = TraceContext::parse_traceparent(text)?;
+    Some(IncomingContext {
         trace: Some(trace),
         parent: Some(span),
         sampled,
@@ -89,13 +89,13 @@ fn traceparent(text: &[u8]) -> Option<Incoming> {
 }
 
 /// Parses `TRACE-SPAN[-SAMPLED[-PARENT]]`, or a decision alone.
-fn b3_single(text: &[u8]) -> Option<Incoming> {
+fn b3_single(text: &[u8]) -> Option<IncomingContext> {
     let mut parts = text.split(|byte| *byte == b'-');
     let first = parts.next()?;
     let Some(span) = parts.next() else {
-        return Some(Incoming {
+        return Some(IncomingContext {
             sampled: Some(b3_decision(first)?),
-            ..Incoming::default()
+            ..IncomingContext::default()
         });
     };
     let sampled = match parts.next() {
@@ -111,7 +111,7 @@ fn b3_multi(
     span: Option<&[u8]>,
     sampled: Option<&[u8]>,
     flags: Option<&[u8]>,
-) -> Option<Incoming> {
+) -> Option<IncomingContext> {
     let sampled = match (flags, sampled) {
         (Some(b"1"), _) => Some(true),
         (_, Some(word)) => Some(b3_decision(word)?),
@@ -119,9 +119,9 @@ fn b3_multi(
     };
     match (trace, span) {
         (Some(trace), Some(span)) => b3_ids(trace, span, sampled),
-        (None, None) => sampled.map(|sampled| Incoming {
+        (None, None) => sampled.map(|sampled| IncomingContext {
             sampled: Some(sampled),
-            ..Incoming::default()
+            ..IncomingContext::default()
         }),
         _ => None,
     }
@@ -135,7 +135,7 @@ fn b3_decision(word: &[u8]) -> Option<bool> {
     }
 }
 
-fn b3_ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> {
+fn b3_ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<IncomingContext> {
     // Old tracers use short ids.
     if !matches!((trace.len(), span.len()), (16 | 32, 16)) {
         return None;
@@ -144,10 +144,10 @@ fn b3_ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> 
 }
 
 /// An id of zeros is invalid.
-fn ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> {
-    let trace = hex(trace).filter(|id| *id != 0)?;
-    let span = hex(span).filter(|id| *id != 0)?;
-    Some(Incoming {
+fn ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<IncomingContext> {
+    let trace = parse_hex(trace).filter(|id| *id != 0)?;
+    let span = parse_hex(span).filter(|id| *id != 0)?;
+    Some(IncomingContext {
         trace: Some(trace),
         parent: Some(span as u64),
         sampled,
@@ -155,7 +155,7 @@ fn ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> {
 }
 
 /// Parses a hexadecimal number of at most 32 digits.
-fn hex(digits: &[u8]) -> Option<u128> {
+fn parse_hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number: u128, digit| {
         Some(number << 4 | u128::from((*digit as char).to_digit(16)?))
     })
@@ -175,14 +175,14 @@ mod tests {
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
             .collect();
-        let ids = |sampled| Incoming {
+        let ids = |sampled| IncomingContext {
             trace: u128::from_str_radix(TRACE, 16).ok(),
             parent: u64::from_str_radix(SPAN, 16).ok(),
             sampled,
         };
         assert_eq!(
-            incoming(&map),
-            expected.map_or_else(Incoming::default, ids),
+            parse_context(&map),
+            expected.map_or_else(IncomingContext::default, ids),
             "{headers:?}"
         );
     }
@@ -270,10 +270,10 @@ mod tests {
             let headers =
                 HeaderMap::from_iter([(HeaderName::from_static(name), value.parse().unwrap())]);
             assert_eq!(
-                incoming(&headers),
-                Incoming {
+                parse_context(&headers),
+                IncomingContext {
                     sampled: Some(sampled),
-                    ..Incoming::default()
+                    ..IncomingContext::default()
                 },
                 "{name} {value}"
             );

@@ -9,22 +9,22 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::collector::{Collector, Refused};
+use super::collector::{Collector, ExportError};
 use super::otlp::{self, Resource};
-use super::queue::{Queue, WAITING};
+use super::queue::{MAX_QUEUED_BYTES, Queue};
 use super::record::Record;
 use crate::settings;
 
 /// First back-off before a message is sent again. It doubles.
-const PAUSE: Duration = Duration::from_millis(500);
+const MIN_BACKOFF: Duration = Duration::from_millis(500);
 /// Longest back-off.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Time after which a message that cannot be sent is dropped.
-const GIVE_UP: Duration = Duration::from_secs(60);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that the end of the process waits for the collector.
-const LAST: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum interval between two warnings about lost traces.
-const SAID: Duration = Duration::from_secs(60);
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Sends the records of a queue.
 pub(super) struct Exporter {
@@ -37,13 +37,13 @@ pub(super) struct Exporter {
     /// Encoded message that is being sent, with the number of its spans.
     pending: Option<(Vec<u8>, u64)>,
     failing: bool,
-    said: Option<Instant>,
+    last_warning: Option<Instant>,
     dropped: u64,
 }
 
 impl Exporter {
     pub(super) fn new(
-        settings: &settings::Traces,
+        settings: &settings::TraceSettings,
         queue: Arc<Queue>,
         records: Receiver<Record>,
     ) -> Self {
@@ -55,7 +55,7 @@ impl Exporter {
             delay: settings.delay,
             pending: None,
             failing: false,
-            said: None,
+            last_warning: None,
             dropped: 0,
         }
     }
@@ -64,50 +64,50 @@ impl Exporter {
     pub(super) async fn run(&mut self, stop: &CancellationToken) {
         let too_late = async {
             stop.cancelled().await;
-            sleep(LAST).await;
+            sleep(STOP_TIMEOUT).await;
         };
         tokio::select! {
-            () = self.until(stop) => {}
+            () = self.send_until(stop) => {}
             () = too_late => {}
         }
         // The process ends without the rest; the log reports the number of lost spans.
         if let Some((_, spans)) = self.pending.take() {
-            self.lose(spans);
+            self.count_dropped(spans);
         }
         let rest: Vec<_> = self.records.try_iter().collect();
-        self.lose(spans_of(&rest));
+        self.count_dropped(spans_of(&rest));
         // This warning must not be throttled: there is no later one.
-        self.said = None;
-        self.say("the server has ended before the collector took all of them");
+        self.last_warning = None;
+        self.warn_dropped("the server has ended before the collector took all of them");
     }
 
     /// Sends until `stop`, and then the rest of the queue. Waits for a message in flight, which the
     /// collector may already have.
-    async fn until(&mut self, stop: &CancellationToken) {
+    async fn send_until(&mut self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
             tokio::select! {
                 () = sleep(self.delay) => {}
                 () = self.queue.enough() => {}
                 () = stop.cancelled() => {}
             }
-            while !stop.is_cancelled() && self.fill() {
+            while !stop.is_cancelled() && self.prepare_message() {
                 self.deliver(stop).await;
             }
-            self.say("more of them waited than may wait");
+            self.warn_dropped("more of them waited than may wait");
         }
-        while self.fill() {
+        while self.prepare_message() {
             match self.attempt().await {
                 Ok(()) => {}
-                Err(refused) if refused.may_be_repeated => break,
+                Err(refused) if refused.is_retryable => break,
                 Err(refused) => self.drop_message(&refused.reason),
             }
         }
     }
 
     /// Encodes the next message, unless one is pending. Returns false if the queue is empty.
-    fn fill(&mut self) -> bool {
+    fn prepare_message(&mut self) -> bool {
         if self.pending.is_none() {
-            let records = self.queue.take(&self.records);
+            let records = self.queue.next_batch(&self.records);
             if records.is_empty() {
                 return false;
             }
@@ -125,13 +125,13 @@ impl Exporter {
     /// `stop`.
     async fn deliver(&mut self, stop: &CancellationToken) {
         let begun = Instant::now();
-        let mut pause = PAUSE;
+        let mut pause = MIN_BACKOFF;
         loop {
             let refused = match self.attempt().await {
                 Ok(()) => return,
                 Err(refused) => refused,
             };
-            if !refused.may_be_repeated || begun.elapsed() + pause > GIVE_UP {
+            if !refused.is_retryable || begun.elapsed() + pause > RETRY_TIMEOUT {
                 return self.drop_message(&refused.reason);
             }
             if !self.failing {
@@ -145,7 +145,7 @@ impl Exporter {
                 () = sleep(pause.mul_f64(0.5 + 0.5 * fastrand::f64())) => {}
                 () = stop.cancelled() => return,
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_BACKOFF);
         }
     }
 
@@ -153,7 +153,7 @@ impl Exporter {
     ///
     /// # Cancellation
     /// The collector may have the message, which is sent again in that case.
-    async fn attempt(&mut self) -> Result<(), Refused> {
+    async fn attempt(&mut self) -> Result<(), ExportError> {
         let Some((message, spans)) = &self.pending else {
             return Ok(());
         };
@@ -164,8 +164,8 @@ impl Exporter {
             .exported
             .fetch_add(spans.saturating_sub(taken.rejected), Relaxed);
         if taken.rejected > 0 {
-            self.lose(taken.rejected.min(spans));
-            self.say(&taken.reason);
+            self.count_dropped(taken.rejected.min(spans));
+            self.warn_dropped(&taken.reason);
         }
         if std::mem::take(&mut self.failing) {
             info!("the collector takes traces again");
@@ -175,28 +175,32 @@ impl Exporter {
 
     fn drop_message(&mut self, reason: &str) {
         let spans = self.pending.take().map_or(0, |(_, spans)| spans);
-        self.lose(spans);
-        self.say(reason);
+        self.count_dropped(spans);
+        self.warn_dropped(reason);
     }
 
-    fn lose(&self, spans: u64) {
+    fn count_dropped(&self, spans: u64) {
         self.queue.dropped.fetch_add(spans, Relaxed);
     }
 
     /// Logs the number of spans that were dropped since the last warning, at most once per
     /// interval.
-    fn say(&mut self, reason: &str) {
+    fn warn_dropped(&mut self, reason: &str) {
         let [_, dropped] = self.queue.counts();
         let spans = dropped - self.dropped;
-        if spans == 0 || self.said.is_some_and(|said| said.elapsed() < SAID) {
+        if spans == 0
+            || self
+                .last_warning
+                .is_some_and(|last| last.elapsed() < WARNING_INTERVAL)
+        {
             return;
         }
-        self.said = Some(Instant::now());
+        self.last_warning = Some(Instant::now());
         self.dropped = dropped;
         warn!(
             spans,
             reason,
-            most_bytes_waiting = WAITING,
+            most_bytes_waiting = MAX_QUEUED_BYTES,
             "spans of traces were dropped"
         );
     }

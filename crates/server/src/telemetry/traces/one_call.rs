@@ -6,9 +6,9 @@ use std::sync::mpsc::Receiver;
 use tonic::Code;
 
 use super::collector::Collector;
-use super::record::{Record, Side, Trace};
+use super::record::{Record, SpanKind, Trace};
 use super::{Queue, otlp, sampler};
-use crate::settings::Traces;
+use crate::settings::TraceSettings;
 
 /// A call in progress, from the view of its client.
 pub(crate) struct OneCall {
@@ -28,7 +28,7 @@ impl OneCall {
             String::new(),
             queue.clone(),
         );
-        trace.is_seen_from(Side::Client);
+        trace.set_kind(SpanKind::Client);
         Self {
             trace,
             queue,
@@ -49,16 +49,19 @@ impl OneCall {
         self,
         code: Code,
         failure: Option<&str>,
-        settings: &Traces,
+        settings: &TraceSettings,
     ) -> Result<(), String> {
         let Self {
             mut trace,
             queue,
             records,
         } = self;
-        trace.answered(code, failure);
+        trace.grpc_ended(code, failure);
         drop(trace);
-        let message = otlp::request(&otlp::resource(&settings.service), queue.take(&records));
+        let message = otlp::request(
+            &otlp::resource(&settings.service),
+            queue.next_batch(&records),
+        );
         let mut collector = Collector::new(settings.collector.clone());
         let body = collector.encode(&message);
         match collector.send(&body).await {

@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::record::{Record, Side, Span as Part, Value};
+use super::record::{AttributeValue, Record, SpanKind, SpanRecord as Part};
 
 /// Version of the semantic conventions for the attributes of the resource.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.7.0";
@@ -11,10 +11,10 @@ const SCHEMA: &str = "https://opentelemetry.io/schemas/1.7.0";
 /// remote.
 const SAMPLED: u32 = 1;
 const PARENT_KNOWN: u32 = 0x100;
-const PARENT_ELSEWHERE: u32 = 0x200;
+const PARENT_REMOTE: u32 = 0x200;
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Request {
+pub(super) struct ExportRequest {
     #[prost(message, repeated, tag = "1")]
     resource_spans: Vec<ResourceSpans>,
 }
@@ -38,13 +38,13 @@ pub(super) struct Resource {
 #[derive(Clone, PartialEq, Message)]
 struct ScopeSpans {
     #[prost(message, optional, tag = "1")]
-    scope: Option<Scope>,
+    scope: Option<InstrumentationScope>,
     #[prost(message, repeated, tag = "2")]
-    spans: Vec<Span>,
+    spans: Vec<OtlpSpan>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Scope {
+struct InstrumentationScope {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "2")]
@@ -52,7 +52,7 @@ struct Scope {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Span {
+struct OtlpSpan {
     #[prost(bytes = "vec", tag = "1")]
     trace_id: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
@@ -72,7 +72,7 @@ struct Span {
     #[prost(message, repeated, tag = "9")]
     attributes: Vec<KeyValue>,
     #[prost(message, optional, tag = "15")]
-    status: Option<Status>,
+    status: Option<SpanStatus>,
     #[prost(fixed32, tag = "16")]
     flags: u32,
 }
@@ -88,7 +88,7 @@ enum Kind {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+struct SpanStatus {
     #[prost(string, tag = "2")]
     message: String,
     #[prost(enumeration = "StatusCode", tag = "3")]
@@ -126,7 +126,7 @@ enum OneValue {
 
 /// Answer of a collector.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Response {
+pub(super) struct ExportResponse {
     #[prost(message, optional, tag = "1")]
     pub(super) partial_success: Option<PartialSuccess>,
 }
@@ -145,15 +145,15 @@ pub(super) fn resource(service: &[String; 3]) -> Resource {
     let attributes = names
         .into_iter()
         .zip(service)
-        .map(|(name, value)| key_value(name, Value::Text(value.clone())));
+        .map(|(name, value)| key_value(name, AttributeValue::Text(value.clone())));
     Resource {
         attributes: attributes.collect(),
     }
 }
 
 /// Message with the spans of these calls.
-pub(super) fn request(resource: &Resource, records: Vec<Record>) -> Request {
-    let scope = Scope {
+pub(super) fn request(resource: &Resource, records: Vec<Record>) -> ExportRequest {
+    let scope = InstrumentationScope {
         name: "tidegate".to_owned(),
         version: crate::VERSION.to_owned(),
     };
@@ -161,7 +161,7 @@ pub(super) fn request(resource: &Resource, records: Vec<Record>) -> Request {
         scope: Some(scope),
         spans: records.into_iter().flat_map(spans).collect(),
     };
-    Request {
+    ExportRequest {
         resource_spans: vec![ResourceSpans {
             resource: Some(resource.clone()),
             scope_spans: vec![scope_spans],
@@ -170,7 +170,7 @@ pub(super) fn request(resource: &Resource, records: Vec<Record>) -> Request {
     }
 }
 
-fn spans(record: Record) -> impl Iterator<Item = Span> {
+fn spans(record: Record) -> impl Iterator<Item = OtlpSpan> {
     let Record {
         trace,
         side,
@@ -180,14 +180,14 @@ fn spans(record: Record) -> impl Iterator<Item = Span> {
         mut failure,
     } = record;
     let call = match side {
-        Side::Server => Kind::Server,
-        Side::Client => Kind::Client,
-        Side::Producer => Kind::Producer,
+        SpanKind::Server => Kind::Server,
+        SpanKind::Client => Kind::Client,
+        SpanKind::Producer => Kind::Producer,
     };
     spans.into_iter().enumerate().map(move |(at, part)| {
         let is_call = at == 0;
-        let elsewhere = if is_call && has_remote_parent {
-            PARENT_ELSEWHERE
+        let remote_flag = if is_call && has_remote_parent {
+            PARENT_REMOTE
         } else {
             0
         };
@@ -199,7 +199,7 @@ fn spans(record: Record) -> impl Iterator<Item = Span> {
             end,
             attributes,
         } = part;
-        Span {
+        OtlpSpan {
             trace_id: trace.to_be_bytes().to_vec(),
             span_id: id.to_be_bytes().to_vec(),
             trace_state: state.clone(),
@@ -212,19 +212,19 @@ fn spans(record: Record) -> impl Iterator<Item = Span> {
                 .into_iter()
                 .map(|(key, value)| key_value(key, value))
                 .collect(),
-            status: failure.take().map(|message| Status {
+            status: failure.take().map(|message| SpanStatus {
                 message,
                 code: StatusCode::Error.into(),
             }),
-            flags: SAMPLED | PARENT_KNOWN | elsewhere,
+            flags: SAMPLED | PARENT_KNOWN | remote_flag,
         }
     })
 }
 
-fn key_value(key: &str, value: Value) -> KeyValue {
+fn key_value(key: &str, value: AttributeValue) -> KeyValue {
     let value = match value {
-        Value::Text(text) => OneValue::Text(text),
-        Value::Integer(number) => OneValue::Integer(number),
+        AttributeValue::Text(text) => OneValue::Text(text),
+        AttributeValue::Integer(number) => OneValue::Integer(number),
     };
     KeyValue {
         key: key.to_owned(),

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use super::record::Record;
 
 /// Size limit of the queue in bytes, for all cores: about 5,000 calls.
-pub(super) const WAITING: usize = 8 * 1024 * 1024;
+pub(super) const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
 /// Size of a message to the collector in bytes. Collectors accept 4 MiB by default.
-const BATCH: usize = 1024 * 1024;
+const BATCH_BYTES: usize = 1024 * 1024;
 /// Limit of spans in a message, as in other exporters.
 const BATCH_SPANS: usize = 512;
 
@@ -54,7 +54,7 @@ impl Queue {
     pub(super) fn add(&self, record: Record) {
         let bytes = record.bytes();
         let waiting = self.bytes.fetch_add(bytes, Relaxed);
-        if waiting + bytes > WAITING {
+        if waiting + bytes > MAX_QUEUED_BYTES {
             self.bytes.fetch_sub(bytes, Relaxed);
             self.dropped.fetch_add(record.spans.len() as u64, Relaxed);
             return;
@@ -62,17 +62,17 @@ impl Queue {
         let calls = self.calls.fetch_add(1, Relaxed) + 1;
         // The receiver ends with the process.
         let _ = self.records.send(record);
-        if calls == BATCH_SPANS / 2 || (waiting < BATCH && waiting + bytes >= BATCH) {
+        if calls == BATCH_SPANS / 2 || (waiting < BATCH_BYTES && waiting + bytes >= BATCH_BYTES) {
             self.enough.notify_one();
         }
     }
 
     /// Takes the calls for one message. Empty if the queue is empty.
-    pub(super) fn take(&self, records: &Receiver<Record>) -> Vec<Record> {
+    pub(super) fn next_batch(&self, records: &Receiver<Record>) -> Vec<Record> {
         let mut taken = Vec::new();
         let mut bytes = 0;
         let mut spans = 0;
-        while bytes < BATCH && spans < BATCH_SPANS {
+        while bytes < BATCH_BYTES && spans < BATCH_SPANS {
             let Ok(record) = records.try_recv() else {
                 break;
             };

@@ -14,25 +14,25 @@ pub(crate) type SpanId = u64;
 
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum AttributeValue {
     Text(String),
     Integer(i64),
 }
 
 /// A span of a call. Times are nanoseconds since 1970.
 #[derive(Debug)]
-pub(super) struct Span {
+pub(super) struct SpanRecord {
     pub(super) name: &'static str,
     pub(super) id: SpanId,
     pub(super) parent: Option<SpanId>,
     pub(super) start: u64,
     pub(super) end: u64,
-    pub(super) attributes: Vec<(&'static str, Value)>,
+    pub(super) attributes: Vec<(&'static str, AttributeValue)>,
 }
 
 /// Kind of the first span of a record.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum SpanKind {
     #[default]
     Server,
     Client,
@@ -44,11 +44,11 @@ pub(super) enum Side {
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) trace: u128,
-    pub(super) side: Side,
+    pub(super) side: SpanKind,
     /// Whether the parent of the first span is a span of the caller.
     pub(super) has_remote_parent: bool,
     pub(super) state: String,
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<SpanRecord>,
     /// Error of the call, if it failed.
     pub(super) failure: Option<String>,
 }
@@ -56,13 +56,13 @@ pub(super) struct Record {
 impl Record {
     /// Memory of the record in bytes, which is also about its encoded size.
     pub(super) fn bytes(&self) -> usize {
-        let value = |(_, value): &(_, Value)| match value {
-            Value::Text(text) => text.capacity(),
-            Value::Integer(_) => 0,
+        let value = |(_, value): &(_, AttributeValue)| match value {
+            AttributeValue::Text(text) => text.capacity(),
+            AttributeValue::Integer(_) => 0,
         };
-        let span = |span: &Span| {
-            size_of::<Span>()
-                + span.attributes.capacity() * size_of::<(&str, Value)>()
+        let span = |span: &SpanRecord| {
+            size_of::<SpanRecord>()
+                + span.attributes.capacity() * size_of::<(&str, AttributeValue)>()
                 + span.attributes.iter().map(value).sum::<usize>()
         };
         let texts = self.state.capacity() + self.failure.as_ref().map_or(0, String::capacity);
@@ -71,12 +71,12 @@ impl Record {
 }
 
 /// A part of a call, before its end is known.
-pub(crate) struct Part {
+pub(crate) struct SpanPart {
     pub(crate) name: &'static str,
     pub(crate) id: SpanId,
     pub(crate) parent: SpanId,
     pub(crate) begun: Instant,
-    pub(crate) attributes: Vec<(&'static str, Value)>,
+    pub(crate) attributes: Vec<(&'static str, AttributeValue)>,
 }
 
 /// Trace of a call in progress. Its drop queues the record, even if the caller has left.
@@ -85,7 +85,7 @@ pub(crate) struct Trace {
     record: Record,
     queue: Arc<Queue>,
     begun: Instant,
-    wall: u64,
+    wall_nanos: u64,
 }
 
 impl Trace {
@@ -98,13 +98,13 @@ impl Trace {
         state: String,
         queue: Arc<Queue>,
     ) -> Box<Self> {
-        let wall = clock::now().0.saturating_mul(1_000);
+        let wall_nanos = clock::now().0.saturating_mul(1_000);
         let begun = Instant::now();
-        let span = Span {
+        let span = SpanRecord {
             name,
             id: Self::new_id(),
             parent,
-            start: wall,
+            start: wall_nanos,
             end: 0,
             attributes: Vec::new(),
         };
@@ -121,18 +121,18 @@ impl Trace {
             record,
             queue,
             begun,
-            wall,
+            wall_nanos,
         })
     }
 
     /// Sets the kind of the first span.
-    pub(super) fn is_seen_from(&mut self, side: Side) {
+    pub(super) fn set_kind(&mut self, side: SpanKind) {
         self.record.side = side;
     }
 
     /// Value of the `traceparent` header for the server that is called.
     pub(super) fn traceparent(&self) -> String {
-        format!("00-{:032x}-{:016x}-01", self.record.trace, self.call())
+        format!("00-{:032x}-{:016x}-01", self.record.trace, self.call_span())
     }
 
     /// Creates an id for a span that is added later.
@@ -141,13 +141,13 @@ impl Trace {
     }
 
     /// Id of the span of the call.
-    pub(crate) fn call(&self) -> SpanId {
+    pub(crate) fn call_span(&self) -> SpanId {
         self.record.spans[0].id
     }
 
     /// Adds a part of the call that ends now.
-    pub(crate) fn add(&mut self, part: Part) {
-        let span = Span {
+    pub(crate) fn add(&mut self, part: SpanPart) {
+        let span = SpanRecord {
             name: part.name,
             id: part.id,
             parent: Some(part.parent),
@@ -159,23 +159,28 @@ impl Trace {
     }
 
     /// Records the outcome of a gRPC call. Without an outcome, the caller has left.
-    pub(crate) fn answered(&mut self, code: Code, failure: Option<&str>) {
+    pub(crate) fn grpc_ended(&mut self, code: Code, failure: Option<&str>) {
         self.record.spans[0].attributes = vec![
-            ("rpc.system", Value::Text("grpc".to_owned())),
+            ("rpc.system", AttributeValue::Text("grpc".to_owned())),
             (
                 "rpc.service",
-                Value::Text("envoy.service.ratelimit.v3.RateLimitService".to_owned()),
+                AttributeValue::Text("envoy.service.ratelimit.v3.RateLimitService".to_owned()),
             ),
-            ("rpc.method", Value::Text("ShouldRateLimit".to_owned())),
-            ("rpc.grpc.status_code", Value::Integer(code as i64)),
+            (
+                "rpc.method",
+                AttributeValue::Text("ShouldRateLimit".to_owned()),
+            ),
+            ("rpc.grpc.status_code", AttributeValue::Integer(code as i64)),
         ];
         self.end(failure);
     }
 
     /// Records the outcome of an HTTP call.
-    pub(crate) fn responded(&mut self, status: u16) {
-        self.record.spans[0].attributes =
-            vec![("http.response.status_code", Value::Integer(status.into()))];
+    pub(crate) fn http_ended(&mut self, status: u16) {
+        self.record.spans[0].attributes = vec![(
+            "http.response.status_code",
+            AttributeValue::Integer(status.into()),
+        )];
         self.end((status >= 500).then_some("the call failed"));
     }
 
@@ -186,7 +191,7 @@ impl Trace {
 
     fn nanos(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.begun).as_nanos();
-        self.wall
+        self.wall_nanos
             .saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 }
@@ -194,7 +199,7 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         if self.record.spans[0].end == 0 {
-            self.answered(
+            self.grpc_ended(
                 Code::Cancelled,
                 Some("the caller did not wait for the answer"),
             );

@@ -16,7 +16,7 @@ impl Sampler {
     }
 
     /// Whether to sample the trace with this id, by the algorithm of the OpenTelemetry SDK for Go.
-    pub(super) fn takes(self, id: u128) -> bool {
+    pub(super) fn samples(self, id: u128) -> bool {
         (id as u64) >> 1 < self.below
     }
 }
@@ -35,11 +35,11 @@ mod tests {
         for (share, expected) in [(0.0, 0), (0.25, 25), (0.5, 50), (1.0, 100)] {
             let ids = (0..100u64).map(|step| u128::from(step * (u64::MAX / 100) + u64::MAX / 200));
             assert_eq!(
-                ids.filter(|id| Sampler::new(share).takes(*id)).count(),
+                ids.filter(|id| Sampler::new(share).samples(*id)).count(),
                 expected,
                 "{share}"
             );
         }
-        assert!(Sampler::new(1.0).takes(u128::MAX));
+        assert!(Sampler::new(1.0).samples(u128::MAX));
     }
 }

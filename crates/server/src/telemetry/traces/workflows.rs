@@ -4,37 +4,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_api::{CallSpan, Creations, Exporter, TraceContext, attempt_context};
-use tidegate_workflow::{AttemptEnd, AttemptOutcome, Attempts, LeaseEnd, Timestamp};
+use tidegate_workflow::{AttemptEnd, AttemptObserver, AttemptOutcome, LeaseEnd, Timestamp};
 
-use super::record::{Record, Side, Span};
-use super::{Traces, Value, sampler};
+use super::record::{Record, SpanKind, SpanRecord};
+use super::{AttributeValue, Traces, sampler};
 use crate::net::clock;
 
 /// Name of the span of an attempt. Names from definitions are in its attributes.
-const ATTEMPT: &str = "job attempt";
+const ATTEMPT_SPAN: &str = "job attempt";
 /// Name of the span of a call that creates workflows.
-const CREATION: &str = "create workflows";
+const CREATION_SPAN: &str = "create workflows";
 /// Limit of characters of an attempt's error.
-const ERROR: usize = 512;
+const MAX_ERROR_CHARS: usize = 512;
 
-type Attributes = Vec<(&'static str, Value)>;
+type Attributes = Vec<(&'static str, AttributeValue)>;
 
 impl Traces {
     /// Exporter of the API's spans.
-    pub(crate) fn of_api(&self) -> Exporter {
+    pub(crate) fn api_exporter(&self) -> Exporter {
         let begins = self.clone();
         let ends = self.clone();
         Exporter {
             begin: Arc::new(move |caller| begins.begin_creation(caller)),
-            end: Arc::new(move |call| ends.queue.add(of_call(call))),
+            end: Arc::new(move |call| ends.queue.add(call_record(call))),
         }
     }
 
     /// Exporter of attempts, for workflows whose creation was sampled.
-    pub(crate) fn of_attempts(&self) -> Attempts {
+    pub(crate) fn attempt_exporter(&self) -> AttemptObserver {
         let queue = Arc::clone(&self.queue);
-        Attempts::new(move |end| {
-            if let Some(record) = of_attempt(end) {
+        AttemptObserver::new(move |end| {
+            if let Some(record) = attempt_record(end) {
                 queue.add(record);
             }
         })
@@ -46,7 +46,7 @@ impl Traces {
         let trace = caller.map_or_else(sampler::random_id, |caller| caller.trace);
         let sampled = caller
             .and_then(|caller| caller.sampled)
-            .unwrap_or_else(|| self.sampler.takes(trace));
+            .unwrap_or_else(|| self.sampler.samples(trace));
         let state = || caller.map_or_else(String::new, |caller| caller.state.clone());
         sampled.then(|| TraceContext {
             trace,
@@ -70,7 +70,7 @@ fn record(
         ..
     } = context;
     let [start, end] = times;
-    let span = Span {
+    let span = SpanRecord {
         name,
         id,
         parent,
@@ -87,19 +87,23 @@ fn record(
     }
 }
 
-fn of_call(call: CallSpan<'_>) -> Record {
+fn call_record(call: CallSpan<'_>) -> Record {
     let CallSpan {
         route,
         context,
         parent,
-        begun,
+        started_at: begun,
         status,
         created,
     } = call;
     let end = nanos(Timestamp::from_micros(clock::now().0));
     let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let mut record = record(CREATION, (context, parent), [end.saturating_sub(took), end]);
-    let text = |text: &str| Value::Text(text.to_owned());
+    let mut record = record(
+        CREATION_SPAN,
+        (context, parent),
+        [end.saturating_sub(took), end],
+    );
+    let text = |text: &str| AttributeValue::Text(text.to_owned());
     let mut attributes = vec![
         ("http.request.method", text("POST")),
         ("http.route", text(route)),
@@ -107,7 +111,7 @@ fn of_call(call: CallSpan<'_>) -> Record {
     if let Some(status) = status {
         attributes.push((
             "http.response.status_code",
-            Value::Integer(status.as_u16().into()),
+            AttributeValue::Integer(status.as_u16().into()),
         ));
     }
     match created {
@@ -117,16 +121,28 @@ fn of_call(call: CallSpan<'_>) -> Record {
             name,
             existing,
         } => attributes.extend([
-            ("tidegate.workflow.id", Value::Text(workflow.to_string())),
+            (
+                "tidegate.workflow.id",
+                AttributeValue::Text(workflow.to_string()),
+            ),
             ("tidegate.workflow.name", text(name)),
             (
                 "tidegate.workflow.existing",
                 text(if existing { "true" } else { "false" }),
             ),
         ]),
-        Creations::Many { asked, created } => attributes.extend([
-            ("tidegate.workflows.asked", Value::Integer(asked as i64)),
-            ("tidegate.workflows.created", Value::Integer(created as i64)),
+        Creations::Many {
+            requested: asked,
+            created,
+        } => attributes.extend([
+            (
+                "tidegate.workflows.asked",
+                AttributeValue::Integer(asked as i64),
+            ),
+            (
+                "tidegate.workflows.created",
+                AttributeValue::Integer(created as i64),
+            ),
         ]),
     }
     record.spans[0].attributes = attributes;
@@ -140,7 +156,7 @@ fn of_call(call: CallSpan<'_>) -> Record {
 }
 
 /// Record of an attempt. None if the trace of its workflow is not sampled, or there is none.
-fn of_attempt(end: &AttemptEnd<'_>) -> Option<Record> {
+fn attempt_record(end: &AttemptEnd<'_>) -> Option<Record> {
     let AttemptEnd {
         workflow,
         graph,
@@ -152,22 +168,28 @@ fn of_attempt(end: &AttemptEnd<'_>) -> Option<Record> {
     let (context, parent) = attempt_context(graph, (*workflow, *job), during.fence)?;
     let started = during.started_at?;
     let mut record = record(
-        ATTEMPT,
+        ATTEMPT_SPAN,
         (context, Some(parent)),
         [nanos(started), nanos(*at).max(nanos(started))],
     );
-    record.side = Side::Producer;
+    record.side = SpanKind::Producer;
     let about = &graph.jobs[job.index()];
-    let text = |text: &str| Value::Text(text.to_owned());
+    let text = |text: &str| AttributeValue::Text(text.to_owned());
     let mut attributes: Attributes = vec![
         ("messaging.system", text("tidegate")),
         ("messaging.destination.name", text(&about.queue)),
-        ("tidegate.workflow.id", Value::Text(workflow.to_string())),
+        (
+            "tidegate.workflow.id",
+            AttributeValue::Text(workflow.to_string()),
+        ),
         ("tidegate.workflow.name", text(&graph.label.name)),
         ("tidegate.job", text(&about.name)),
         ("tidegate.handler", text(&about.handler)),
-        ("tidegate.attempt", Value::Integer(during.attempt.into())),
-        ("tidegate.outcome", text(word(*outcome))),
+        (
+            "tidegate.attempt",
+            AttributeValue::Integer(during.attempt.into()),
+        ),
+        ("tidegate.outcome", text(outcome_name(*outcome))),
     ];
     if let Some(worker) = &during.worker {
         attributes.push(("tidegate.worker", text(worker)));
@@ -175,7 +197,7 @@ fn of_attempt(end: &AttemptEnd<'_>) -> Option<Record> {
     if let Some(ready) = during.ready_at {
         attributes.push((
             "tidegate.waited_ms",
-            Value::Integer(millis(started.since(ready))),
+            AttributeValue::Integer(millis(started.since(ready))),
         ));
     }
     record.spans[0].attributes = attributes;
@@ -184,7 +206,7 @@ fn of_attempt(end: &AttemptEnd<'_>) -> Option<Record> {
 }
 
 /// Outcome of an attempt in one word.
-const fn word(outcome: AttemptOutcome<'_>) -> &'static str {
+const fn outcome_name(outcome: AttemptOutcome<'_>) -> &'static str {
     match outcome {
         AttemptOutcome::Succeeded => "succeeded",
         AttemptOutcome::Failed { .. } => "failed",
@@ -198,9 +220,12 @@ const fn word(outcome: AttemptOutcome<'_>) -> &'static str {
 /// Error of an attempt, if it failed. Actions of a user that end an attempt are no errors.
 fn failure(outcome: AttemptOutcome<'_>) -> Option<String> {
     match outcome {
-        AttemptOutcome::Failed { kind, message } => {
-            Some(format!("{kind}: {message}").chars().take(ERROR).collect())
-        }
+        AttemptOutcome::Failed { kind, message } => Some(
+            format!("{kind}: {message}")
+                .chars()
+                .take(MAX_ERROR_CHARS)
+                .collect(),
+        ),
         AttemptOutcome::Revoked(LeaseEnd::Expired) => {
             Some("the worker did not report or extend its lease in time".to_owned())
         }

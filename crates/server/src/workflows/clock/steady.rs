@@ -16,10 +16,10 @@ const MIN_JUMP: i64 = 2_000_000;
 /// A time in microseconds. It never goes back, and runs at nine tenths of the real speed or faster.
 #[derive(Debug, Default)]
 pub(super) struct SteadyClock {
-    latest: Option<Latest>,
+    latest: Option<ClockReading>,
     /// Microseconds that have passed and have not slowed the time yet: less than
     /// [`SLOWING_DIVISOR`].
-    rest: u64,
+    remainder: u64,
     /// Largest step of the clock since [`SteadyClock::take_step`], in microseconds.
     step: i64,
     /// Whether the time has jumped ahead since [`SteadyClock::take_jump`].
@@ -28,7 +28,7 @@ pub(super) struct SteadyClock {
 
 /// The latest reading.
 #[derive(Debug, Clone, Copy)]
-struct Latest {
+struct ClockReading {
     at: Instant,
     /// The returned time.
     time: u64,
@@ -50,15 +50,15 @@ impl SteadyClock {
                 }
                 let expected = latest.time.saturating_add(passed);
                 self.jumped |= difference(clock, expected) >= MIN_JUMP;
-                let slowing = passed.saturating_add(self.rest);
-                self.rest = slowing % SLOWING_DIVISOR;
+                let slowing = passed.saturating_add(self.remainder);
+                self.remainder = slowing % SLOWING_DIVISOR;
                 expected.max(clock)
                     - expected
                         .saturating_sub(clock)
                         .min(slowing / SLOWING_DIVISOR)
             }
         };
-        self.latest = Some(Latest {
+        self.latest = Some(ClockReading {
             at: now,
             time,
             clock,

@@ -1,10 +1,10 @@
 //! Settings of where metrics go.
 
-use tidegate::settings::{Dialect, Metrics, Settings, Transport};
+use tidegate::settings::{Dialect, MetricsSettings, Settings, Transport};
 
 use crate::support::variables;
 
-fn parse(more: &[(&str, &str)]) -> Result<(Metrics, Vec<String>), String> {
+fn parse(more: &[(&str, &str)]) -> Result<(MetricsSettings, Vec<String>), String> {
     let settings = Settings::parse(&variables(more).into_iter().collect())
         .map_err(|error| error.to_string())?;
     Ok((settings.metrics, settings.warnings))

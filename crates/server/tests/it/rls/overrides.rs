@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_ratelimit::{
-    Effect, EffectKind, Entry, LimitOverride, OverrideStore, OverrideTarget, Reach, Timestamp,
+    EffectKind, Entry, LimitOverride, OverrideEffect, OverrideStore, OverrideTarget, Reach,
+    Timestamp,
 };
 
 use crate::support::{PATIENCE, Server, ask, request};
@@ -37,7 +38,7 @@ fn pause() -> LimitOverride {
             domain: "shop".to_owned(),
             entries,
         },
-        effect: Effect::Paused(Reach::JobsAndRequests),
+        effect: OverrideEffect::Paused(Reach::JobsAndRequests),
         until: None,
         by: "ada".to_owned(),
         at: Timestamp(0),

@@ -7,14 +7,14 @@ use crate::graph::GraphJob;
 /// Maximum characters of a label. A box of this many is as wide as three short ones.
 const MAX_CHARACTERS: usize = 32;
 /// Pixels of a box that are not text: the mark of the state on the left, and the padding.
-const BESIDE: f64 = 44.0;
+const NON_TEXT_WIDTH: f64 = 44.0;
 /// Ratio of font sizes: handlers are written in 11 pixels, names in 13.
-const SMALLER: f64 = 11.0 / 13.0;
-const LEAST_WIDTH: f64 = 96.0;
+const HANDLER_FONT_RATIO: f64 = 11.0 / 13.0;
+const MIN_WIDTH: f64 = 96.0;
 
 /// A text of at most 32 characters. `gap` replaces the middle of a longer text, because long names
 /// tend to differ at their ends.
-pub(crate) fn elided(text: &str, gap: char) -> Cow<'_, str> {
+pub(crate) fn elide(text: &str, gap: char) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= MAX_CHARACTERS {
         return Cow::Borrowed(text);
@@ -29,8 +29,9 @@ pub(crate) fn elided(text: &str, gap: char) -> Cow<'_, str> {
 
 /// The width of the box of a job, in pixels.
 pub(super) fn box_width(job: &GraphJob) -> i32 {
-    let text = width(&elided(&job.name, '…')).max(width(&elided(&job.handler, '…')) * SMALLER);
-    (text + BESIDE).max(LEAST_WIDTH).ceil() as i32
+    let text =
+        width(&elide(&job.name, '…')).max(width(&elide(&job.handler, '…')) * HANDLER_FONT_RATIO);
+    (text + NON_TEXT_WIDTH).max(MIN_WIDTH).ceil() as i32
 }
 
 /// Estimated width in pixels at 13 pixels, from the widest of the common sans-serif fonts. A box
@@ -55,7 +56,7 @@ mod tests {
 
     #[test]
     fn long_labels_lose_their_middle() {
-        let check = |text: &str, expected: &str| assert_eq!(elided(text, '…'), expected);
+        let check = |text: &str, expected: &str| assert_eq!(elide(text, '…'), expected);
         check("short", "short");
         check(&"x".repeat(32), &"x".repeat(32));
         check(

@@ -2,9 +2,9 @@
 
 use hashbrown::HashMap;
 
-use super::joined::Joined;
+use super::junctions::JunctionGraph;
 use super::neighbours::Neighbours;
-use super::units::{Alike, Unit};
+use super::units::{Grouping, Unit};
 use crate::graph::Graph;
 
 /// Maximum bends, the points at which lines pass a layer. Beyond it, the longest lines go by a rail
@@ -17,7 +17,7 @@ pub(crate) struct Layered {
     pub(crate) units: Vec<Unit>,
     pub(crate) junctions: usize,
     /// The layer of each vertex.
-    pub(crate) layer: Vec<u32>,
+    pub(crate) layer_of: Vec<u32>,
     /// The vertices of each layer, from top to bottom.
     pub(crate) layers: Vec<Vec<u32>>,
     /// The vertices in the previous layer to which each vertex has lines.
@@ -48,24 +48,24 @@ pub(crate) enum Via {
 }
 
 impl Layered {
-    pub(crate) fn of(graph: &Graph, alike: Alike) -> Self {
-        let joined = Joined::of(graph, alike);
-        let mut layer = joined.layers();
-        let (lines, undrawn) = joined.lines(&layer);
-        let routes = routes(&lines, &mut layer);
-        let depth = layer.iter().max().map_or(0, |&last| last as usize + 1);
+    pub(crate) fn new(graph: &Graph, grouping: Grouping) -> Self {
+        let joined = JunctionGraph::new(graph, grouping);
+        let mut layer_of = joined.layers();
+        let (lines, undrawn) = joined.lines(&layer_of);
+        let routes = routes(&lines, &mut layer_of);
+        let depth = layer_of.iter().max().map_or(0, |&last| last as usize + 1);
         let mut layers = vec![Vec::new(); depth];
-        for (vertex, &at) in layer.iter().enumerate() {
+        for (vertex, &at) in layer_of.iter().enumerate() {
             layers[at as usize].push(vertex as u32);
         }
         let links = links(&routes);
-        let after = Neighbours::new(layer.len(), links.iter().copied());
-        let before = Neighbours::new(layer.len(), links.iter().map(|&(from, to)| (to, from)));
+        let after = Neighbours::new(layer_of.len(), links.iter().copied());
+        let before = Neighbours::new(layer_of.len(), links.iter().map(|&(from, to)| (to, from)));
         let (units, junctions) = joined.into_parts();
         Self {
             units,
             junctions,
-            layer,
+            layer_of,
             layers,
             before,
             after,
@@ -89,10 +89,10 @@ enum Hub {
 
 /// Routes lines, shortest first until the bends are used up. New bends are appended to `layer`.
 fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
-    let mut lines_of = vec![(0_u32, 0_u32); layer.len()];
+    let mut line_counts = vec![(0_u32, 0_u32); layer.len()];
     for &(from, to) in lines {
-        lines_of[from as usize].0 += 1;
-        lines_of[to as usize].1 += 1;
+        line_counts[from as usize].0 += 1;
+        line_counts[to as usize].1 += 1;
     }
     let between =
         |&(from, to): &(u32, u32)| (layer[to as usize] - layer[from as usize] - 1) as usize;
@@ -110,15 +110,15 @@ fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
     };
     let mut routes: Vec<Route> = lines.iter().map(direct).collect();
     let mut shared: HashMap<(Hub, u32), u32> = HashMap::new();
-    let mut left = MAX_BENDS;
-    for (place, bends) in long {
-        let route = &mut routes[place];
-        let Some(rest) = left.checked_sub(bends) else {
+    let mut bends_left = MAX_BENDS;
+    for (index, bends) in long {
+        let route = &mut routes[index];
+        let Some(rest) = bends_left.checked_sub(bends) else {
             route.via = Via::Rail;
             continue;
         };
-        left = rest;
-        let many_from = lines_of[route.from as usize].0 >= lines_of[route.to as usize].1;
+        bends_left = rest;
+        let many_from = line_counts[route.from as usize].0 >= line_counts[route.to as usize].1;
         let hub = if many_from {
             Hub::From(route.from)
         } else {

@@ -25,7 +25,7 @@ impl Neighbours {
         Self { starts, vertices }
     }
 
-    pub(crate) fn of(&self, vertex: u32) -> &[u32] {
+    pub(crate) fn adjacent(&self, vertex: u32) -> &[u32] {
         let vertex = vertex as usize;
         &self.vertices[self.starts[vertex] as usize..self.starts[vertex + 1] as usize]
     }

@@ -22,7 +22,7 @@ fn graph(count: usize, arrows: impl IntoIterator<Item = (usize, usize)>) -> Grap
 
 /// What holds of every layout.
 fn check(graph: &Graph) -> Layout {
-    let layout = Layout::of(graph);
+    let layout = Layout::new(graph);
     assert_eq!(layout.nodes.len(), graph.jobs.len());
     check_columns(&layout);
     layout
@@ -399,7 +399,7 @@ fn the_same_graph_gives_the_same_layout() {
                 .filter(|a| a.0 < a.1),
         )
     };
-    assert_eq!(check(&graph()), Layout::of(&graph()));
+    assert_eq!(check(&graph()), Layout::new(&graph()));
 }
 
 proptest! {

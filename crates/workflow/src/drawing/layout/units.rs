@@ -8,14 +8,14 @@ use crate::id::JobIndex;
 
 /// Maximum jobs with the same parents and children that are drawn one by one. A column of more is
 /// taller than a screen.
-const MOST_IN_COLUMN: usize = 24;
+const MAX_COLUMN_JOBS: usize = 24;
 
 /// Whether jobs with the same parents and the same children are drawn as one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Alike {
-    Apart,
+pub(crate) enum Grouping {
+    Separate,
     /// Jobs are drawn as a block if they are more than [`MAX_COLUMN_JOBS`].
-    Together,
+    Blocks,
 }
 
 /// A job or a block of jobs.
@@ -48,32 +48,32 @@ pub(super) struct Units {
     /// The units in the order of their first jobs.
     pub(super) list: Vec<Unit>,
     /// The unit of each job.
-    pub(super) of_job: Vec<u32>,
+    pub(super) unit_of_job: Vec<u32>,
 }
 
 impl Units {
-    pub(super) fn of(graph: &Graph, alike: Alike) -> Self {
+    pub(super) fn new(graph: &Graph, grouping: Grouping) -> Self {
         let count = graph.jobs.len();
         let jobs = (0..count as u32).map(JobIndex);
-        if alike == Alike::Apart {
+        if grouping == Grouping::Separate {
             return Self {
                 list: jobs.map(Unit::Job).collect(),
-                of_job: (0..count as u32).collect(),
+                unit_of_job: (0..count as u32).collect(),
             };
         }
-        let classes = Classes::of(
+        let classes = Classes::from_keys(
             jobs.map(|job| (&graph.jobs[job.index()].parents[..], graph.children(job))),
         );
         let mut units = Self {
             list: Vec::new(),
-            of_job: Vec::with_capacity(count),
+            unit_of_job: Vec::with_capacity(count),
         };
         let mut blocks: Vec<Option<u32>> = vec![None; classes.sizes.len()];
-        for (at, &class) in classes.of.iter().enumerate() {
+        for (at, &class) in classes.class_of.iter().enumerate() {
             let job = JobIndex(at as u32);
             let next = units.list.len() as u32;
             let unit = match blocks[class] {
-                _ if classes.sizes[class] <= MOST_IN_COLUMN => {
+                _ if classes.sizes[class] <= MAX_COLUMN_JOBS => {
                     units.list.push(Unit::Job(job));
                     next
                 }
@@ -88,7 +88,7 @@ impl Units {
                     block
                 }
             };
-            units.of_job.push(unit);
+            units.unit_of_job.push(unit);
         }
         units
     }
@@ -97,22 +97,22 @@ impl Units {
 /// A partition of items into classes with equal keys.
 pub(super) struct Classes {
     /// The class of each item.
-    pub(super) of: Vec<usize>,
+    pub(super) class_of: Vec<usize>,
     /// The number of items of each class.
     pub(super) sizes: Vec<usize>,
 }
 
 impl Classes {
-    pub(super) fn of<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> Self {
-        let mut known: HashMap<K, usize> = HashMap::new();
+    pub(super) fn from_keys<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> Self {
+        let mut class_by_key: HashMap<K, usize> = HashMap::new();
         let mut sizes = Vec::new();
         let class = |key| {
-            let class = *known.entry(key).or_insert(sizes.len());
+            let class = *class_by_key.entry(key).or_insert(sizes.len());
             sizes.resize(sizes.len().max(class + 1), 0);
             sizes[class] += 1;
             class
         };
-        let of = keys.map(class).collect();
-        Self { of, sizes }
+        let class_of = keys.map(class).collect();
+        Self { class_of, sizes }
     }
 }

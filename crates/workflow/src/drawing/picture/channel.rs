@@ -11,7 +11,7 @@ pub(super) struct Net {
     /// Rows at which the net leaves to the right.
     pub(super) right: Vec<i32>,
     /// The row at which the net continues in the column of another net, and that net.
-    pub(super) onward: Option<(i32, usize)>,
+    pub(super) continuation: Option<(i32, usize)>,
     /// The column of the net. `None` if the net is straight.
     pub(super) track: Option<usize>,
 }
@@ -24,7 +24,7 @@ impl Net {
             .iter()
             .chain(&self.right)
             .copied()
-            .chain(self.onward.map(|(row, _)| row));
+            .chain(self.continuation.map(|(row, _)| row));
         rows.fold((i32::MAX, i32::MIN), |(low, high), row| {
             (low.min(row), high.max(row))
         })
@@ -40,23 +40,27 @@ impl Net {
 /// On a row where one net comes in and others go out, the one that comes in has to turn off first.
 /// Nets that wait for each other are drawn in two columns, by a row that is `free`; without one
 /// there is no drawing.
-pub(super) fn assign(mut nets: Vec<Net>, free: impl Iterator<Item = i32>) -> Option<Vec<Net>> {
+pub(super) fn assign_tracks(
+    mut nets: Vec<Net>,
+    free: impl Iterator<Item = i32>,
+) -> Option<Vec<Net>> {
     let mut free: Vec<i32> = free.collect();
     let mut first_halves: HashMap<usize, usize> = HashMap::new();
     let mut tracks: Vec<Vec<(i32, i32)>> = Vec::new();
-    let mut open: Vec<usize> = (0..nets.len())
+    let mut unassigned: Vec<usize> = (0..nets.len())
         .filter(|&net| !nets[net].is_straight())
         .collect();
-    while !open.is_empty() {
-        let blockers = blockers(&nets, &open);
-        let Some(place) = open
-            .iter()
-            .position(|net| blockers[net].iter().all(|other| !open.contains(other)))
-        else {
-            let split = open
+    while !unassigned.is_empty() {
+        let blockers = blockers(&nets, &unassigned);
+        let Some(index) = unassigned.iter().position(|net| {
+            blockers[net]
+                .iter()
+                .all(|other| !unassigned.contains(other))
+        }) else {
+            let split = unassigned
                 .iter()
                 .copied()
-                .find(|net| splittable(&nets[*net], &first_halves, *net))?;
+                .find(|net| can_split(&nets[*net], &first_halves, *net))?;
             let (low, high) = nets[split].span();
             let nearest = free
                 .iter()
@@ -67,20 +71,20 @@ pub(super) fn assign(mut nets: Vec<Net>, free: impl Iterator<Item = i32>) -> Opt
             let second = Net {
                 right: std::mem::take(&mut nets[split].right),
                 left: Vec::new(),
-                onward: None,
+                continuation: None,
                 track: None,
             };
             let second_place = nets.len();
-            nets[split].onward = Some((row, second_place));
+            nets[split].continuation = Some((row, second_place));
             nets.push(second);
             first_halves.insert(second_place, split);
-            open.push(second_place);
+            unassigned.push(second_place);
             continue;
         };
-        let net = open.remove(place);
+        let net = unassigned.remove(index);
         let mut span = nets[net].span();
         if let Some(&first) = first_halves.get(&net) {
-            let row = nets[first].onward.map_or(span.0, |(row, _)| row);
+            let row = nets[first].continuation.map_or(span.0, |(row, _)| row);
             span = (span.0.min(row), span.1.max(row));
         }
         let after = blockers[&net]
@@ -103,32 +107,32 @@ pub(super) fn assign(mut nets: Vec<Net>, free: impl Iterator<Item = i32>) -> Opt
     Some(nets)
 }
 
-fn splittable(net: &Net, first_halves: &HashMap<usize, usize>, place: usize) -> bool {
-    net.onward.is_none() && !first_halves.contains_key(&place) && !net.right.is_empty()
+fn can_split(net: &Net, first_halves: &HashMap<usize, usize>, place: usize) -> bool {
+    net.continuation.is_none() && !first_halves.contains_key(&place) && !net.right.is_empty()
 }
 
 /// For each unassigned net, the nets whose column must be to the left of its own.
 fn blockers(nets: &[Net], open: &[usize]) -> HashMap<usize, Vec<usize>> {
     let mut entering: HashMap<i32, usize> = HashMap::new();
-    for (place, net) in nets
+    for (index, net) in nets
         .iter()
         .enumerate()
         .filter(|(_, net)| !net.is_straight())
     {
-        entering.extend(net.left.iter().map(|&row| (row, place)));
+        entering.extend(net.left.iter().map(|&row| (row, index)));
     }
     let mut blockers: HashMap<usize, Vec<usize>> = HashMap::new();
-    for &place in open {
-        let others = nets[place]
+    for &index in open {
+        let others = nets[index]
             .right
             .iter()
             .filter_map(|row| entering.get(row))
-            .filter(|&&other| other != place);
-        blockers.entry(place).or_default().extend(others);
+            .filter(|&&other| other != index);
+        blockers.entry(index).or_default().extend(others);
     }
-    for (place, net) in nets.iter().enumerate() {
-        if let Some((_, second)) = net.onward {
-            blockers.entry(second).or_default().push(place);
+    for (index, net) in nets.iter().enumerate() {
+        if let Some((_, second)) = net.continuation {
+            blockers.entry(second).or_default().push(index);
         }
     }
     blockers

@@ -6,27 +6,27 @@ use super::subject::Picture;
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "digraph {{")?;
-    writeln!(out, "  label=\"{}\";", Escaped(&picture.graph.label.name))?;
+    writeln!(out, "  label=\"{}\";", DotText(&picture.graph.label.name))?;
     writeln!(out, "  rankdir=LR;")?;
     writeln!(
         out,
         "  node [shape=box, style=\"rounded,filled\", fillcolor=\"#f6f7f9\", color=\"#768195\", fontname=\"sans-serif\"];"
     )?;
     for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
-        let name = Escaped(&job.name);
-        let handler = Escaped(&job.handler);
+        let name = DotText(&job.name);
+        let handler = DotText(&job.handler);
         write!(out, "  j{index} [label=\"{name}")?;
         if job.handler != job.name {
             write!(out, "\\n{handler}")?;
         }
-        match picture.look(index) {
+        match picture.style(index) {
             None => writeln!(out, "\"];")?,
-            Some(look) => {
-                let (fill, rim) = look.light;
+            Some(style) => {
+                let (fill, rim) = style.light;
                 writeln!(
                     out,
                     "\", tooltip=\"{}\", fillcolor=\"{fill}\", color=\"{rim}\"];",
-                    look.word
+                    style.word
                 )?;
             }
         }
@@ -40,9 +40,9 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
 }
 
 /// Text of a label. Graphviz interprets backslashes and HTML entities in labels.
-struct Escaped<'a>(&'a str);
+struct DotText<'a>(&'a str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for DotText<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for character in self.0.chars() {
             match character {

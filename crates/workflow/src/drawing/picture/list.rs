@@ -2,11 +2,11 @@
 
 use std::fmt::{self, Write};
 
-use super::look::interest;
+use super::state_style::display_rank;
 use super::subject::Picture;
-use super::terminal::{Colour, Glyphs, Terminal, columns, label};
+use super::terminal::{Colour, Glyphs, Terminal, char_width, label};
 use crate::drawing::layout::layers::Layered;
-use crate::drawing::layout::units::{Alike, Unit};
+use crate::drawing::layout::units::{Grouping, Unit};
 use crate::id::JobIndex;
 
 /// Limits of the list. Layers, jobs and parents beyond them are counted and not listed.
@@ -15,7 +15,7 @@ const MAX_JOBS: usize = 10;
 const MAX_PARENTS: usize = 3;
 
 pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String) -> fmt::Result {
-    line(
+    write_line(
         terminal,
         out,
         &format!(
@@ -25,7 +25,7 @@ pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String
         ),
         None,
     )?;
-    let layered = Layered::of(picture.graph, Alike::Apart);
+    let layered = Layered::new(picture.graph, Grouping::Separate);
     let units = |layer: &Vec<u32>| -> Vec<&Unit> {
         layer
             .iter()
@@ -47,7 +47,7 @@ pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String
         .collect();
     let (shown, rest) = layers.split_at(layers.len().min(MAX_LAYERS));
     for (place, layer) in shown.iter().enumerate() {
-        self::layer(picture, terminal, out, place + 1, layer)?;
+        self::write_layer(picture, terminal, out, place + 1, layer)?;
     }
     if !rest.is_empty() {
         let jobs: Vec<JobIndex> = rest.concat();
@@ -57,12 +57,12 @@ pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String
             rest.len(),
             picture.summary(jobs.iter().copied())
         );
-        line(terminal, out, &text, None)?;
+        write_line(terminal, out, &text, None)?;
     }
     Ok(())
 }
 
-fn layer(
+fn write_layer(
     picture: &Picture<'_>,
     terminal: &Terminal,
     out: &mut String,
@@ -73,35 +73,39 @@ fn layer(
         let text = format!(
             "layer {number}: {}{}",
             label(picture, terminal, job),
-            after(picture, job)
+            parents_text(picture, job)
         );
-        return line(
+        return write_line(
             terminal,
             out,
             &text,
-            picture.look(job).map(|look| look.ansi),
+            picture.style(job).map(|style| style.ansi),
         );
     }
-    line(
+    write_line(
         terminal,
         out,
         &format!("layer {number}, {}", picture.summary(jobs.iter().copied())),
         None,
     )?;
     let mut jobs = jobs.to_vec();
-    jobs.sort_by_key(|&job| picture.state(job).map(interest));
+    jobs.sort_by_key(|&job| picture.state(job).map(display_rank));
     for &job in jobs.iter().take(MAX_JOBS) {
-        let text = format!("  {}{}", label(picture, terminal, job), after(picture, job));
-        line(
+        let text = format!(
+            "  {}{}",
+            label(picture, terminal, job),
+            parents_text(picture, job)
+        );
+        write_line(
             terminal,
             out,
             &text,
-            picture.look(job).map(|look| look.ansi),
+            picture.style(job).map(|style| style.ansi),
         )?;
     }
     match jobs.len().saturating_sub(MAX_JOBS) {
         0 => Ok(()),
-        more => line(
+        more => write_line(
             terminal,
             out,
             &format!("  {} {more} more", dots(terminal)),
@@ -110,7 +114,7 @@ fn layer(
     }
 }
 
-fn after(picture: &Picture<'_>, job: JobIndex) -> String {
+fn parents_text(picture: &Picture<'_>, job: JobIndex) -> String {
     let parents = &picture.graph.jobs[job.index()].parents;
     let mut text = String::new();
     for (place, parent) in parents.iter().take(MAX_PARENTS).enumerate() {
@@ -132,8 +136,13 @@ const fn dots(terminal: &Terminal) -> &'static str {
 }
 
 /// Writes a text, wrapped to the width of the terminal.
-fn line(terminal: &Terminal, out: &mut String, text: &str, ansi: Option<&str>) -> fmt::Result {
-    for text in wrapped(text, terminal.width) {
+fn write_line(
+    terminal: &Terminal,
+    out: &mut String,
+    text: &str,
+    ansi: Option<&str>,
+) -> fmt::Result {
+    for text in wrap(text, terminal.width) {
         match ansi.filter(|_| terminal.colour == Colour::Ansi) {
             Some(ansi) => writeln!(out, "\x1b[{ansi}m{text}\x1b[0m")?,
             None => writeln!(out, "{text}")?,
@@ -143,26 +152,26 @@ fn line(terminal: &Terminal, out: &mut String, text: &str, ansi: Option<&str>) -
 }
 
 /// `text` in lines of at most `max_columns` columns, broken between words where that is possible.
-fn wrapped(text: &str, most: usize) -> Vec<String> {
+fn wrap(text: &str, max_columns: usize) -> Vec<String> {
     // Continuation lines are indented unless the terminal is very narrow.
-    let indent = if most < 20 { 0 } else { 4 };
-    let wide = |text: &str| text.chars().map(columns).sum::<usize>();
+    let indent = if max_columns < 20 { 0 } else { 4 };
+    let width = |text: &str| text.chars().map(char_width).sum::<usize>();
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut used = 0;
-    for word in text.split_inclusive(' ').filter(|_| most > 0) {
-        if used > indent && used + wide(word.trim_end()) > most {
+    for word in text.split_inclusive(' ').filter(|_| max_columns > 0) {
+        if used > indent && used + width(word.trim_end()) > max_columns {
             lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
             used = indent;
         }
         for character in word.chars() {
             // A trailing space needs no column.
-            if character != ' ' && used > indent && used + columns(character) > most {
+            if character != ' ' && used > indent && used + char_width(character) > max_columns {
                 lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
                 used = indent;
             }
             line.push(character);
-            used += columns(character);
+            used += char_width(character);
         }
     }
     lines.push(line);

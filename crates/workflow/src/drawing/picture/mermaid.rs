@@ -2,15 +2,15 @@
 
 use std::fmt::{self, Write};
 
-use super::look::LOOKS;
+use super::state_style::STATE_STYLES;
 use super::subject::Picture;
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "flowchart LR")?;
     for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
-        write!(out, "  j{index}[\"{}", Escaped(&job.name))?;
+        write!(out, "  j{index}[\"{}", MermaidText(&job.name))?;
         if job.handler != job.name {
-            write!(out, "<br/>{}", Escaped(&job.handler))?;
+            write!(out, "<br/>{}", MermaidText(&job.handler))?;
         }
         writeln!(out, "\"]")?;
     }
@@ -19,31 +19,31 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
             writeln!(out, "  j{parent} --> j{index}")?;
         }
     }
-    for look in &LOOKS {
+    for style in &STATE_STYLES {
         let mut jobs = picture.jobs().filter(|&job| {
             picture
-                .look(job)
-                .is_some_and(|other| other.word == look.word)
+                .style(job)
+                .is_some_and(|other| other.word == style.word)
         });
         let Some(first) = jobs.next() else { continue };
-        let (fill, rim) = look.light;
+        let (fill, rim) = style.light;
         writeln!(
             out,
             "  classDef {} fill:{fill},stroke:{rim},color:#1b2330",
-            look.word
+            style.word
         )?;
         write!(out, "  class j{first}")?;
         jobs.try_for_each(|job| write!(out, ",j{job}"))?;
-        writeln!(out, " {}", look.word)?;
+        writeln!(out, " {}", style.word)?;
     }
     Ok(())
 }
 
 /// Text of a label. Mermaid searches the whole source for directives, comments, styles, Markdown
 /// and HTML before it parses quotes, so all but plain characters are written as codes.
-struct Escaped<'a>(&'a str);
+struct MermaidText<'a>(&'a str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for MermaidText<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for character in self.0.chars() {
             if character.is_alphanumeric() || " -_.,/+=".contains(character) {

@@ -1,6 +1,6 @@
 //! The subject of a picture: a graph and the states of its jobs.
 
-use super::look::Look;
+use super::state_style::StateStyle;
 use crate::graph::Graph;
 use crate::id::JobIndex;
 use crate::state::{Counts, JobState};
@@ -20,8 +20,8 @@ impl<'a> Picture<'a> {
         Self { graph, states }
     }
 
-    pub(super) fn look(&self, job: JobIndex) -> Option<&'static Look> {
-        self.state(job).map(Look::of)
+    pub(super) fn style(&self, job: JobIndex) -> Option<&'static StateStyle> {
+        self.state(job).map(StateStyle::for_state)
     }
 
     pub(super) fn state(&self, job: JobIndex) -> Option<JobState> {
@@ -36,7 +36,7 @@ impl<'a> Picture<'a> {
         let Some(counts) = self.counts(jobs) else {
             return text;
         };
-        let present = counts.each().filter(|&(_, number)| number > 0);
+        let present = counts.entries().filter(|&(_, number)| number > 0);
         for (place, (word, number)) in present.enumerate() {
             text.push_str(if place == 0 { ": " } else { ", " });
             text.push_str(&format!("{number} {word}"));
@@ -48,7 +48,7 @@ impl<'a> Picture<'a> {
         self.states?;
         let mut counts = Counts::default();
         jobs.filter_map(|job| self.state(job))
-            .for_each(|state| counts.0[state.place()] += 1);
+            .for_each(|state| counts.0[state.index()] += 1);
         Some(counts)
     }
 

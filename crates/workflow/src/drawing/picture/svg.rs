@@ -2,28 +2,28 @@
 
 use std::fmt::{self, Write};
 
-use super::look::LOOKS;
+use super::state_style::STATE_STYLES;
 use super::subject::Picture;
-use crate::drawing::layout::label::elided;
-use crate::drawing::layout::shape::{Block, Edge, End, Layout, Node, Point};
+use crate::drawing::layout::geometry::{Block, Edge, End, Layout, Node, Point};
+use crate::drawing::layout::label::elide;
 use crate::graph::GraphJob;
 use crate::id::JobIndex;
 
 const LEGEND_HEIGHT: i32 = 28;
 /// Pixels of a legend entry: a swatch, a word, a number and some space.
-const LEGEND_ENTRY: i32 = 128;
+const LEGEND_ENTRY_WIDTH: i32 = 128;
 const MARGIN: i32 = 16;
 /// Pixels between a frame and its text.
-const FRAME_RIM: i32 = 12;
+const FRAME_PADDING: i32 = 12;
 /// Pixels of a character of small text; most characters are narrower.
 const SMALL_ADVANCE: i32 = 6;
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
-    let layout = Layout::of(picture.graph);
-    let legend = Legend::of(picture, &layout);
+    let layout = Layout::new(picture.graph);
+    let legend = Legend::new(picture, &layout);
     let width = layout.width.max(legend.width());
     let height = layout.height + legend.height();
-    let name = Escaped(&picture.graph.label.name);
+    let name = XmlText(&picture.graph.label.name);
     write!(
         out,
         r#"<svg xmlns="http://www.w3.org/2000/svg" class="tidegate-graph" role="graphics-document document" width="{width}" height="{height}" viewBox="0 0 {width} {height}">"#
@@ -33,9 +33,12 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
         "<title>{name}</title><desc>{}</desc>",
         picture.summary(picture.jobs())
     )?;
-    style(out)?;
+    write_style(out)?;
     out.write_str(r#"<g class="lines">"#)?;
-    layout.edges.iter().try_for_each(|edge| line(edge, out))?;
+    layout
+        .edges
+        .iter()
+        .try_for_each(|edge| write_line(edge, out))?;
     for junction in &layout.junctions {
         write!(
             out,
@@ -47,9 +50,9 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
     layout
         .blocks
         .iter()
-        .try_for_each(|block| frame(picture, block, out))?;
+        .try_for_each(|block| write_frame(picture, block, out))?;
     for (job, node) in picture.jobs().zip(&layout.nodes) {
-        job_box(picture, job, *node, out)?;
+        write_job_box(picture, job, *node, out)?;
     }
     legend.write(layout.height, out)?;
     out.write_str("</svg>\n")
@@ -57,7 +60,7 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
 
 /// Writes the style sheet. All rules contain the class of the picture, so that a page can contain
 /// several pictures.
-fn style(out: &mut impl Write) -> fmt::Result {
+fn write_style(out: &mut impl Write) -> fmt::Result {
     const OF: &str = ".tidegate-graph";
     write!(
         out,
@@ -67,9 +70,9 @@ fn style(out: &mut impl Write) -> fmt::Result {
          {OF} .frame{{fill:none;stroke:#8a94a6;stroke-dasharray:1 3}}{OF} .lines path{{fill:none;stroke:#8a94a6;stroke-width:1.5}}{OF} .lines circle,{OF} .head{{fill:#8a94a6}}\
          {OF} .skipped rect,{OF} .cancelled rect{{stroke-dasharray:4 3}}"
     )?;
-    for look in &LOOKS {
-        let word = look.word;
-        let (fill, rim) = look.light;
+    for state_style in &STATE_STYLES {
+        let word = state_style.word;
+        let (fill, rim) = state_style.light;
         write!(
             out,
             "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
@@ -80,9 +83,9 @@ fn style(out: &mut impl Write) -> fmt::Result {
         "@media (prefers-color-scheme:dark){{{OF}{{background:#14171c}}{OF} text{{fill:#e6e9ee}}{OF} .small{{fill:#9aa4b2}}\
          {OF} rect{{fill:#20242c;stroke:#7d889b}}"
     )?;
-    for look in &LOOKS {
-        let word = look.word;
-        let (fill, rim) = look.dark;
+    for state_style in &STATE_STYLES {
+        let word = state_style.word;
+        let (fill, rim) = state_style.dark;
         write!(
             out,
             "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
@@ -95,7 +98,7 @@ fn style(out: &mut impl Write) -> fmt::Result {
 }
 
 /// Writes a line. Level pieces are straight; the others are curves that begin and end level.
-fn line(edge: &Edge, out: &mut impl Write) -> fmt::Result {
+fn write_line(edge: &Edge, out: &mut impl Write) -> fmt::Result {
     let [first, rest @ ..] = &edge.points[..] else {
         return Ok(());
     };
@@ -119,7 +122,7 @@ fn line(edge: &Edge, out: &mut impl Write) -> fmt::Result {
 }
 
 /// Writes the frame of a block with the number of its jobs, and their states if these fit.
-fn frame(picture: &Picture<'_>, block: &Block, out: &mut impl Write) -> fmt::Result {
+fn write_frame(picture: &Picture<'_>, block: &Block, out: &mut impl Write) -> fmt::Result {
     let Node {
         x,
         y,
@@ -128,7 +131,7 @@ fn frame(picture: &Picture<'_>, block: &Block, out: &mut impl Write) -> fmt::Res
         ..
     } = block.frame;
     let summary = picture.summary(block.jobs.iter().copied());
-    let fits = summary.len() as i32 * SMALL_ADVANCE <= width - 2 * FRAME_RIM;
+    let fits = summary.len() as i32 * SMALL_ADVANCE <= width - 2 * FRAME_PADDING;
     let text = if fits {
         &*summary
     } else {
@@ -141,12 +144,17 @@ fn frame(picture: &Picture<'_>, block: &Block, out: &mut impl Write) -> fmt::Res
     write!(
         out,
         r#"<text class="small" x="{}" y="{}">{text}</text></g>"#,
-        x + FRAME_RIM,
+        x + FRAME_PADDING,
         y + 19
     )
 }
 
-fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Write) -> fmt::Result {
+fn write_job_box(
+    picture: &Picture<'_>,
+    job: JobIndex,
+    node: Node,
+    out: &mut impl Write,
+) -> fmt::Result {
     let Node {
         x,
         y,
@@ -155,12 +163,12 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
         ..
     } = node;
     let definition = &picture.graph.jobs[job.index()];
-    let name = Escaped(&definition.name);
-    let handler = Escaped(&definition.handler);
-    let look = picture.look(job);
-    match look {
-        Some(look) => {
-            let word = look.word;
+    let name = XmlText(&definition.name);
+    let handler = XmlText(&definition.handler);
+    let state_style = picture.style(job);
+    match state_style {
+        Some(state_style) => {
+            let word = state_style.word;
             write!(
                 out,
                 r#"<g class="{word}" role="img"><title>{name}, handler {handler}, {word}</title>"#
@@ -177,7 +185,7 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
         out,
         r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}"/>"#
     )?;
-    if let Some(look) = look {
+    if let Some(state_style) = state_style {
         let (class, left, down) = if is_square {
             ("mark square", 8, 4)
         } else {
@@ -188,22 +196,22 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
         write!(
             out,
             r#"<text class="{class}" x="{left}" y="{base}" text-anchor="middle">{}</text>"#,
-            look.mark
+            state_style.mark
         )?;
     }
     if !is_square {
-        let left = x + if look.is_some() { 30 } else { 14 };
-        job_text(definition, left, node, out)?;
+        let left = x + if state_style.is_some() { 30 } else { 14 };
+        write_job_text(definition, left, node, out)?;
     }
     out.write_str("</g>")
 }
 
 /// Writes the name of a job, and its handler below if that differs.
-fn job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -> fmt::Result {
+fn write_job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -> fmt::Result {
     let Node { y, height, .. } = node;
-    let name = elided(&job.name, '…');
-    let handler = elided(&job.handler, '…');
-    let name = Escaped(&name);
+    let name = elide(&job.name, '…');
+    let handler = elide(&job.handler, '…');
+    let name = XmlText(&name);
     if job.name == job.handler {
         let middle = y + height / 2 + 5;
         return write!(out, r#"<text x="{left}" y="{middle}">{name}</text>"#);
@@ -213,7 +221,7 @@ fn job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -> fmt:
         out,
         r#"<text class="small" x="{left}" y="{}">{}</text>"#,
         y + 33,
-        Escaped(&handler)
+        XmlText(&handler)
     )
 }
 
@@ -224,15 +232,15 @@ struct Legend {
 }
 
 impl Legend {
-    fn of(picture: &Picture<'_>, layout: &Layout) -> Self {
+    fn new(picture: &Picture<'_>, layout: &Layout) -> Self {
         let counts = picture.counts(picture.jobs());
         let entries = counts
             .iter()
-            .flat_map(|counts| counts.each())
-            .zip(&LOOKS)
+            .flat_map(|counts| counts.entries())
+            .zip(&STATE_STYLES)
             .filter(|((_, number), _)| *number > 0);
         let entries = entries
-            .map(|((word, number), look)| (word, look.mark, number))
+            .map(|((word, number), state_style)| (word, state_style.mark, number))
             .collect();
         Self {
             entries,
@@ -242,7 +250,7 @@ impl Legend {
 
     fn width(&self) -> i32 {
         let notes = if self.undrawn > 0 { 2 } else { 0 };
-        2 * MARGIN + (self.entries.len() as i32 + notes) * LEGEND_ENTRY
+        2 * MARGIN + (self.entries.len() as i32 + notes) * LEGEND_ENTRY_WIDTH
     }
 
     fn height(&self) -> i32 {
@@ -264,7 +272,7 @@ impl Legend {
                 x + 22,
                 top + 12
             )?;
-            x += LEGEND_ENTRY;
+            x += LEGEND_ENTRY_WIDTH;
         }
         if self.undrawn > 0 {
             write!(
@@ -279,9 +287,9 @@ impl Legend {
 }
 
 /// Text that is escaped for XML, between tags and in attributes.
-struct Escaped<'a>(&'a str);
+struct XmlText<'a>(&'a str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for XmlText<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for character in self.0.chars() {
             match character {

@@ -1,7 +1,7 @@
 //! Capabilities of a terminal, and the width of text in it.
 
 use super::subject::Picture;
-use crate::drawing::layout::label::elided;
+use crate::drawing::layout::label::elide;
 use crate::id::JobIndex;
 
 /// The terminal that a picture is drawn for.
@@ -40,30 +40,30 @@ pub(super) fn label(picture: &Picture<'_>, terminal: &Terminal, job: JobIndex) -
     } else {
         '…'
     };
-    marked(
+    with_mark(
         picture,
         terminal,
         job,
-        &elided(&picture.graph.jobs[job.index()].name, gap),
+        &elide(&picture.graph.jobs[job.index()].name, gap),
     )
 }
 
-pub(super) fn marked(
+pub(super) fn with_mark(
     picture: &Picture<'_>,
     terminal: &Terminal,
     job: JobIndex,
     text: &str,
 ) -> String {
-    match picture.look(job) {
-        Some(look) if terminal.glyphs == Glyphs::Ascii => format!("{} {text}", look.ascii),
-        Some(look) => format!("{} {text}", look.mark),
+    match picture.style(job) {
+        Some(style) if terminal.glyphs == Glyphs::Ascii => format!("{} {text}", style.ascii),
+        Some(style) => format!("{} {text}", style.mark),
         None => text.to_owned(),
     }
 }
 
 /// Columns of a character in most terminals, by Unicode blocks: this is right for all but rare
 /// characters.
-pub(super) fn columns(character: char) -> usize {
+pub(super) fn char_width(character: char) -> usize {
     match u32::from(character) {
         0x0300..=0x036f
         | 0x200b..=0x200f

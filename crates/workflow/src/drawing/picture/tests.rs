@@ -2,7 +2,7 @@ mod characters;
 
 use proptest::prelude::*;
 
-use super::look::Look;
+use super::state_style::StateStyle;
 use super::*;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
@@ -376,7 +376,7 @@ proptest! {
         prop_assert!(text.lines().all(|line| line.len() <= width && line.trim_end() == line), "{}", text);
         if width > 150 && !text.starts_with("numbered") {
             for (at, state) in states.iter().enumerate() {
-                let label = format!("{} n{at}", Look::of(*state).ascii);
+                let label = format!("{} n{at}", StateStyle::for_state(*state).ascii);
                 prop_assert!(text.lines().any(|line| line.contains(&label)), "{} in {}", label, text);
             }
         }

@@ -6,13 +6,13 @@ use hashbrown::HashMap;
 
 use super::channel::{self, Net};
 use super::list;
-use super::look::interest;
+use super::state_style::display_rank;
 use super::subject::Picture;
-use super::terminal::{Colour, Glyphs, Terminal, columns, label, marked};
+use super::terminal::{Colour, Glyphs, Terminal, char_width, label, with_mark};
+use crate::drawing::layout::coordinates::vertical_positions;
 use crate::drawing::layout::layers::{Layered, Via};
 use crate::drawing::layout::ordered;
-use crate::drawing::layout::place::rows;
-use crate::drawing::layout::units::{Alike, Unit};
+use crate::drawing::layout::units::{Grouping, Unit};
 use crate::id::JobIndex;
 
 /// Maximum size of a drawn graph. Larger graphs become lists, because lines over several screens
@@ -23,8 +23,8 @@ const MAX_ROWS: i32 = 100;
 const MAX_LOOSE_ROWS: i32 = 30;
 
 pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String) -> fmt::Result {
-    let drawn = |alike| Canvas::of(picture, terminal, alike);
-    match drawn(Alike::Apart).or_else(|| drawn(Alike::Together)) {
+    let draw = |grouping| Canvas::draw(picture, terminal, grouping);
+    match draw(Grouping::Separate).or_else(|| draw(Grouping::Blocks)) {
         Some(canvas) => canvas.write(terminal, out),
         None => list::write(picture, terminal, out),
     }
@@ -41,7 +41,7 @@ enum Cell {
     #[default]
     Blank,
     /// The directions of a line, and whether it turns or passes here.
-    Line(u8, Course),
+    Line(u8, LineKind),
     Head,
     Char(char, Option<&'static str>),
     /// The right half of a wide character.
@@ -52,7 +52,7 @@ enum Cell {
 /// So a line that ends at a glyph without an arm towards it continues behind it, and unconnected
 /// lines never seem connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Course {
+enum LineKind {
     Passes,
     Turns,
 }
@@ -63,8 +63,8 @@ struct Canvas {
 
 impl Canvas {
     /// Draws a picture. `None` if it does not fit the terminal.
-    fn of(picture: &Picture<'_>, terminal: &Terminal, alike: Alike) -> Option<Self> {
-        let layered = Layered::of(picture.graph, alike);
+    fn draw(picture: &Picture<'_>, terminal: &Terminal, grouping: Grouping) -> Option<Self> {
+        let layered = Layered::new(picture.graph, grouping);
         if layered.units.len() > MAX_UNITS
             || layered
                 .routes
@@ -75,12 +75,12 @@ impl Canvas {
         }
         let layered = ordered(layered);
         let heights = vec![1; layered.units.len()];
-        let loose = rows(&layered, &heights, 1, 1);
+        let loose = vertical_positions(&layered, &heights, 1, 1);
         let height = |rows: &[i32]| rows.iter().max().map_or(0, |last| last + 1);
         let rows = if height(&loose) <= MAX_LOOSE_ROWS {
             loose
         } else {
-            rows(&layered, &heights, 1, 0)
+            vertical_positions(&layered, &heights, 1, 0)
         };
         if height(&rows) > MAX_ROWS {
             return None;
@@ -92,8 +92,8 @@ impl Canvas {
         for layer in &layered.layers {
             let labels = layer
                 .iter()
-                .map(|&vertex| Label::of(picture, terminal, &layered, vertex));
-            let labels: Vec<Label> = labels.collect();
+                .map(|&vertex| VertexLabel::new(picture, terminal, &layered, vertex));
+            let labels: Vec<VertexLabel> = labels.collect();
             let right = left + labels.iter().map(|label| label.width).max().unwrap_or(0);
             // A label ends with a space, which may be cut.
             if right > terminal.width.saturating_add(1) {
@@ -101,12 +101,12 @@ impl Canvas {
             }
             for (label, &vertex) in labels.iter().zip(layer) {
                 let row = rows[vertex as usize];
-                let end = canvas.label(label, row, left);
-                if !layered.after.of(vertex).is_empty() {
-                    canvas.level(row, end, right + 1);
+                let end = canvas.draw_label(label, row, left);
+                if !layered.after.adjacent(vertex).is_empty() {
+                    canvas.draw_level_line(row, end, right + 1);
                 }
             }
-            left = canvas.gap(&layered, &rows, layer, right)?;
+            left = canvas.draw_gap(&layered, &rows, layer, right)?;
         }
         (canvas.width() <= terminal.width).then_some(canvas)
     }
@@ -124,7 +124,7 @@ impl Canvas {
     }
 
     /// Writes a label and returns the column at which its line can begin.
-    fn label(&mut self, label: &Label, row: i32, left: usize) -> usize {
+    fn draw_label(&mut self, label: &VertexLabel, row: i32, left: usize) -> usize {
         let mut column = left;
         for &(character, width) in &label.characters {
             *self.cell(row, column) = Cell::Char(character, label.ansi);
@@ -135,39 +135,40 @@ impl Canvas {
         column + usize::from(column > left)
     }
 
-    fn join(&mut self, row: i32, column: usize, directions: u8, course: Course) {
+    fn draw_directions(&mut self, row: i32, column: usize, directions: u8, kind: LineKind) {
         let cell = self.cell(row, column);
-        *cell = match (*cell, course) {
-            (Cell::Line(_, Course::Turns), Course::Passes) => *cell,
-            (Cell::Line(there, before), _) if before == course => {
-                Cell::Line(there | directions, course)
+        *cell = match (*cell, kind) {
+            (Cell::Line(_, LineKind::Turns), LineKind::Passes) => *cell,
+            (Cell::Line(existing, before), _) if before == kind => {
+                Cell::Line(existing | directions, kind)
             }
-            _ => Cell::Line(directions, course),
+            _ => Cell::Line(directions, kind),
         };
     }
 
     /// Draws a level line over the columns `begin..end`.
-    fn level(&mut self, row: i32, begin: usize, end: usize) {
-        (begin..end).for_each(|column| self.join(row, column, LEFT | RIGHT, Course::Passes));
+    fn draw_level_line(&mut self, row: i32, begin: usize, end: usize) {
+        (begin..end)
+            .for_each(|column| self.draw_directions(row, column, LEFT | RIGHT, LineKind::Passes));
     }
 
     /// Draws the lines between a layer that ends at `right` and the next one. Returns the column at
     /// which the next layer begins.
-    fn gap(
+    fn draw_gap(
         &mut self,
         layered: &Layered,
         rows: &[i32],
         layer: &[u32],
         right: usize,
     ) -> Option<usize> {
-        let (nets, arrivals) = nets(layered, rows, layer);
+        let (nets, arrivals) = layer_nets(layered, rows, layer);
         let height = self.cells.len() as i32;
         let used = |row: &i32| {
             nets.iter()
                 .any(|net| net.left.contains(row) || net.right.contains(row))
         };
         let free: Vec<i32> = (0..height).filter(|row| !used(row)).collect();
-        let nets = channel::assign(nets, free.into_iter())?;
+        let nets = channel::assign_tracks(nets, free.into_iter())?;
         let tracks = nets
             .iter()
             .filter_map(|net| net.track)
@@ -176,45 +177,45 @@ impl Canvas {
         let begin = right + 1;
         let end = begin + 2 * tracks + usize::from(tracks == 0);
         for net in &nets {
-            self.net(net, &nets, begin, end);
+            self.draw_net(net, &nets, begin, end);
         }
         for (row, is_job) in arrivals {
             if is_job {
                 *self.cell(row, end) = Cell::Head;
             } else {
-                self.level(row, end, end + 2);
+                self.draw_level_line(row, end, end + 2);
             }
         }
         Some(end + 2)
     }
 
-    fn net(&mut self, net: &Net, nets: &[Net], begin: usize, end: usize) {
+    fn draw_net(&mut self, net: &Net, nets: &[Net], begin: usize, end: usize) {
         let Some(track) = net.track else {
             net.right
                 .iter()
-                .for_each(|&row| self.level(row, begin, end));
+                .for_each(|&row| self.draw_level_line(row, begin, end));
             return;
         };
         let at = |track: usize| begin + 2 * track + 1;
         let column = at(track);
         let (mut top, mut bottom) = net.span();
         for &row in &net.left {
-            self.level(row, begin, column);
-            self.join(row, column, LEFT, Course::Turns);
+            self.draw_level_line(row, begin, column);
+            self.draw_directions(row, column, LEFT, LineKind::Turns);
         }
         for &row in &net.right {
-            self.join(row, column, RIGHT, Course::Turns);
-            self.level(row, column + 1, end);
+            self.draw_directions(row, column, RIGHT, LineKind::Turns);
+            self.draw_level_line(row, column + 1, end);
         }
-        if let Some((row, second)) = net.onward {
+        if let Some((row, second)) = net.continuation {
             let other = nets[second].track.map_or(column, at);
-            self.join(row, column, RIGHT, Course::Turns);
-            self.level(row, column + 1, other);
-            self.join(row, other, LEFT, Course::Turns);
+            self.draw_directions(row, column, RIGHT, LineKind::Turns);
+            self.draw_level_line(row, column + 1, other);
+            self.draw_directions(row, other, LEFT, LineKind::Turns);
         }
         let came_from = nets
             .iter()
-            .filter_map(|first| first.onward)
+            .filter_map(|first| first.continuation)
             .find(|&(_, second)| std::ptr::eq(&nets[second], net));
         if let Some((row, _)) = came_from {
             top = top.min(row);
@@ -223,14 +224,14 @@ impl Canvas {
         for row in top..=bottom {
             let up = if row > top { UP } else { 0 };
             let down = if row < bottom { DOWN } else { 0 };
-            self.join(row, column, up | down, Course::Turns);
+            self.draw_directions(row, column, up | down, LineKind::Turns);
         }
     }
 
     fn write(&self, terminal: &Terminal, out: &mut String) -> fmt::Result {
         for row in &self.cells {
             let begin = out.len();
-            let mut lit = None;
+            let mut current = None;
             for cell in row {
                 let (character, ansi) = match *cell {
                     Cell::Blank => (' ', None),
@@ -240,10 +241,10 @@ impl Canvas {
                     Cell::Char(character, ansi) => (character, ansi),
                     Cell::Covered => continue,
                 };
-                paint(&mut lit, ansi, out)?;
+                set_colour(&mut current, ansi, out)?;
                 out.push(character);
             }
-            paint(&mut lit, None, out)?;
+            set_colour(&mut current, None, out)?;
             out.truncate(begin + out[begin..].trim_end().len());
             out.push('\n');
         }
@@ -254,12 +255,12 @@ impl Canvas {
 /// The lines from a layer to the next, and the rows at which they arrive, each with whether a job
 /// is there. Jobs with the same children share a line, which leads to all of these children and to
 /// no others.
-fn nets(layered: &Layered, rows: &[i32], layer: &[u32]) -> (Vec<Net>, Vec<(i32, bool)>) {
+fn layer_nets(layered: &Layered, rows: &[i32], layer: &[u32]) -> (Vec<Net>, Vec<(i32, bool)>) {
     let mut nets: Vec<Net> = Vec::new();
-    let mut places: HashMap<Vec<u32>, usize> = HashMap::new();
+    let mut net_by_children: HashMap<Vec<u32>, usize> = HashMap::new();
     let mut arrivals: Vec<(i32, bool)> = Vec::new();
     for &from in layer {
-        let mut children = layered.after.of(from).to_vec();
+        let mut children = layered.after.adjacent(from).to_vec();
         if children.is_empty() {
             continue;
         }
@@ -269,13 +270,13 @@ fn nets(layered: &Layered, rows: &[i32], layer: &[u32]) -> (Vec<Net>, Vec<(i32, 
                 .iter()
                 .map(|&to| (rows[to as usize], layered.unit(to).is_some())),
         );
-        let leaves: Vec<i32> = children.iter().map(|&to| rows[to as usize]).collect();
-        let place = *places.entry(children).or_insert(nets.len());
-        match nets.get_mut(place) {
+        let child_rows: Vec<i32> = children.iter().map(|&to| rows[to as usize]).collect();
+        let net_index = *net_by_children.entry(children).or_insert(nets.len());
+        match nets.get_mut(net_index) {
             Some(net) => net.left.push(rows[from as usize]),
             None => nets.push(Net {
                 left: vec![rows[from as usize]],
-                right: leaves,
+                right: child_rows,
                 ..Net::default()
             }),
         }
@@ -284,14 +285,14 @@ fn nets(layered: &Layered, rows: &[i32], layer: &[u32]) -> (Vec<Net>, Vec<(i32, 
 }
 
 /// Writes the sequence that changes the colour, if it changes.
-fn paint(
-    lit: &mut Option<&'static str>,
+fn set_colour(
+    current: &mut Option<&'static str>,
     ansi: Option<&'static str>,
     out: &mut String,
 ) -> fmt::Result {
-    if *lit != ansi {
+    if *current != ansi {
         write!(out, "\x1b[{}m", ansi.unwrap_or("0"))?;
-        *lit = ansi;
+        *current = ansi;
     }
     Ok(())
 }
@@ -308,14 +309,14 @@ fn line_glyph(directions: u8, glyphs: Glyphs) -> char {
 }
 
 /// The mark and name of a unit, as characters with their columns. Empty for lines that pass.
-struct Label {
+struct VertexLabel {
     characters: Vec<(char, usize)>,
     width: usize,
     ansi: Option<&'static str>,
 }
 
-impl Label {
-    fn of(picture: &Picture<'_>, terminal: &Terminal, layered: &Layered, vertex: u32) -> Self {
+impl VertexLabel {
+    fn new(picture: &Picture<'_>, terminal: &Terminal, layered: &Layered, vertex: u32) -> Self {
         let (text, job) = match layered.unit(vertex) {
             None => {
                 return Self {
@@ -329,7 +330,7 @@ impl Label {
         };
         let characters: Vec<(char, usize)> = text
             .chars()
-            .map(|character| (character, columns(character)))
+            .map(|character| (character, char_width(character)))
             .collect();
         // Characters of no width belong to the previous cell; a canvas of cells cannot hold them.
         let characters: Vec<(char, usize)> = characters
@@ -338,8 +339,8 @@ impl Label {
             .collect();
         let width = characters.iter().map(|&(_, width)| width).sum::<usize>() + 1;
         let ansi = picture
-            .look(job)
-            .map(|look| look.ansi)
+            .style(job)
+            .map(|style| style.ansi)
             .filter(|_| terminal.colour == Colour::Ansi);
         Self {
             characters,
@@ -359,10 +360,10 @@ fn block_label(
     let first = jobs
         .iter()
         .copied()
-        .min_by_key(|&job| picture.state(job).map(interest));
+        .min_by_key(|&job| picture.state(job).map(display_rank));
     let first = first.expect("a block has jobs");
     (
-        marked(
+        with_mark(
             picture,
             terminal,
             first,

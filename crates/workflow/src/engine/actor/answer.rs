@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::ended::Ended;
-use super::undelivered::UndeliveredLease;
+use super::ended_attempt::EndedAttempt;
+use super::undelivered_lease::UndeliveredLease;
 use crate::codec::change::ResultField;
 use crate::codec::lease::LeaseRef;
 use crate::graph::Graph;
@@ -24,26 +24,26 @@ pub(crate) struct Answer {
     /// State of the job that the request names, afterwards.
     pub(crate) state: Option<JobState>,
     /// Whether the event had happened before.
-    pub(crate) already: bool,
+    pub(crate) already_done: bool,
     /// Duration of the reported attempt.
-    pub(crate) took: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
     /// Attempts that the request ended. Empty without an observer of attempts.
-    pub(crate) ended: Vec<Ended>,
+    pub(crate) ended: Vec<EndedAttempt>,
     /// Leases under limits that continue past their end, because their workers could not extend
     /// them, and their new ends.
-    pub(crate) spared: Vec<(LeaseRef, Timestamp)>,
+    pub(crate) overdue_leases: Vec<(LeaseRef, Timestamp)>,
     /// Jobs that are leased to the caller now.
-    pub(crate) leased: Vec<Leased>,
+    pub(crate) leased: Vec<LeasedJob>,
     /// Another workflow that has the idempotency key.
     pub(crate) existing: Option<WorkflowId>,
 }
 
 /// Most bytes of an error that a worker reports: kind, message and trace.
-pub(crate) const ERROR_BYTES: usize = 33 << 10;
+pub(crate) const MAX_ERROR_BYTES: usize = 33 << 10;
 
 /// Result of a parent, as an input of its child.
 #[derive(Debug)]
-pub(crate) struct Returned {
+pub(crate) struct ParentResult {
     pub(crate) job: JobIndex,
     /// State of the parent, if the child may run although not all of its parents have succeeded.
     pub(crate) state: Option<&'static str>,
@@ -54,9 +54,9 @@ pub(crate) struct Returned {
     pub(crate) error: Option<ResultField>,
 }
 
-impl Returned {
+impl ParentResult {
     /// Returns the input that a job gets from a parent. `None` if it gets none.
-    pub(super) fn of(
+    pub(super) fn from_parent(
         workflow: &Workflow,
         rule: TriggerRule,
         job: JobIndex,
@@ -73,10 +73,10 @@ impl Returned {
             });
         }
         let (state, error) = match workflow.job(job).state {
-            JobState::Waiting if workflow.prospect(job) == Reachability::Unreachable => {
+            JobState::Waiting if workflow.reachability(job) == Reachability::Unreachable => {
                 ("doomed", None)
             }
-            JobState::Waiting if workflow.prospect(job) == Reachability::Blocked => {
+            JobState::Waiting if workflow.reachability(job) == Reachability::Blocked => {
                 ("blocked", None)
             }
             JobState::Failed => (JobState::Failed.word(), Some(workflow.latest_error(job))),
@@ -92,21 +92,26 @@ impl Returned {
     }
 
     /// Returns the fields that must be read from the store.
-    pub(crate) fn missing(&self) -> impl Iterator<Item = ResultField> + use<> {
+    pub(crate) fn missing_fields(&self) -> impl Iterator<Item = ResultField> + use<> {
         let output = (self.output_bytes > 0 && self.output.is_none())
             .then_some(ResultField::Output(self.job));
         output.into_iter().chain(self.error)
     }
 
     /// Returns the most bytes that the output and the error take of an answer.
-    pub(crate) fn bytes(&self) -> usize {
-        self.output_bytes as usize + if self.error.is_some() { ERROR_BYTES } else { 0 }
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.output_bytes as usize
+            + if self.error.is_some() {
+                MAX_ERROR_BYTES
+            } else {
+                0
+            }
     }
 }
 
 /// A leased job, with those of its inputs that are in memory.
 #[derive(Debug)]
-pub(crate) struct Leased {
+pub(crate) struct LeasedJob {
     pub(crate) job: JobIndex,
     pub(crate) token: u64,
     pub(crate) expires: Timestamp,
@@ -117,7 +122,7 @@ pub(crate) struct Leased {
     pub(crate) suspect: bool,
     pub(crate) graph: Arc<Graph>,
     /// Results of its parents.
-    pub(crate) inputs: Vec<Returned>,
+    pub(crate) inputs: Vec<ParentResult>,
     /// Releases the lease if it does not reach the worker.
     pub(crate) undelivered: UndeliveredLease,
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::answer::{Answer, Leased, Returned};
+use super::answer::{Answer, LeasedJob, ParentResult};
 use super::assign::by_priority;
 use super::cached_workflow::CachedWorkflow;
-use super::ended::{Ended, may_end};
-use super::event::event;
+use super::ended_attempt::{EndedAttempt, possibly_ended};
+use super::event::event_for;
 use super::request::{ClaimOnReport, Envelope, Request};
-use super::undelivered::{GiveBack, UndeliveredLease};
+use super::undelivered_lease::{SharedLeaseReleaser, UndeliveredLease};
 use crate::codec::lease::LeaseRef;
 use crate::engine::context::Context;
 use crate::engine::error::EngineError;
@@ -21,71 +21,71 @@ use crate::transition::transition;
 use crate::workflow::Workflow;
 
 /// Applies requests to states.
-pub(super) struct Player<'a> {
+pub(super) struct Applier<'a> {
     pub(super) context: &'a Context,
     pub(super) store: &'a Store,
-    pub(super) give_back: &'a GiveBack,
+    pub(super) releaser: &'a SharedLeaseReleaser,
 }
 
 /// A lease that a report ends, and the worker's claim on the jobs after it.
-struct Reported<'a> {
+struct ReportedLease<'a> {
     lease: LeaseRef,
-    hand_over: &'a ClaimOnReport,
+    claim: &'a ClaimOnReport,
 }
 
-impl Player<'_> {
+impl Applier<'_> {
     /// Applies one request.
     pub(super) fn apply(
         &self,
-        entry: &mut CachedWorkflow,
-        posted: &Envelope,
+        cached: &mut CachedWorkflow,
+        envelope: &Envelope,
     ) -> Result<Answer, EngineError> {
-        let request = &posted.request;
-        let now = posted.now;
-        if entry.workflow.is_deleted() {
+        let request = &envelope.request;
+        let now = envelope.now;
+        if cached.workflow.is_deleted() {
             return Err(EngineError::NoWorkflow {
-                workflow: entry.workflow.id,
+                workflow: cached.workflow.id,
             });
         }
-        let Some(event) = event(&entry.workflow, request)? else {
-            if matches!(request, Request::MendKey) {
-                entry.workflow.mend_key();
+        let Some(event) = event_for(&cached.workflow, request)? else {
+            if matches!(request, Request::RestoreKey) {
+                cached.workflow.rewrite_key();
             }
-            return Ok(answer(&entry.workflow, None, Effect::Done));
+            return Ok(answer(&cached.workflow, None, Effect::Done));
         };
         if matches!(event, Event::Tick { .. }) {
-            entry.workflow.settle_rows();
+            cached.workflow.restore_missing_rows();
         }
         let started = request
             .job()
-            .and_then(|job| entry.workflow.jobs.get(job.index())?.started_at);
-        let known = entry.workflow.newly_ready().len();
-        let may_end = self
+            .and_then(|job| cached.workflow.jobs.get(job.index())?.started_at);
+        let ready_before = cached.workflow.newly_ready().len();
+        let candidates = self
             .context
-            .attempts
+            .attempt_observer
             .as_ref()
-            .map(|_| may_end(&entry.workflow, &event, now));
-        let effect = transition(&mut entry.workflow, &event, self.context.retention, now)?;
-        let ended = may_end.map_or_else(Vec::new, |before| {
-            Ended::of(&entry.workflow, &event, before)
+            .map(|_| possibly_ended(&cached.workflow, &event, now));
+        let effect = transition(&mut cached.workflow, &event, self.context.retention, now)?;
+        let ended = candidates.map_or_else(Vec::new, |before| {
+            EndedAttempt::from_transition(&cached.workflow, &event, before)
         });
-        let leased = self.lease_jobs(entry, posted, effect, known);
+        let leased = self.lease_jobs(cached, envelope, effect, ready_before);
         let reported = matches!(request, Request::Report { .. }) && effect == Effect::Done;
-        let took = started
+        let duration = started
             .filter(|_| reported)
             .map(|started| now.since(started));
-        let spared = match event {
-            Event::Tick { served_since } if entry.workflow.graph.has_limits() => {
-                entry.workflow.spared(served_since, now)
+        let overdue_leases = match event {
+            Event::Tick { served_since } if cached.workflow.graph.has_limits() => {
+                cached.workflow.continued_leases(served_since, now)
             }
             _ => Vec::new(),
         };
         Ok(Answer {
             leased,
-            took,
+            duration,
             ended,
-            spared,
-            ..answer(&entry.workflow, request.job(), effect)
+            overdue_leases,
+            ..answer(&cached.workflow, request.job(), effect)
         })
     }
 
@@ -93,39 +93,39 @@ impl Player<'_> {
     /// ready jobs were ready before the request.
     fn lease_jobs(
         &self,
-        entry: &mut CachedWorkflow,
-        posted: &Envelope,
+        cached: &mut CachedWorkflow,
+        envelope: &Envelope,
         effect: Effect,
-        known: usize,
-    ) -> Vec<Leased> {
-        let now = posted.now;
-        match &posted.request {
+        ready_before: usize,
+    ) -> Vec<LeasedJob> {
+        let now = envelope.now;
+        match &envelope.request {
             Request::Claim { job, lease } => {
                 let claimed = LeaseRef {
-                    workflow: entry.workflow.id,
+                    workflow: cached.workflow.id,
                     job: *job,
                     token: lease.token,
                 };
-                vec![self.leased(entry, claimed, lease.expires, now)]
+                vec![self.leased_job(cached, claimed, lease.expires, now)]
             }
             // A caller that has gone gets no jobs.
             Request::Report {
                 job,
                 token,
-                hand_over: Some(hand_over),
+                claim: Some(claim),
                 ..
-            } if !posted.answer.is_abandoned() => {
-                let reported = Reported {
+            } if !envelope.reply.is_abandoned() => {
+                let reported = ReportedLease {
                     lease: LeaseRef {
-                        workflow: entry.workflow.id,
+                        workflow: cached.workflow.id,
                         job: *job,
                         token: *token,
                     },
-                    hand_over,
+                    claim,
                 };
                 match effect {
-                    Effect::Done => self.hand_over(entry, known, reported, now),
-                    Effect::Already => self.hand_over_again(entry, reported, now),
+                    Effect::Done => self.lease_on_report(cached, ready_before, reported, now),
+                    Effect::Already => self.repeat_lease_on_report(cached, reported, now),
                 }
             }
             _ => Vec::new(),
@@ -134,39 +134,39 @@ impl Player<'_> {
 
     /// Leases jobs that have just become ready to the worker whose report made them ready, so that
     /// they do not enter the queue. The first `ready_before` of them were ready before.
-    fn hand_over(
+    fn lease_on_report(
         &self,
-        entry: &mut CachedWorkflow,
-        known: usize,
-        Reported { lease, hand_over }: Reported<'_>,
+        cached: &mut CachedWorkflow,
+        ready_before: usize,
+        ReportedLease { lease, claim }: ReportedLease<'_>,
         now: Timestamp,
-    ) -> Vec<Leased> {
+    ) -> Vec<LeasedJob> {
         let ready = by_priority(
-            &entry.workflow.graph,
-            &entry.workflow.newly_ready()[known..],
+            &cached.workflow.graph,
+            &cached.workflow.newly_ready()[ready_before..],
         );
         let mut leased = Vec::new();
         for job in ready {
             // A job that is retried at once waits behind older jobs, so that it does not occupy its
             // worker.
-            if job == lease.job || !self.may_hand_over(&entry.workflow, job, hand_over) {
+            if job == lease.job || !self.can_lease_on_report(&cached.workflow, job, claim) {
                 continue;
             }
-            if !hand_over.take_one() {
+            if !claim.reserve_one() {
                 break;
             }
             let next = lease.successor(job);
-            let expires = now + hand_over.lease;
+            let expires = now + claim.lease;
             let event = Event::Claim {
                 job,
                 lease: Lease {
                     token: next.token,
-                    worker: hand_over.worker.clone(),
+                    worker: claim.worker.clone(),
                     expires,
                 },
             };
-            if transition(&mut entry.workflow, &event, self.context.retention, now).is_ok() {
-                leased.push(self.leased(entry, next, expires, now));
+            if transition(&mut cached.workflow, &event, self.context.retention, now).is_ok() {
+                leased.push(self.leased_job(cached, next, expires, now));
             }
         }
         leased
@@ -175,71 +175,78 @@ impl Player<'_> {
     /// Returns the jobs that were leased with an earlier copy of this report, whose answer was lost
     /// or is on its way. If this answer is lost, the leases stay, because the other answer may have
     /// arrived. The new fence keeps the other answer from releasing them, too.
-    fn hand_over_again(
+    fn repeat_lease_on_report(
         &self,
-        entry: &mut CachedWorkflow,
-        Reported { lease, hand_over }: Reported<'_>,
+        cached: &mut CachedWorkflow,
+        ReportedLease { lease, claim }: ReportedLease<'_>,
         now: Timestamp,
-    ) -> Vec<Leased> {
-        let again = |(at, about): (usize, &Job)| match about.state {
+    ) -> Vec<LeasedJob> {
+        let repeated = |(at, job): (usize, &Job)| match job.state {
             JobState::Running { expires } => {
-                let again = lease.successor(JobIndex(at as u32));
+                let repeated = lease.successor(JobIndex(at as u32));
                 // The worker has a job that it reports in the same call.
-                let wanted = about.token == again.token && !hand_over.reported.contains(&again);
-                wanted.then_some((again, expires))
+                let wanted = job.token == repeated.token && !claim.reported.contains(&repeated);
+                wanted.then_some((repeated, expires))
             }
             _ => None,
         };
-        let found: Vec<_> = entry
+        let found: Vec<_> = cached
             .workflow
             .jobs
             .iter()
             .enumerate()
-            .filter_map(again)
+            .filter_map(repeated)
             .collect();
         let mut leased = Vec::new();
-        for (again, expires) in found.into_iter().take_while(|_| hand_over.take_one()) {
-            entry.workflow.job_mut(again.job).fence += 1;
-            let mut again = self.leased(entry, again, expires, now);
-            again.undelivered.mark_delivered();
-            leased.push(again);
+        for (repeated, expires) in found.into_iter().take_while(|_| claim.reserve_one()) {
+            cached.workflow.job_mut(repeated.job).fence += 1;
+            let mut repeated = self.leased_job(cached, repeated, expires, now);
+            repeated.undelivered.mark_delivered();
+            leased.push(repeated);
         }
         leased
     }
 
-    fn may_hand_over(&self, workflow: &Workflow, job: JobIndex, hand_over: &ClaimOnReport) -> bool {
-        let about = &workflow.graph.jobs[job.index()];
+    fn can_lease_on_report(
+        &self,
+        workflow: &Workflow,
+        job: JobIndex,
+        claim: &ClaimOnReport,
+    ) -> bool {
+        let definition = &workflow.graph.jobs[job.index()];
         workflow.meta().status == Status::Running
             && workflow.job(job).state == JobState::Ready
-            && hand_over.queues.contains(&about.queue)
-            && !hand_over.except.has(workflow.id, job)
+            && claim.queues.contains(&definition.queue)
+            && !claim.excluded.contains(workflow.id, job)
             // The permits and units of its limits must be acquired first.
             && workflow.graph.limits(job).is_none()
-            && hand_over.handlers.as_ref().is_none_or(|handlers| handlers.contains(&about.handler))
-            && self.context.queues.may_hand_over(&about.queue, about.priority)
+            && claim.handlers.as_ref().is_none_or(|handlers| handlers.contains(&definition.handler))
+            && self.context.queues.may_lease_directly(&definition.queue, definition.priority)
     }
 
     /// Returns a leased job, with the data that its worker gets.
-    pub(super) fn leased(
+    pub(super) fn leased_job(
         &self,
-        entry: &CachedWorkflow,
+        cached: &CachedWorkflow,
         lease: LeaseRef,
         expires: Timestamp,
         now: Timestamp,
-    ) -> Leased {
-        let workflow = &entry.workflow;
+    ) -> LeasedJob {
+        let workflow = &cached.workflow;
         let LeaseRef { job, token, .. } = lease;
-        let about = &workflow.graph.jobs[job.index()];
-        let output = |job| entry.outputs.get(&job).cloned();
-        let inputs = about.parents.iter();
+        let definition = &workflow.graph.jobs[job.index()];
+        let output = |job| cached.outputs.get(&job).cloned();
+        let inputs = definition.parents.iter();
         let inputs = inputs
-            .filter_map(|&job| Returned::of(workflow, about.rule, job, output(job)))
+            .filter_map(|&job| {
+                ParentResult::from_parent(workflow, definition.rule, job, output(job))
+            })
             .collect();
         let Job { attempt, fence, .. } = *workflow.job(job);
         let suspect = workflow.job(job).is_suspect();
         let graph = Arc::clone(&workflow.graph);
-        let undelivered = UndeliveredLease::new(self.give_back, lease, fence, now);
-        Leased {
+        let undelivered = UndeliveredLease::new(self.releaser, lease, fence, now);
+        LeasedJob {
             job,
             token,
             expires,
@@ -257,10 +264,10 @@ fn answer(workflow: &Workflow, job: Option<JobIndex>, effect: Effect) -> Answer 
     Answer {
         status: Some(workflow.meta().status),
         state: job.map(|job| workflow.job(job).state),
-        already: effect == Effect::Already,
-        took: None,
+        already_done: effect == Effect::Already,
+        duration: None,
         ended: Vec::new(),
-        spared: Vec::new(),
+        overdue_leases: Vec::new(),
         leased: Vec::new(),
         existing: None,
     }

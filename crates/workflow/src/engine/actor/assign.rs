@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::answer::Leased;
-use super::apply::{Player, new_token};
+use super::answer::LeasedJob;
+use super::apply::{Applier, new_token};
 use super::cached_workflow::CachedWorkflow;
 use crate::codec::lease::LeaseRef;
 use crate::engine::queues::waiting_claim::{JobOffer, ReservedWorker};
@@ -21,17 +21,17 @@ use crate::transition::transition;
 
 /// Jobs of one workflow for one waiting worker, which gets them when they are written.
 pub(super) struct Assignment {
-    pub(super) chosen: ReservedWorker,
-    pub(super) leased: Vec<Leased>,
+    pub(super) worker: ReservedWorker,
+    pub(super) leased: Vec<LeasedJob>,
 }
 
 /// Workers that were chosen for jobs of one handler in one queue, and that can take more.
 #[derive(Default)]
 struct WorkerRotation {
     /// Indices of their assignments. The first worker has the fewest jobs.
-    chosen: VecDeque<usize>,
+    assignments: VecDeque<usize>,
     /// Whether no other worker waits.
-    is_complete: bool,
+    is_exhausted: bool,
 }
 
 /// Sorts jobs by priority, the most urgent first. Jobs of one priority keep their order.
@@ -41,7 +41,7 @@ pub(super) fn by_priority(graph: &Graph, jobs: &[JobIndex]) -> Vec<JobIndex> {
     sorted
 }
 
-impl Player<'_> {
+impl Applier<'_> {
     /// Leases jobs that became ready since the last write to workers that wait at this server. Each
     /// worker gets one job before any gets another.
     ///
@@ -50,70 +50,70 @@ impl Player<'_> {
     /// while other servers may have work for it.
     pub(super) fn assign_to_waiting(
         &self,
-        entry: &mut CachedWorkflow,
+        cached: &mut CachedWorkflow,
         now: Timestamp,
     ) -> Vec<Assignment> {
-        let may = self.context.queues.has_waiting_claims()
-            && entry.workflow.meta().status == Status::Running
-            && self.context.troubles.is_none();
-        if !may || entry.workflow.newly_ready().is_empty() {
+        let can_assign = self.context.queues.has_waiting_claims()
+            && cached.workflow.meta().status == Status::Running
+            && self.context.store_health.is_healthy();
+        if !can_assign || cached.workflow.newly_ready().is_empty() {
             return Vec::new();
         }
-        let graph = Arc::clone(&entry.workflow.graph);
-        let mut handed: Vec<Assignment> = Vec::new();
-        let mut lines: HashMap<(&str, &str), WorkerRotation> = HashMap::new();
-        for job in by_priority(&graph, entry.workflow.newly_ready()) {
-            if entry.workflow.job(job).state != JobState::Ready || graph.limits(job).is_some() {
+        let graph = Arc::clone(&cached.workflow.graph);
+        let mut assignments: Vec<Assignment> = Vec::new();
+        let mut rotations: HashMap<(&str, &str), WorkerRotation> = HashMap::new();
+        for job in by_priority(&graph, cached.workflow.newly_ready()) {
+            if cached.workflow.job(job).state != JobState::Ready || graph.limits(job).is_some() {
                 continue;
             }
-            let about = &graph.jobs[job.index()];
-            let queue = &*about.queue;
-            let handler = &*about.handler;
-            let for_whom = JobOffer {
+            let definition = &graph.jobs[job.index()];
+            let queue = &*definition.queue;
+            let handler = &*definition.handler;
+            let offer = JobOffer {
                 queue,
                 handler,
-                priority: about.priority,
-                workflow: entry.workflow.id,
+                priority: definition.priority,
+                workflow: cached.workflow.id,
                 job,
             };
-            let line = lines.entry((queue, handler)).or_default();
-            if !line.is_complete {
-                match self.context.queues.choose(for_whom) {
-                    Some(chosen) => {
-                        line.chosen.push_front(handed.len());
-                        handed.push(Assignment {
-                            chosen,
+            let rotation = rotations.entry((queue, handler)).or_default();
+            if !rotation.is_exhausted {
+                match self.context.queues.reserve_worker(offer) {
+                    Some(worker) => {
+                        rotation.assignments.push_front(assignments.len());
+                        assignments.push(Assignment {
+                            worker,
                             leased: Vec::with_capacity(1),
                         });
                     }
-                    None => line.is_complete = true,
+                    None => rotation.is_exhausted = true,
                 }
             }
-            let Some(at) = line.chosen.pop_front() else {
+            let Some(at) = rotation.assignments.pop_front() else {
                 continue;
             };
-            let Assignment { chosen, leased } = &mut handed[at];
-            if chosen.takes(for_whom) {
-                leased.extend(self.lease_to(entry, job, chosen, now));
+            let Assignment { worker, leased } = &mut assignments[at];
+            if worker.accepts(offer) {
+                leased.extend(self.lease_to(cached, job, worker, now));
             }
-            if leased.len() < chosen.lessee().limit {
-                line.chosen.push_back(at);
+            if leased.len() < worker.claim().limit {
+                rotation.assignments.push_back(at);
             }
         }
-        handed
+        assignments
     }
 
     fn lease_to(
         &self,
-        entry: &mut CachedWorkflow,
+        cached: &mut CachedWorkflow,
         job: JobIndex,
-        chosen: &ReservedWorker,
+        worker: &ReservedWorker,
         now: Timestamp,
-    ) -> Option<Leased> {
-        let lessee = chosen.lessee();
-        let expires = now + lessee.lease;
+    ) -> Option<LeasedJob> {
+        let claim = worker.claim();
+        let expires = now + claim.lease;
         let lease = LeaseRef {
-            workflow: entry.workflow.id,
+            workflow: cached.workflow.id,
             job,
             token: new_token(),
         };
@@ -121,11 +121,11 @@ impl Player<'_> {
             job,
             lease: Lease {
                 token: lease.token,
-                worker: lessee.worker.clone(),
+                worker: claim.worker.clone(),
                 expires,
             },
         };
-        transition(&mut entry.workflow, &event, self.context.retention, now).ok()?;
-        Some(self.leased(entry, lease, expires, now))
+        transition(&mut cached.workflow, &event, self.context.retention, now).ok()?;
+        Some(self.leased_job(cached, lease, expires, now))
     }
 }

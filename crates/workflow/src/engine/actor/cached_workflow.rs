@@ -6,19 +6,19 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use quick_cache::Weighter;
 
-use super::answer::Leased;
+use super::answer::LeasedJob;
 use crate::codec::change::{NewerState, ResultField};
-use crate::graph::{Graph, allocated};
+use crate::graph::{Graph, allocation_bytes};
 use crate::id::{JobIndex, WorkflowId};
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
 /// Most bytes of outputs of one workflow that are cached for the jobs after them.
-const KEPT_OUTPUTS: usize = 64 * 1024;
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 /// Bytes of the cache's tables for one entry: its slot, its key, and a share of free slots.
-const KEPT: usize = 96;
+const ENTRY_OVERHEAD_BYTES: usize = 96;
 /// Bytes of the table of outputs for one output, besides its text.
-const OUTPUT: usize = 96;
+const OUTPUT_OVERHEAD_BYTES: usize = 96;
 
 /// A cached workflow, and the latest outputs of its jobs.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) enum CacheValue {
     Graph(Box<CachedGraph>),
     /// Placeholder of a state that an actor has taken out. It keeps the entry, so that the tables
     /// of the cache need no change.
-    Taken,
+    InUse,
 }
 
 /// A graph, and the bytes of memory that it uses.
@@ -49,9 +49,10 @@ pub(super) struct CachedGraph {
 }
 
 impl CacheValue {
-    pub(super) fn looked_at(graph: &Arc<Graph>) -> Self {
-        let bytes =
-            KEPT + allocated(size_of::<CachedGraph>() + size_of::<Graph>()) + graph.allocated();
+    pub(super) fn from_graph(graph: &Arc<Graph>) -> Self {
+        let bytes = ENTRY_OVERHEAD_BYTES
+            + allocation_bytes(size_of::<CachedGraph>() + size_of::<Graph>())
+            + graph.allocated_bytes();
         Self::Graph(Box::new(CachedGraph {
             graph: Arc::clone(graph),
             bytes,
@@ -60,9 +61,9 @@ impl CacheValue {
 
     pub(super) fn graph(&self) -> Option<&Arc<Graph>> {
         match self {
-            Self::State(entry) => Some(&entry.workflow.graph),
-            Self::Graph(looked_at) => Some(&looked_at.graph),
-            Self::Taken => None,
+            Self::State(cached) => Some(&cached.workflow.graph),
+            Self::Graph(cached_graph) => Some(&cached_graph.graph),
+            Self::InUse => None,
         }
     }
 }
@@ -72,18 +73,19 @@ impl CacheValue {
 pub(super) struct CacheWeigher;
 
 impl Weighter<WorkflowId, CacheValue> for CacheWeigher {
-    fn weight(&self, _: &WorkflowId, kept: &CacheValue) -> u64 {
-        match kept {
-            CacheValue::State(entry) => entry.weight() as u64,
-            CacheValue::Graph(looked_at) => looked_at.bytes as u64,
-            CacheValue::Taken => KEPT as u64,
+    fn weight(&self, _: &WorkflowId, value: &CacheValue) -> u64 {
+        match value {
+            CacheValue::State(cached) => cached.weight() as u64,
+            CacheValue::Graph(cached_graph) => cached_graph.bytes as u64,
+            CacheValue::InUse => ENTRY_OVERHEAD_BYTES as u64,
         }
     }
 }
 
 impl CachedWorkflow {
     pub(super) fn new(workflow: Workflow) -> Box<Self> {
-        let rest_bytes = KEPT + allocated(size_of::<Self>()) + workflow.allocated();
+        let rest_bytes =
+            ENTRY_OVERHEAD_BYTES + allocation_bytes(size_of::<Self>()) + workflow.allocated_bytes();
         Box::new(Self {
             workflow,
             outputs: HashMap::new(),
@@ -94,12 +96,12 @@ impl CachedWorkflow {
 
     /// Returns the bytes of memory that the workflow uses.
     fn weight(&self) -> usize {
-        self.rest_bytes + self.output_bytes + self.outputs.capacity() * OUTPUT
+        self.rest_bytes + self.output_bytes + self.outputs.capacity() * OUTPUT_OVERHEAD_BYTES
     }
 
     /// Returns an entry with a state that another server wrote. Outputs are dropped: their jobs may
     /// have run again.
-    pub(super) fn rebuilt(&self, workflow: Workflow) -> Box<Self> {
+    pub(super) fn with_state(&self, workflow: Workflow) -> Box<Self> {
         Box::new(Self {
             workflow,
             outputs: HashMap::new(),
@@ -110,17 +112,17 @@ impl CachedWorkflow {
 
     /// Updates the state with changes that other servers wrote. Returns false if the workflow must
     /// be read instead. Outputs of changed jobs are dropped: these jobs may have run again.
-    pub(super) fn catch_up(&mut self, later: &NewerState) -> Result<bool, StoreError> {
-        for (job, _) in &later.state.jobs {
+    pub(super) fn rebase(&mut self, newer: &NewerState) -> Result<bool, StoreError> {
+        for (job, _) in &newer.state.jobs {
             if let Some(output) = self.outputs.remove(job) {
                 self.output_bytes -= output.len();
             }
         }
-        self.workflow.rebase(later)
+        self.workflow.rebase(newer)
     }
 
     /// Fills in outputs of parents that were reported in the same commit and are written now.
-    pub(super) fn fill_inputs(&self, leased: &mut [Leased]) {
+    pub(super) fn fill_inputs(&self, leased: &mut [LeasedJob]) {
         for input in leased.iter_mut().flat_map(|leased| &mut leased.inputs) {
             if input.output.is_none() {
                 input.output = self.outputs.get(&input.job).cloned();
@@ -129,7 +131,7 @@ impl CachedWorkflow {
     }
 
     /// Caches the outputs that other jobs get as inputs.
-    pub(super) fn keep_outputs(&mut self, results: &[(ResultField, Vec<u8>)]) {
+    pub(super) fn cache_outputs(&mut self, results: &[(ResultField, Vec<u8>)]) {
         for (field, value) in results {
             if let ResultField::Output(job) = field
                 && !self.workflow.graph.children(*job).is_empty()
@@ -137,7 +139,7 @@ impl CachedWorkflow {
                 if let Some(old) = self.outputs.remove(job) {
                     self.output_bytes -= old.len();
                 }
-                if self.output_bytes + value.len() <= KEPT_OUTPUTS {
+                if self.output_bytes + value.len() <= MAX_OUTPUT_BYTES {
                     self.output_bytes += value.len();
                     self.outputs.insert(*job, Bytes::from(value.clone()));
                 }
@@ -188,7 +190,7 @@ mod tests {
                 max_inline: usize::MAX,
             };
             workflow.change(1, style, Timestamp::default()).unwrap();
-            workflow.settle_written();
+            workflow.on_applied();
             *CachedWorkflow::new(workflow)
         };
         (0..number).map(entry).collect()
@@ -208,21 +210,21 @@ mod tests {
     }
 
     /// Environment variable of the process that measures.
-    const ALONE: &str = "TIDEGATE_WEIGH_ALONE";
+    const MEASURE_VARIABLE: &str = "TIDEGATE_WEIGH_ALONE";
 
     fn weigh() {
-        let mut kept = Vec::new();
+        let mut freed_later = Vec::new();
         for (number, jobs) in [(40_000, 2), (4_000, 20), (8, 65_000)] {
             let before = resident();
             let entries = entries(number, jobs);
-            let took = resident() - before;
+            let used = resident() - before;
             let weights: usize = entries.iter().map(CachedWorkflow::weight).sum();
-            let ratio = weights as f64 / took as f64;
+            let ratio = weights as f64 / used as f64;
             println!(
-                "{number} workflows of {jobs} jobs weigh {weights} and take {took}: {ratio:.2}"
+                "{number} workflows of {jobs} jobs weigh {weights} and take {used}: {ratio:.2}"
             );
             // Freed memory would be used again for the next workflows.
-            kept.push(entries);
+            freed_later.push(entries);
             assert!(
                 (0.85..1.3).contains(&ratio),
                 "{number} workflows of {jobs} jobs: {ratio}"
@@ -238,21 +240,23 @@ mod tests {
         reason = "nothing else tells the process apart in which it runs itself"
     )]
     fn a_weight_is_near_the_truth() {
-        if std::env::var_os(ALONE).is_some() {
+        if std::env::var_os(MEASURE_VARIABLE).is_some() {
             return weigh();
         }
         let test = "engine::actor::cached_workflow::tests::a_weight_is_near_the_truth";
         let mut command = Command::new(std::env::current_exe().unwrap());
         let ran = command
             .args(["--exact", test, "--nocapture"])
-            .env(ALONE, "1")
+            .env(MEASURE_VARIABLE, "1")
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&ran.stdout).into_owned()
+        let output = String::from_utf8_lossy(&ran.stdout).into_owned()
             + &String::from_utf8_lossy(&ran.stderr);
         assert!(
-            ran.status.success() && told.contains("1 passed") && told.contains("65000 jobs weigh"),
-            "{told}"
+            ran.status.success()
+                && output.contains("1 passed")
+                && output.contains("65000 jobs weigh"),
+            "{output}"
         );
     }
 }

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::apply::Player;
+use super::apply::Applier;
 use super::assign::Assignment;
 use super::batch::{StateSource, WorkflowBatch};
 use super::cache::StateCache;
-use super::ended::tell;
+use super::ended_attempt::notify_ended;
 use super::load::load_missing;
 use super::partial_writes::PartialWrites;
 use super::request::Request;
 use crate::codec::change::{Applied, Change, Put, Write};
 use crate::engine::context::Context;
-use crate::engine::context::attempt_counts::Ended;
+use crate::engine::context::attempt_counts::AttemptResult;
 use crate::engine::context::watchers::VersionChange;
 use crate::engine::store_health::StoreOperation;
 use crate::id::{JobIndex, Partition};
@@ -23,11 +23,11 @@ use crate::store::error::StoreError;
 use crate::transition::outcome::Outcome;
 
 /// A group commit of one partition.
-pub(super) struct Round<'a> {
-    pub(super) player: Player<'a>,
+pub(super) struct GroupCommit<'a> {
+    pub(super) applier: Applier<'a>,
     pub(super) partition: Partition,
-    pub(super) states: &'a StateCache,
-    pub(super) torn: &'a PartialWrites,
+    pub(super) state_cache: &'a StateCache,
+    pub(super) partial_writes: &'a PartialWrites,
 }
 
 /// Result of writing changes.
@@ -43,7 +43,7 @@ struct StoreOutcome {
 /// Batches that change something, and the change of each.
 #[derive(Default)]
 struct ChangedBatches {
-    groups: Vec<WorkflowBatch>,
+    batches: Vec<WorkflowBatch>,
     changes: Vec<Change>,
 }
 
@@ -59,52 +59,50 @@ struct Prepared {
     no_ops: Vec<WorkflowBatch>,
 }
 
-impl Round<'_> {
+impl GroupCommit<'_> {
     fn context(&self) -> &Context {
-        self.player.context
+        self.applier.context
     }
 
     /// Applies requests and writes changes. Returns the batches that must be applied again.
-    pub(super) async fn commit(&self, mut groups: Vec<WorkflowBatch>) -> Vec<WorkflowBatch> {
-        if let Err(error) = load_missing(self.player.store, &self.states.shapes, &mut groups).await
+    pub(super) async fn commit(&self, mut batches: Vec<WorkflowBatch>) -> Vec<WorkflowBatch> {
+        if let Err(error) =
+            load_missing(self.applier.store, &self.state_cache.interner, &mut batches).await
         {
-            self.context().troubles.note(
+            self.context().store_health.record(
                 self.partition,
                 StoreOperation::Read,
                 Err::<(), _>(&error),
             );
-            groups
+            batches
                 .into_iter()
-                .for_each(|group| self.fail(group, &error));
+                .for_each(|batch| self.fail(batch, &error));
             return Vec::new();
         }
         let Prepared {
-            retry: mut again,
-            deletes: freeing,
-            updates: changed,
-            no_ops: unchanged,
-        } = self.play(groups);
-        again.extend(self.finish_unchanged(unchanged).await);
+            mut retry,
+            deletes,
+            updates: changes,
+            no_ops,
+        } = self.prepare(batches);
+        retry.extend(self.finish_no_ops(no_ops).await);
         // Deletes free memory, so they are written first and alone: a full store refuses the rest.
-        for (asked, changed) in [
-            (StoreOperation::Removal, freeing),
-            (StoreOperation::Write, changed),
+        for (operation, changes) in [
+            (StoreOperation::Removal, deletes),
+            (StoreOperation::Write, changes),
         ] {
-            again.extend(self.write(asked, changed).await);
+            retry.extend(self.write(operation, changes).await);
         }
-        again
+        retry
     }
 
     /// Writes changes. Returns the batches that must be applied again.
     async fn write(
         &self,
-        asked: StoreOperation,
-        ChangedBatches {
-            groups: changed,
-            changes,
-        }: ChangedBatches,
+        operation: StoreOperation,
+        ChangedBatches { batches, changes }: ChangedBatches,
     ) -> Vec<WorkflowBatch> {
-        if changed.is_empty() {
+        if batches.is_empty() {
             return Vec::new();
         }
         let changes: Arc<[Change]> = changes.into();
@@ -123,88 +121,90 @@ impl Round<'_> {
         };
         // A conflict with another version says nothing about the health of the store.
         if outcome.map_or(true, |applied| applied.contains(&Applied::Done)) {
-            self.context().troubles.note(self.partition, asked, outcome);
+            self.context()
+                .store_health
+                .record(self.partition, operation, outcome);
         }
-        let mut again = Vec::new();
+        let mut retry = Vec::new();
         match applied {
             Ok(StoreOutcome {
                 applied,
                 refused,
                 unanswered,
             }) => {
-                for ((mut group, change), applied) in
-                    changed.into_iter().zip(&*changes).zip(applied)
+                for ((mut batch, change), applied) in
+                    batches.into_iter().zip(&*changes).zip(applied)
                 {
                     match &refused {
-                        Some(error) if applied != Applied::Done => self.fail(group, error),
+                        Some(error) if applied != Applied::Done => self.fail(batch, error),
                         _ => {
                             // A refused write does not repair the rows that a partial write left
                             // over.
-                            group.strays = group.strays.filter(|_| refused.is_none());
-                            group.refused = unanswered.clone().map(Box::new);
-                            again.extend(self.on_applied(group, change, applied));
+                            batch.orphan_rows = batch.orphan_rows.filter(|_| refused.is_none());
+                            batch.unanswered = unanswered.clone().map(Box::new);
+                            retry.extend(self.on_applied(batch, change, applied));
                         }
                     }
                 }
             }
-            Err(error) => changed
+            Err(error) => batches
                 .into_iter()
-                .for_each(|group| self.fail(group, &error)),
+                .for_each(|batch| self.fail(batch, &error)),
         }
-        again
+        retry
     }
 
-    fn play(&self, mut groups: Vec<WorkflowBatch>) -> Prepared {
+    fn prepare(&self, mut batches: Vec<WorkflowBatch>) -> Prepared {
         // Of workflows that are created in one commit, the most urgent gets the first waiting
         // worker.
-        if groups.len() > 1 && self.context().queues.has_waiting_claims() {
-            groups.sort_by_cached_key(WorkflowBatch::urgency);
+        if batches.len() > 1 && self.context().queues.has_waiting_claims() {
+            batches.sort_by_cached_key(WorkflowBatch::urgency);
         }
         let changed = ChangedBatches {
-            groups: Vec::with_capacity(groups.len()),
-            changes: Vec::with_capacity(groups.len()),
+            batches: Vec::with_capacity(batches.len()),
+            changes: Vec::with_capacity(batches.len()),
         };
-        let mut played = Prepared {
+        let mut prepared = Prepared {
             retry: Vec::new(),
             deletes: ChangedBatches::default(),
             updates: changed,
             no_ops: Vec::new(),
         };
-        for mut group in groups {
-            group.strays = self.torn.orphan_rows(group.id).map(Box::new);
-            match group.play(&self.player) {
+        for mut batch in batches {
+            batch.orphan_rows = self.partial_writes.orphan_rows(batch.id).map(Box::new);
+            match batch.apply_requests(&self.applier) {
                 Some(change) => {
                     let changed = if is_delete(&change) {
-                        &mut played.deletes
+                        &mut prepared.deletes
                     } else {
-                        &mut played.updates
+                        &mut prepared.updates
                     };
-                    changed.groups.push(group);
+                    changed.batches.push(batch);
                     changed.changes.push(change);
                 }
                 // The cached state may be outdated. No change, or a refusal, may be wrong for the
                 // stored state.
-                None if group.basis == StateSource::Cache => {
-                    group.must_reload();
-                    played.retry.push(group);
+                None if batch.source == StateSource::Cache => {
+                    batch.must_reload();
+                    prepared.retry.push(batch);
                 }
-                None => played.no_ops.push(group),
+                None => prepared.no_ops.push(batch),
             }
         }
-        played
+        prepared
     }
 
     async fn apply(&self, changes: &Arc<[Change]>) -> Result<StoreOutcome, StoreError> {
-        let store = self.player.store;
+        let store = self.applier.store;
         match store
-            .apply_as(
+            .apply_and_notify(
                 self.partition,
                 changes,
-                Some(&self.context().home.announcer),
+                Some(&self.context().membership.notifier),
             )
             .await
         {
-            Err(error @ StoreError::Unknown { .. }) => match recover(store, changes).await {
+            Err(error @ StoreError::Unknown { .. }) => match find_written(store, changes).await {
                 Ok(applied) if confirm_written(store, self.partition, changes, &applied).await => {
                     Ok(StoreOutcome {
                         applied,
@@ -214,9 +214,13 @@ impl Round<'_> {
                 }
                 _ => Err(error),
             },
-            Err(error @ StoreError::Torn { .. }) => {
-                changes.iter().for_each(|change| self.torn.note(change));
-                let applied = recover(store, changes).await.map_err(|_| error.clone())?;
+            Err(error @ StoreError::PartialWrite { .. }) => {
+                changes
+                    .iter()
+                    .for_each(|change| self.partial_writes.record(change));
+                let applied = find_written(store, changes)
+                    .await
+                    .map_err(|_| error.clone())?;
                 if !confirm_written(store, self.partition, changes, &applied).await {
                     return Err(error);
                 }
@@ -237,37 +241,37 @@ impl Round<'_> {
     /// Answers requests that found their work done already. A write that is not acknowledged yet
     /// may have done that work, so it is confirmed first. Returns the batches that must be applied
     /// again.
-    async fn finish_unchanged(&self, groups: Vec<WorkflowBatch>) -> Vec<WorkflowBatch> {
-        let store = self.player.store;
-        let acknowledges = |group: &WorkflowBatch| {
-            store.waits_for_replicas() && group.answers.iter().any(Result::is_ok)
+    async fn finish_no_ops(&self, batches: Vec<WorkflowBatch>) -> Vec<WorkflowBatch> {
+        let store = self.applier.store;
+        let acknowledges = |batch: &WorkflowBatch| {
+            store.waits_for_replicas() && batch.answers.iter().any(Result::is_ok)
         };
         let (acknowledging, others): (Vec<WorkflowBatch>, Vec<WorkflowBatch>) =
-            groups.into_iter().partition(acknowledges);
+            batches.into_iter().partition(acknowledges);
         others
             .into_iter()
-            .for_each(|group| self.finish(group, None));
+            .for_each(|batch| self.finish(batch, None));
         if acknowledging.is_empty() {
             return Vec::new();
         }
         let states: Vec<_> = acknowledging
             .iter()
-            .map(|group| (group.id, group.stored_meta()))
+            .map(|batch| (batch.id, batch.stored_meta()))
             .collect();
         match store.confirm(self.partition, &states).await {
             Ok(true) => acknowledging
                 .into_iter()
-                .for_each(|group| self.finish(group, None)),
+                .for_each(|batch| self.finish(batch, None)),
             Ok(false) => {
-                let forgotten = acknowledging.into_iter().map(|mut group| {
-                    group.must_reload();
-                    group
+                let stale = acknowledging.into_iter().map(|mut batch| {
+                    batch.must_reload();
+                    batch
                 });
-                return forgotten.collect();
+                return stale.collect();
             }
             Err(error) => acknowledging
                 .into_iter()
-                .for_each(|group| self.fail(group, &error)),
+                .for_each(|batch| self.fail(batch, &error)),
         }
         Vec::new()
     }
@@ -275,21 +279,21 @@ impl Round<'_> {
     /// Handles the result of one change. Returns the batch if its requests must be applied again.
     fn on_applied(
         &self,
-        group: WorkflowBatch,
+        batch: WorkflowBatch,
         change: &Change,
         applied: Applied,
     ) -> Option<WorkflowBatch> {
         match applied {
-            Applied::Done => self.finish(group, Some(change)),
+            Applied::Done => self.finish(batch, Some(change)),
             Applied::KeyTaken(taken) => {
-                self.states.give_up(group.id);
-                group.key_taken(taken);
+                self.state_cache.remove_placeholder(batch.id);
+                batch.answer_key_taken(taken);
             }
-            Applied::Conflict(state) => return self.retry_on(group, |group| group.rebuild(state)),
-            Applied::Behind(later) => return self.retry_on(group, |group| group.catch_up(&later)),
-            Applied::Elsewhere => {
-                return self.retry_on(group, |group| {
-                    group.outdated(change.since());
+            Applied::Conflict(state) => return self.retry_on(batch, |batch| batch.rebuild(state)),
+            Applied::Behind(newer) => return self.retry_on(batch, |batch| batch.rebase(&newer)),
+            Applied::MustReload => {
+                return self.retry_on(batch, |batch| {
+                    batch.mark_stale(change.base_stamp());
                     Ok(())
                 });
             }
@@ -300,117 +304,117 @@ impl Round<'_> {
     /// Counts a conflict, and returns the batch with the state that `rebuild` sets.
     fn retry_on(
         &self,
-        mut group: WorkflowBatch,
+        mut batch: WorkflowBatch,
         rebuild: impl FnOnce(&mut WorkflowBatch) -> Result<(), StoreError>,
     ) -> Option<WorkflowBatch> {
         self.context().conflicts.fetch_add(1, Relaxed);
-        match rebuild(&mut group) {
-            Ok(()) => Some(group),
+        match rebuild(&mut batch) {
+            Ok(()) => Some(batch),
             Err(error) => {
-                self.fail(group, &error);
+                self.fail(batch, &error);
                 None
             }
         }
     }
 
     /// Counts the reported attempts, and notifies the observer of those that ended.
-    fn count(&self, group: &WorkflowBatch) {
-        let Some(entry) = &group.entry else { return };
-        if let Some(attempts) = &self.context().attempts {
-            for (posted, answer) in group.posted.iter().zip(&group.answers) {
+    fn record_attempts(&self, batch: &WorkflowBatch) {
+        let Some(cached) = &batch.cached else { return };
+        if let Some(attempts) = &self.context().attempt_observer {
+            for (envelope, answer) in batch.envelopes.iter().zip(&batch.answers) {
                 if let Ok(answer) = answer {
-                    let request = &posted.request;
-                    let at = posted.now;
-                    tell(attempts, &entry.workflow, request, at, answer);
+                    let request = &envelope.request;
+                    let at = envelope.now;
+                    notify_ended(attempts, &cached.workflow, request, at, answer);
                 }
             }
         }
-        for (posted, answer) in group.posted.iter().zip(&group.answers) {
-            if let (Some((job, ended)), Some(took)) = (
-                ended(&posted.request),
-                answer.as_ref().ok().and_then(|answer| answer.took),
+        for (envelope, answer) in batch.envelopes.iter().zip(&batch.answers) {
+            if let (Some((job, ended)), Some(duration)) = (
+                reported_result(&envelope.request),
+                answer.as_ref().ok().and_then(|answer| answer.duration),
             ) {
-                self.context().tally.add_attempt(
-                    &entry.workflow.graph.jobs[job.index()].handler,
+                self.context().attempt_counts.add_attempt(
+                    &cached.workflow.graph.jobs[job.index()].handler,
                     ended,
-                    took,
+                    duration,
                 );
             }
         }
     }
 
     /// Releases the permits of leases that ended.
-    fn free(&self, group: &WorkflowBatch) {
-        let ended = group
-            .entry
+    fn release_permits(&self, batch: &WorkflowBatch) {
+        let ended = batch
+            .cached
             .as_ref()
-            .map_or_else(Vec::new, |entry| entry.workflow.freed());
+            .map_or_else(Vec::new, |cached| cached.workflow.released_permits());
         if !ended.is_empty() {
-            self.player.give_back.release_permits(ended);
+            self.applier.releaser.release_permits(ended);
         }
     }
 
     /// Sends the answers, notifies watchers and queues, and caches the state.
-    fn finish(&self, mut group: WorkflowBatch, change: Option<&Change>) {
+    fn finish(&self, mut batch: WorkflowBatch, change: Option<&Change>) {
         if let Some(change) = change {
-            if group.strays.is_some() {
-                self.torn.repaired(group.id);
+            if batch.orphan_rows.is_some() {
+                self.partial_writes.repaired(batch.id);
             }
-            publish(self.context(), &group, change);
-            self.count(&group);
-            self.free(&group);
-            if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
-                entry.workflow.settle_written();
-                entry.keep_outputs(&put.results);
-                group
+            publish(self.context(), &batch, change);
+            self.record_attempts(&batch);
+            self.release_permits(&batch);
+            if let (Some(cached), Write::Put(put)) = (&mut batch.cached, &change.write) {
+                cached.workflow.on_applied();
+                cached.cache_outputs(&put.results);
+                batch
                     .answers
                     .iter_mut()
                     .flatten()
-                    .for_each(|answer| entry.fill_inputs(&mut answer.leased));
-                group
-                    .handed
+                    .for_each(|answer| cached.fill_inputs(&mut answer.leased));
+                batch
+                    .assignments
                     .iter_mut()
-                    .for_each(|handed| entry.fill_inputs(&mut handed.leased));
+                    .for_each(|assignment| cached.fill_inputs(&mut assignment.leased));
             }
         }
-        for Assignment { chosen, leased } in group.handed {
-            chosen.deliver(
+        for Assignment { worker, leased } in batch.assignments {
+            worker.deliver(
                 leased
                     .into_iter()
-                    .map(|leased| (group.id, leased))
+                    .map(|leased| (batch.id, leased))
                     .collect(),
             );
         }
-        for (posted, outcome) in group.posted.into_iter().zip(group.answers) {
-            posted.answer(outcome);
+        for (envelope, outcome) in batch.envelopes.into_iter().zip(batch.answers) {
+            envelope.send_reply(outcome);
         }
         let removed = change.is_some_and(is_delete);
-        match group.entry.filter(|_| !removed) {
-            Some(entry) => self.states.keep(group.id, entry),
-            None => self.states.give_up(group.id),
+        match batch.cached.filter(|_| !removed) {
+            Some(cached) => self.state_cache.insert(batch.id, cached),
+            None => self.state_cache.remove_placeholder(batch.id),
         }
     }
 
-    fn fail(&self, group: WorkflowBatch, error: &StoreError) {
-        self.states.give_up(group.id);
-        group.fail(error);
+    fn fail(&self, batch: WorkflowBatch, error: &StoreError) {
+        self.state_cache.remove_placeholder(batch.id);
+        batch.fail(error);
     }
 }
 
 /// Returns how the attempt ended that a request reports. `None` if the request reports none that
 /// counts.
-fn ended(request: &Request) -> Option<(JobIndex, Ended)> {
+fn reported_result(request: &Request) -> Option<(JobIndex, AttemptResult)> {
     match request {
         Request::Report {
             job,
             outcome: Outcome::Succeeded { .. },
             ..
-        } => Some((*job, Ended::Succeeded)),
+        } => Some((*job, AttemptResult::Succeeded)),
         Request::Report {
             job,
             outcome: Outcome::Failed { .. },
             ..
-        } => Some((*job, Ended::Failed)),
+        } => Some((*job, AttemptResult::Failed)),
         _ => None,
     }
 }
@@ -420,13 +424,13 @@ fn is_delete(change: &Change) -> bool {
 }
 
 /// Notifies queues and watchers of a change.
-fn publish(context: &Context, group: &WorkflowBatch, change: &Change) {
+fn publish(context: &Context, batch: &WorkflowBatch, change: &Change) {
     match &change.write {
-        Write::Put(put) => publish_put(context, group, put),
+        Write::Put(put) => publish_put(context, batch, put),
         Write::Delete(delete) => {
-            context.queues.change(&delete.ready, &[]);
-            context.watchers.tell(
-                group.id,
+            context.queues.apply_rows(&delete.ready, &[]);
+            context.watchers.notify(
+                batch.id,
                 VersionChange {
                     version: 0,
                     status: None,
@@ -436,19 +440,19 @@ fn publish(context: &Context, group: &WorkflowBatch, change: &Change) {
     }
 }
 
-fn publish_put(context: &Context, group: &WorkflowBatch, put: &Put) {
-    context.queues.change(&put.ready.remove, &put.ready.add);
-    let Some(entry) = &group.entry else { return };
-    let meta = entry.workflow.meta();
-    context.watchers.tell(
-        group.id,
+fn publish_put(context: &Context, batch: &WorkflowBatch, put: &Put) {
+    context.queues.apply_rows(&put.ready.remove, &put.ready.add);
+    let Some(cached) = &batch.cached else { return };
+    let meta = cached.workflow.meta();
+    context.watchers.notify(
+        batch.id,
         VersionChange {
             version: meta.version,
             status: Some(meta.status),
         },
     );
     for due in [meta.timer, meta.expires_at].into_iter().flatten() {
-        context.expect_by(group.id.partition(), due);
+        context.schedule_sweep(batch.id.partition(), due);
     }
 }
 
@@ -478,16 +482,17 @@ async fn confirm_written(
 
 /// Finds out which changes were written although the answer was lost: the stored state names its
 /// writer.
-async fn recover(store: &Store, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+async fn find_written(store: &Store, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
     let ids: Vec<_> = changes.iter().map(|change| change.workflow).collect();
     let stored = store.load(&ids).await?;
-    let became = changes
-        .iter()
-        .zip(stored)
-        .map(|(change, stored)| match (&change.write, stored) {
-            (Write::Put(put), Some(stored)) if stored.state.meta == put.meta => Applied::Done,
-            (Write::Delete(_), None) => Applied::Done,
-            (_, stored) => Applied::Conflict(stored.map(|stored| stored.state)),
-        });
-    Ok(became.collect())
+    let outcomes =
+        changes
+            .iter()
+            .zip(stored)
+            .map(|(change, stored)| match (&change.write, stored) {
+                (Write::Put(put), Some(stored)) if stored.state.meta == put.meta => Applied::Done,
+                (Write::Delete(_), None) => Applied::Done,
+                (_, stored) => Applied::Conflict(stored.map(|stored| stored.state)),
+            });
+    Ok(outcomes.collect())
 }

@@ -12,15 +12,18 @@ use crate::transition::refusal::{Refusal, wrong_status};
 use crate::workflow::Workflow;
 
 /// Returns the event of a request. `None` if the workflow only has to exist.
-pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Event>, EngineError> {
+pub(super) fn event_for(
+    workflow: &Workflow,
+    request: &Request,
+) -> Result<Option<Event>, EngineError> {
     Ok(Some(match request {
         Request::Create {
-            begin: StartMode::Now,
+            start_mode: StartMode::Now,
             ..
         } if workflow.meta().status == Status::Pending => Event::Start,
-        Request::Create { .. } | Request::Mend | Request::MendKey => return Ok(None),
+        Request::Create { .. } | Request::RepairRows | Request::RestoreKey => return Ok(None),
         Request::Claim { job, lease } => Event::Claim {
-            job: placed(workflow, *job)?,
+            job: checked_index(workflow, *job)?,
             lease: lease.clone(),
         },
         Request::Report {
@@ -29,16 +32,16 @@ pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Eve
             outcome,
             ..
         } => Event::Report {
-            job: placed(workflow, *job)?,
+            job: checked_index(workflow, *job)?,
             token: *token,
             outcome: outcome.clone(),
         },
-        Request::GiveBack { job, token, fence } => {
-            let job = placed(workflow, *job)?;
+        Request::ReleaseLease { job, token, fence } => {
+            let job = checked_index(workflow, *job)?;
             if workflow.job(job).fence > *fence {
                 return Ok(None);
             }
-            Event::GiveBack { job, token: *token }
+            Event::ReturnUndelivered { job, token: *token }
         }
         Request::Extend {
             job,
@@ -46,7 +49,7 @@ pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Eve
             expires,
             intent,
         } => Event::Extend {
-            job: placed(workflow, *job)?,
+            job: checked_index(workflow, *job)?,
             token: *token,
             expires: *expires,
             intent: *intent,
@@ -54,17 +57,17 @@ pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Eve
         Request::Tick { served_since } => Event::Tick {
             served_since: *served_since,
         },
-        Request::Purge => Event::Delete(DeleteIf::Expired),
+        Request::DeleteExpired => Event::Delete(DeleteIf::Expired),
         Request::Act(action, condition) => {
             check_status(workflow, action, &condition.statuses)?;
-            event_of_action(workflow, action, condition.as_of)?
+            event_for_action(workflow, action, condition.as_of)?
         }
     }))
 }
 
-fn check_status(workflow: &Workflow, action: &Action, wanted: &[Status]) -> Result<(), Refusal> {
+fn check_status(workflow: &Workflow, action: &Action, allowed: &[Status]) -> Result<(), Refusal> {
     let status = workflow.meta().status;
-    if wanted.is_empty() || wanted.contains(&status) {
+    if allowed.is_empty() || allowed.contains(&status) {
         Ok(())
     } else {
         Err(wrong_status(
@@ -75,7 +78,7 @@ fn check_status(workflow: &Workflow, action: &Action, wanted: &[Status]) -> Resu
     }
 }
 
-fn event_of_action(
+fn event_for_action(
     workflow: &Workflow,
     action: &Action,
     as_of: Option<Timestamp>,
@@ -87,28 +90,28 @@ fn event_of_action(
         Action::Resume => Event::Resume,
         Action::RetryFailed => Event::RetryFailed { as_of },
         Action::RetryJob(job) => Event::RetryJob {
-            job: named(workflow, job)?,
+            job: find_job(workflow, job)?,
             as_of,
         },
         Action::Restart { jobs, scope } => Event::Restart {
-            jobs: all_named(workflow, jobs)?,
+            jobs: find_jobs(workflow, jobs)?,
             scope: *scope,
             as_of,
         },
-        Action::SkipJob(job) => Event::Skip(named(workflow, job)?),
+        Action::SkipJob(job) => Event::Skip(find_job(workflow, job)?),
         Action::MarkSucceeded { job, output } => Event::MarkSucceeded {
-            job: named(workflow, job)?,
+            job: find_job(workflow, job)?,
             output: output.clone(),
         },
-        Action::CancelJob(job) => Event::CancelJob(named(workflow, job)?),
-        Action::Keep(retention) => Event::Keep(*retention),
+        Action::CancelJob(job) => Event::CancelJob(find_job(workflow, job)?),
+        Action::Keep(retention) => Event::SetRetention(*retention),
         Action::Delete => Event::Delete(DeleteIf::Idle),
     })
 }
 
 /// Returns `job` if the workflow has a job with that index.
-fn placed(workflow: &Workflow, job: JobIndex) -> Result<JobIndex, EngineError> {
-    let none = || EngineError::NoJob {
+fn checked_index(workflow: &Workflow, job: JobIndex) -> Result<JobIndex, EngineError> {
+    let not_found = || EngineError::NoJob {
         workflow: workflow.id,
         job: format!("#{job}"),
     };
@@ -117,29 +120,34 @@ fn placed(workflow: &Workflow, job: JobIndex) -> Result<JobIndex, EngineError> {
         .jobs
         .get(job.index())
         .map(|_| job)
-        .ok_or_else(none)
+        .ok_or_else(not_found)
 }
 
-fn named(workflow: &Workflow, name: &str) -> Result<JobIndex, EngineError> {
-    let none = || EngineError::NoJob {
+fn find_job(workflow: &Workflow, name: &str) -> Result<JobIndex, EngineError> {
+    let not_found = || EngineError::NoJob {
         workflow: workflow.id,
         job: name.to_owned(),
     };
-    workflow.graph.find(name).ok_or_else(none)
+    workflow.graph.find(name).ok_or_else(not_found)
 }
 
 /// Returns the indices of the jobs with these names, without duplicates.
-fn all_named(workflow: &Workflow, names: &[String]) -> Result<Vec<JobIndex>, EngineError> {
+fn find_jobs(workflow: &Workflow, names: &[String]) -> Result<Vec<JobIndex>, EngineError> {
     // There may be as many names as jobs, so a search for each name would be quadratic.
-    let each = workflow.graph.jobs.iter().enumerate();
-    let places: HashMap<&str, JobIndex> = each
+    let indexed = workflow.graph.jobs.iter().enumerate();
+    let index_by_name: HashMap<&str, JobIndex> = indexed
         .map(|(at, job)| (job.name.as_str(), JobIndex(at as u32)))
         .collect();
-    let none = |name: &String| EngineError::NoJob {
+    let not_found = |name: &String| EngineError::NoJob {
         workflow: workflow.id,
         job: name.clone(),
     };
-    let find = |name: &String| places.get(name.as_str()).copied().ok_or_else(|| none(name));
+    let find = |name: &String| {
+        index_by_name
+            .get(name.as_str())
+            .copied()
+            .ok_or_else(|| not_found(name))
+    };
     let mut jobs = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     jobs.sort_unstable();
     jobs.dedup();

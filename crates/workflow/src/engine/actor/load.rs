@@ -14,67 +14,70 @@ use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
 /// Most states that are read without reading their sizes before.
-const UNMEASURED: usize = 8;
+const MAX_UNMEASURED: usize = 8;
 /// Bytes at which a chunk is full: a read of this size is far from any timeout.
-const PIECE: u64 = 4 << 20;
+const CHUNK_BYTES: u64 = 4 << 20;
 
 /// Divides batches into chunks. The bytes that must be read for one chunk are bounded.
-pub(super) async fn pieces(store: &Store, groups: Vec<WorkflowBatch>) -> Vec<Vec<WorkflowBatch>> {
-    let missing: Vec<WorkflowId> = groups
+pub(super) async fn split_into_chunks(
+    store: &Store,
+    batches: Vec<WorkflowBatch>,
+) -> Vec<Vec<WorkflowBatch>> {
+    let missing: Vec<WorkflowId> = batches
         .iter()
-        .filter(|group| group.needs_state())
-        .map(|group| group.id)
+        .filter(|batch| batch.needs_state())
+        .map(|batch| batch.id)
         .collect();
-    if missing.len() <= UNMEASURED {
-        return vec![groups];
+    if missing.len() <= MAX_UNMEASURED {
+        return vec![batches];
     }
     // If the sizes cannot be read, the states cannot either, and callers get that error.
     let mut sizes = store.sizes(&missing).await.unwrap_or_default().into_iter();
-    let mut pieces = vec![Vec::new()];
+    let mut chunks = vec![Vec::new()];
     let mut bytes = 0;
-    for group in groups {
-        if group.needs_state() {
-            if bytes >= PIECE {
-                pieces.push(Vec::new());
+    for batch in batches {
+        if batch.needs_state() {
+            if bytes >= CHUNK_BYTES {
+                chunks.push(Vec::new());
                 bytes = 0;
             }
             bytes += sizes.next().unwrap_or(0);
         }
-        pieces.last_mut().expect("there is always one").push(group);
+        chunks.last_mut().expect("there is always one").push(batch);
     }
-    pieces
+    chunks
 }
 
 /// Updates states that may be outdated, and reads states that are not in memory.
 pub(super) async fn load_missing(
     store: &Store,
-    shapes: &GraphInterner,
-    groups: &mut [WorkflowBatch],
+    interner: &GraphInterner,
+    batches: &mut [WorkflowBatch],
 ) -> Result<(), StoreError> {
-    for group in groups
+    for batch in batches
         .iter_mut()
-        .filter(|group| group.basis == StateSource::MustReload)
+        .filter(|batch| batch.source == StateSource::MustReload)
     {
-        catch_up(store, group).await?;
+        load_changes(store, batch).await?;
     }
-    let missing: Vec<usize> = (0..groups.len())
-        .filter(|&at| groups[at].needs_state())
+    let missing: Vec<usize> = (0..batches.len())
+        .filter(|&at| batches[at].needs_state())
         .collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let ids: Vec<WorkflowId> = missing.iter().map(|&at| groups[at].id).collect();
-    for (at, stored) in missing.into_iter().zip(load(store, &ids).await?) {
-        let group = &mut groups[at];
-        group.basis = StateSource::Store;
-        let graph = group.graph.take();
+    let ids: Vec<WorkflowId> = missing.iter().map(|&at| batches[at].id).collect();
+    for (at, stored) in missing.into_iter().zip(load_each(store, &ids).await?) {
+        let batch = &mut batches[at];
+        batch.source = StateSource::Store;
+        let graph = batch.graph.take();
         match stored.and_then(|stored| {
             stored
-                .map(|stored| read(group.id, graph, &stored, shapes))
+                .map(|stored| decode(batch.id, graph, &stored, interner))
                 .transpose()
         }) {
-            Ok(entry) => group.entry = entry,
-            Err(error) => group.broken = Some(error.into()),
+            Ok(cached) => batch.cached = cached,
+            Err(error) => batch.load_error = Some(error.into()),
         }
     }
     Ok(())
@@ -82,34 +85,34 @@ pub(super) async fn load_missing(
 
 /// Reads what has changed in a state that is in memory. Drops the state if the store does not know
 /// its changes.
-async fn catch_up(store: &Store, group: &mut WorkflowBatch) -> Result<(), StoreError> {
-    let (Some(since), Some(entry)) = (group.since.take(), &group.entry) else {
+async fn load_changes(store: &Store, batch: &mut WorkflowBatch) -> Result<(), StoreError> {
+    let (Some(since), Some(cached)) = (batch.stale_since.take(), &batch.cached) else {
         return Ok(());
     };
-    let caught_up = match store
-        .later(group.id, entry.workflow.jobs.len(), since)
+    let is_current = match store
+        .newer_state(batch.id, cached.workflow.jobs.len(), since)
         .await
     {
-        Ok(later) => later.is_some_and(|later| group.catch_up(&later).is_ok()),
+        Ok(newer) => newer.is_some_and(|newer| batch.rebase(&newer).is_ok()),
         Err(StoreError::Corrupt { .. }) => false,
         Err(error) => return Err(error),
     };
-    if !caught_up {
-        group.forget();
+    if !is_current {
+        batch.drop_state();
     }
     Ok(())
 }
 
-fn read(
+fn decode(
     id: WorkflowId,
     graph: Option<Arc<Graph>>,
     stored: &Stored,
-    shapes: &GraphInterner,
+    interner: &GraphInterner,
 ) -> Result<Box<CachedWorkflow>, StoreError> {
     let workflow = match graph {
         Some(graph) => Workflow::read_state(id, graph, &stored.state),
         None => {
-            let graph = Arc::new(shapes.share(Workflow::read_graph(id, stored)?));
+            let graph = Arc::new(interner.share(Workflow::read_graph(id, stored)?));
             Workflow::read_state(id, graph, &stored.state)
         }
     };
@@ -117,14 +120,14 @@ fn read(
 }
 
 /// Result of reading one workflow, if the store has it.
-type Loaded = Result<Option<Stored>, StoreError>;
+type LoadResult = Result<Option<Stored>, StoreError>;
 
 /// Reads workflows. A corrupt workflow fails alone: the read is halved until that workflow is
 /// found.
 ///
 /// # Errors
 /// The store cannot be read.
-async fn load(store: &Store, ids: &[WorkflowId]) -> Result<Vec<Loaded>, StoreError> {
+async fn load_each(store: &Store, ids: &[WorkflowId]) -> Result<Vec<LoadResult>, StoreError> {
     let mut loaded = Vec::with_capacity(ids.len());
     let mut parts = vec![ids];
     while let Some(part) = parts.pop() {
@@ -146,25 +149,25 @@ mod tests {
     use super::*;
     use crate::codec::change::{Change, CreationRecord, Put, Write};
     use crate::engine::actor::request::{Envelope, Request};
-    use crate::engine::post::reply_set::ReplySet;
+    use crate::engine::dispatch::reply_set::ReplySet;
     use crate::id::Partition;
     use crate::store::simulated::SimulatedStore;
     use crate::time::Timestamp;
 
     /// Returns batches of one request each about these workflows.
-    fn groups(ids: &[WorkflowId]) -> Vec<WorkflowBatch> {
-        let group = |&workflow: &WorkflowId| {
-            let answer = ReplySet::new(1).reply(0);
-            let mut group = WorkflowBatch::new(workflow, None);
-            group.posted.push(Envelope {
+    fn batches(ids: &[WorkflowId]) -> Vec<WorkflowBatch> {
+        let batch = |&workflow: &WorkflowId| {
+            let answer = ReplySet::new(1).sender(0);
+            let mut batch = WorkflowBatch::new(workflow, None);
+            batch.envelopes.push(Envelope {
                 workflow,
-                request: Request::Purge,
+                request: Request::DeleteExpired,
                 now: Timestamp::default(),
-                answer,
+                reply: answer,
             });
-            group
+            batch
         };
-        ids.iter().map(group).collect()
+        ids.iter().map(batch).collect()
     }
 
     #[tokio::test]
@@ -180,7 +183,7 @@ mod tests {
             };
             let put = Put {
                 meta: vec![1],
-                birth: Some(birth),
+                creation: Some(birth),
                 ..Put::default()
             };
             let change = Change {
@@ -192,16 +195,16 @@ mod tests {
             store.apply(Partition(0), &[change]).await.unwrap();
             ids.push(id);
         }
-        let pieces = pieces(&store, groups(&ids)).await;
-        let found: Vec<WorkflowId> = pieces.iter().flatten().map(|group| group.id).collect();
+        let chunks = split_into_chunks(&store, batches(&ids)).await;
+        let found: Vec<WorkflowId> = chunks.iter().flatten().map(|batch| batch.id).collect();
         assert_eq!(found, ids);
-        for piece in pieces {
-            let ids: Vec<WorkflowId> = piece.iter().map(|group| group.id).collect();
+        for chunk in chunks {
+            let ids: Vec<WorkflowId> = chunk.iter().map(|batch| batch.id).collect();
             let bytes: u64 = store.sizes(&ids).await.unwrap().iter().sum();
-            assert!(bytes <= PIECE + LARGE as u64, "{bytes}");
+            assert!(bytes <= CHUNK_BYTES + LARGE as u64, "{bytes}");
         }
         assert_eq!(
-            super::pieces(&store, groups(&ids[..UNMEASURED]))
+            super::split_into_chunks(&store, batches(&ids[..MAX_UNMEASURED]))
                 .await
                 .len(),
             1

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use super::answer::Answer;
 use crate::codec::lease::LeaseRef;
+use crate::engine::dispatch::reply_set::ReplySender;
 use crate::engine::error::EngineError;
-use crate::engine::post::reply_set::ReplySender;
 use crate::engine::queues::excluded_jobs::ExcludedJobs;
 use crate::graph::Graph;
 use crate::graph::definition::Retention;
 use crate::graph::json::Json;
 use crate::id::{JobIndex, WorkflowId};
-use crate::state::{Status, Worker};
+use crate::state::{Status, WorkerName};
 use crate::time::Timestamp;
 use crate::transition::event::{Intent, Lease, RestartScope};
 use crate::transition::outcome::Outcome;
-use crate::workflow::imported::Imported;
+use crate::workflow::adopt::ImportedState;
 
 /// An action of an operator on a workflow. Jobs are named by name.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +75,7 @@ pub struct ActionResult {
     /// Status of the workflow now.
     pub status: Status,
     /// Whether there was nothing left to do.
-    pub already: bool,
+    pub already_done: bool,
 }
 
 /// Start of a workflow right after its creation.
@@ -87,7 +87,7 @@ pub enum StartMode {
     /// The workflow starts.
     Now,
     /// The workflow continues from the state that it had in another system.
-    As(Box<Imported>),
+    As(Box<ImportedState>),
 }
 
 impl Action {
@@ -113,7 +113,7 @@ impl Action {
 pub(crate) enum Request {
     Create {
         graph: Arc<Graph>,
-        begin: StartMode,
+        start_mode: StartMode,
         created_at: Timestamp,
     },
     Act(Action, Condition),
@@ -125,11 +125,11 @@ pub(crate) enum Request {
         job: JobIndex,
         token: u64,
         outcome: Outcome,
-        hand_over: Option<Arc<ClaimOnReport>>,
+        claim: Option<Arc<ClaimOnReport>>,
     },
     /// Returns the job of a lease that did not reach its worker. If the job's fence is higher than
     /// `fence`, the repetition of the report has the lease, and it stays.
-    GiveBack {
+    ReleaseLease {
         job: JobIndex,
         token: u64,
         fence: u64,
@@ -143,11 +143,11 @@ pub(crate) enum Request {
     Tick {
         served_since: Timestamp,
     },
-    Purge,
+    DeleteExpired,
     /// Writes the rows of the workflow again after a partial write.
-    Mend,
+    RepairRows,
     /// Writes the idempotency key of the workflow again, which the store has lost.
-    MendKey,
+    RestoreKey,
 }
 
 impl Request {
@@ -156,7 +156,7 @@ impl Request {
         match self {
             Self::Claim { job, .. }
             | Self::Report { job, .. }
-            | Self::GiveBack { job, .. }
+            | Self::ReleaseLease { job, .. }
             | Self::Extend { job, .. } => Some(*job),
             _ => None,
         }
@@ -169,26 +169,26 @@ pub(crate) struct ClaimOnReport {
     pub(crate) queues: Vec<String>,
     /// Handlers that the worker can run. `None` if it runs all.
     pub(crate) handlers: Option<Vec<String>>,
-    pub(crate) worker: Worker,
+    pub(crate) worker: WorkerName,
     pub(crate) lease: Duration,
     /// All leases that the worker reports in the same call.
     pub(crate) reported: Vec<LeaseRef>,
     /// Jobs that the worker returns in the same call.
-    pub(crate) except: ExcludedJobs,
+    pub(crate) excluded: ExcludedJobs,
     /// Number of jobs that the worker still wants.
-    pub(crate) left: AtomicUsize,
+    pub(crate) remaining: AtomicUsize,
 }
 
 impl ClaimOnReport {
     /// Reserves one more job. Returns false if the worker wants no more.
-    pub(super) fn take_one(&self) -> bool {
-        self.left
-            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+    pub(super) fn reserve_one(&self) -> bool {
+        self.remaining
+            .fetch_update(Relaxed, Relaxed, |remaining| remaining.checked_sub(1))
             .is_ok()
     }
 
-    pub(crate) fn give_back(&self, jobs: usize) {
-        self.left.fetch_add(jobs, Relaxed);
+    pub(crate) fn return_unused(&self, jobs: usize) {
+        self.remaining.fetch_add(jobs, Relaxed);
     }
 }
 
@@ -198,11 +198,11 @@ pub(crate) struct Envelope {
     pub(crate) workflow: WorkflowId,
     pub(crate) request: Request,
     pub(crate) now: Timestamp,
-    pub(crate) answer: ReplySender,
+    pub(crate) reply: ReplySender,
 }
 
 impl Envelope {
-    pub(crate) fn answer(self, outcome: Result<Answer, EngineError>) {
-        self.answer.send(outcome);
+    pub(crate) fn send_reply(self, outcome: Result<Answer, EngineError>) {
+        self.reply.send(outcome);
     }
 }

@@ -9,14 +9,14 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct CallClock {
     started_at: Timestamp,
-    began: Instant,
+    started: Instant,
 }
 
 impl CallClock {
-    pub(in crate::engine) fn at(now: Timestamp) -> Self {
+    pub(in crate::engine) fn new(now: Timestamp) -> Self {
         Self {
             started_at: now,
-            began: Instant::now(),
+            started: Instant::now(),
         }
     }
 
@@ -27,6 +27,6 @@ impl CallClock {
 
     /// Current time.
     pub(in crate::engine) fn now(self) -> Timestamp {
-        self.started_at + self.began.elapsed()
+        self.started_at + self.started.elapsed()
     }
 }

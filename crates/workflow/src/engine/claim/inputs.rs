@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::claimed::{Claimed, Input};
-use super::leases::{LeasedBatch, written, written_byte};
+use super::leases::{LeasedBatch, json_byte_len, json_len};
 use crate::codec::change::ResultField;
 use crate::codec::lease::LeaseRef;
 use crate::codec::record::decode;
 use crate::engine::Engine;
-use crate::engine::actor::answer::{ERROR_BYTES, Leased, Returned};
+use crate::engine::actor::answer::{LeasedJob, MAX_ERROR_BYTES, ParentResult};
 use crate::engine::error::EngineError;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::AttemptError;
 
 /// Outputs and errors of jobs.
-type Results = BTreeMap<(WorkflowId, ResultField), Bytes>;
+type ParentResults = BTreeMap<(WorkflowId, ResultField), Bytes>;
 
 impl Engine {
     /// Completes leases for the worker: reads the outputs and errors of parents that are not in
@@ -30,28 +30,28 @@ impl Engine {
     pub async fn deliver(&self, leases: LeasedBatch) -> Result<Vec<Claimed>, EngineError> {
         let mut missing: BTreeMap<WorkflowId, Vec<ResultField>> = BTreeMap::new();
         for (id, leased, _) in &leases.jobs {
-            for field in leased.inputs.iter().flat_map(Returned::missing) {
+            for field in leased.inputs.iter().flat_map(ParentResult::missing_fields) {
                 missing.entry(*id).or_default().push(field);
             }
         }
-        let found = self.read(missing.into_iter().collect()).await?;
+        let found = self.read_results(missing.into_iter().collect()).await?;
         let each = leases
             .jobs
             .into_iter()
-            .map(|(id, leased, omitted)| self.claimed(id, leased, omitted, &found));
+            .map(|(id, leased, omitted)| self.make_claimed(id, leased, omitted, &found));
         Ok(each.collect())
     }
 
     /// Makes the answer to the worker. From now on the job returns to its queue only if the worker
     /// reports that it did not begin.
-    fn claimed(
+    fn make_claimed(
         &self,
         workflow: WorkflowId,
-        leased: Leased,
+        leased: LeasedJob,
         omitted: Vec<JobIndex>,
-        found: &Results,
+        found: &ParentResults,
     ) -> Claimed {
-        let Leased {
+        let LeasedJob {
             job,
             token,
             expires,
@@ -69,12 +69,12 @@ impl Engine {
         };
         if let Some(charged) = undelivered.mark_delivered() {
             self.core
-                .unbegun
-                .keep(lease, charged, expires, self.queues().now());
+                .unstarted_charges
+                .insert(lease, charged, expires, self.queues().now());
         }
         let inputs = inputs
             .into_iter()
-            .filter_map(|returned| input(workflow, returned, found))
+            .filter_map(|returned| make_input(workflow, returned, found))
             .collect();
         Claimed {
             lease,
@@ -88,11 +88,11 @@ impl Engine {
         }
     }
 
-    async fn read(
+    async fn read_results(
         &self,
         fields: Vec<(WorkflowId, Vec<ResultField>)>,
-    ) -> Result<Results, EngineError> {
-        let mut found = Results::new();
+    ) -> Result<ParentResults, EngineError> {
+        let mut found = ParentResults::new();
         if !fields.is_empty() {
             let results = self.store().results(&fields).await?;
             for ((id, fields), results) in fields.into_iter().zip(results) {
@@ -108,8 +108,12 @@ impl Engine {
     }
 }
 
-fn input(workflow: WorkflowId, returned: Returned, found: &Results) -> Option<Input> {
-    let Returned {
+fn make_input(
+    workflow: WorkflowId,
+    returned: ParentResult,
+    found: &ParentResults,
+) -> Option<Input> {
+    let ParentResult {
         job,
         state,
         output,
@@ -126,16 +130,16 @@ fn input(workflow: WorkflowId, returned: Returned, found: &Results) -> Option<In
         job,
         output,
         state,
-        error: error.map(shortened),
+        error: error.map(truncated),
     })
 }
 
 /// Truncates an error to the bytes that its answer has reserved. In JSON, a control character takes
 /// six bytes.
-fn shortened(mut error: AttemptError) -> AttemptError {
-    let mut left = ERROR_BYTES.saturating_sub(written(&error.kind));
+fn truncated(mut error: AttemptError) -> AttemptError {
+    let mut left = MAX_ERROR_BYTES.saturating_sub(json_len(&error.kind));
     let fits = |(_, byte): &(usize, u8)| {
-        let size = written_byte(*byte);
+        let size = json_byte_len(*byte);
         let fits = size <= left;
         left = left.saturating_sub(size);
         !fits
@@ -168,13 +172,16 @@ mod tests {
                 message,
                 trace: None,
             };
-            let kept = shortened(error);
+            let kept = truncated(error);
             assert_eq!(kept.message.len(), expected);
-            assert!(written(&kept.kind) + written(&kept.message) <= ERROR_BYTES);
+            assert!(json_len(&kept.kind) + json_len(&kept.message) <= MAX_ERROR_BYTES);
         };
         check("x".repeat(16 << 10), 16 << 10);
         check("\"".repeat(16 << 10), 16 << 10);
-        check("\u{1}".repeat(16 << 10), (ERROR_BYTES - 6) / 6);
-        check(format!("{}é", "x".repeat(ERROR_BYTES - 7)), ERROR_BYTES - 7);
+        check("\u{1}".repeat(16 << 10), (MAX_ERROR_BYTES - 6) / 6);
+        check(
+            format!("{}é", "x".repeat(MAX_ERROR_BYTES - 7)),
+            MAX_ERROR_BYTES - 7,
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Leased jobs whose inputs are not read yet: as many as one answer may contain, and its maximum
 //! size.
 
-use crate::engine::actor::answer::{Leased, Returned};
+use crate::engine::actor::answer::{LeasedJob, ParentResult};
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 
@@ -10,29 +10,29 @@ use crate::id::{JobIndex, WorkflowId};
 const MAX_VALUE_BYTES: usize = 32 << 20;
 /// Maximum number of bytes of names and JSON syntax in one answer. A thousand jobs with a thousand
 /// parents each have a million names.
-const MOST_NAMES: usize = 16 << 20;
+const MAX_NAME_BYTES: usize = 16 << 20;
 /// Bytes of a job in JSON besides names and values: lease, times, numbers, and their keys.
 const JOB_OVERHEAD: usize = 512;
 /// Bytes of an input in JSON besides names and values.
-const AROUND_INPUT: usize = 128;
+const INPUT_OVERHEAD: usize = 128;
 /// JSON syntax around the name of a parent whose output is left out, in bytes.
-const AROUND_NAME: usize = 3;
+const NAME_OVERHEAD: usize = 3;
 
 /// Leased jobs that were not sent to the worker yet. Dropping them returns them to their queues.
 #[derive(Debug, Default)]
 pub struct LeasedBatch {
     /// Jobs, each with the parents whose output is left out.
-    pub(super) jobs: Vec<(WorkflowId, Leased, Vec<JobIndex>)>,
+    pub(super) jobs: Vec<(WorkflowId, LeasedJob, Vec<JobIndex>)>,
     /// Maximum bytes of params, outputs and errors in JSON.
-    values: usize,
+    value_bytes: usize,
     /// Maximum bytes of everything else in JSON.
-    names: usize,
+    name_bytes: usize,
     /// Whether a job did not fit.
     full: bool,
 }
 
 impl LeasedBatch {
-    pub(super) fn of(leased: Vec<(WorkflowId, Leased)>) -> Self {
+    pub(super) fn from_leased(leased: Vec<(WorkflowId, LeasedJob)>) -> Self {
         let mut leases = Self::default();
         leases.add(leased);
         leases
@@ -48,10 +48,10 @@ impl LeasedBatch {
     /// larger.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.values + self.names
+        self.value_bytes + self.name_bytes
     }
 
-    pub(super) fn number(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.jobs.len()
     }
 
@@ -61,10 +61,11 @@ impl LeasedBatch {
 
     /// Adds jobs as long as they fit. The others return to their queues. The first job of all is
     /// always included, if necessary with only some of its inputs.
-    pub(super) fn add(&mut self, leased: Vec<(WorkflowId, Leased)>) {
+    pub(super) fn add(&mut self, leased: Vec<(WorkflowId, LeasedJob)>) {
         for (id, mut leased) in leased {
-            let (values, names) = of_job(&leased);
-            let input = |input: &Returned| (input.bytes(), of_input(&leased.graph, input));
+            let (values, names) = job_bytes(&leased);
+            let input =
+                |input: &ParentResult| (input.max_bytes(), input_bytes(&leased.graph, input));
             let inputs = leased
                 .inputs
                 .iter()
@@ -72,13 +73,13 @@ impl LeasedBatch {
                 .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
             let mut omitted = Vec::new();
             if self.has_room(values + inputs.0, names + inputs.1) {
-                self.take(values + inputs.0, names + inputs.1);
+                self.reserve(values + inputs.0, names + inputs.1);
             } else {
                 self.full = true;
                 if !self.jobs.is_empty() {
                     break;
                 }
-                self.take(values, names);
+                self.reserve(values, names);
                 omitted = self.include_some_inputs(&mut leased);
             }
             self.jobs.push((id, leased, omitted));
@@ -87,19 +88,19 @@ impl LeasedBatch {
 
     /// Keeps the inputs that fit. Returns the parents of the others; the answer lists their names
     /// in any case.
-    fn include_some_inputs(&mut self, leased: &mut Leased) -> Vec<JobIndex> {
+    fn include_some_inputs(&mut self, leased: &mut LeasedJob) -> Vec<JobIndex> {
         let mut omitted = Vec::new();
-        let Leased { inputs, graph, .. } = leased;
+        let LeasedJob { inputs, graph, .. } = leased;
         inputs.retain(|input| {
-            let values = input.bytes();
-            let names = of_input(graph, input);
+            let values = input.max_bytes();
+            let names = input_bytes(graph, input);
             let fits = self.has_room(values, names);
             if fits {
-                self.take(values, names);
+                self.reserve(values, names);
             } else {
-                self.take(
+                self.reserve(
                     0,
-                    written(&graph.jobs[input.job.index()].name) + AROUND_NAME,
+                    json_len(&graph.jobs[input.job.index()].name) + NAME_OVERHEAD,
                 );
                 omitted.push(input.job);
             }
@@ -109,17 +110,17 @@ impl LeasedBatch {
     }
 
     fn has_room(&self, values: usize, names: usize) -> bool {
-        self.values + values <= MAX_VALUE_BYTES && self.names + names <= MOST_NAMES
+        self.value_bytes + values <= MAX_VALUE_BYTES && self.name_bytes + names <= MAX_NAME_BYTES
     }
 
-    fn take(&mut self, values: usize, names: usize) {
-        self.values += values;
-        self.names += names;
+    fn reserve(&mut self, values: usize, names: usize) {
+        self.value_bytes += values;
+        self.name_bytes += names;
     }
 }
 
 /// Bytes of a job without its inputs: its params, and everything else.
-fn of_job(leased: &Leased) -> (usize, usize) {
+fn job_bytes(leased: &LeasedJob) -> (usize, usize) {
     let job = &leased.graph.jobs[leased.job.index()];
     let params = [
         leased.graph.globals.as_ref(),
@@ -138,23 +139,23 @@ fn of_job(leased: &Leased) -> (usize, usize) {
     ];
     (
         params,
-        JOB_OVERHEAD + names.map(|name| written(name)).iter().sum::<usize>(),
+        JOB_OVERHEAD + names.map(|name| json_len(name)).iter().sum::<usize>(),
     )
 }
 
 /// Bytes of an input besides its output and error.
-fn of_input(graph: &Graph, input: &Returned) -> usize {
+fn input_bytes(graph: &Graph, input: &ParentResult) -> usize {
     let parent = &graph.jobs[input.job.index()];
-    AROUND_INPUT + written(&parent.name) + written(&parent.handler)
+    INPUT_OVERHEAD + json_len(&parent.name) + json_len(&parent.handler)
 }
 
 /// Maximum number of bytes of a text in JSON.
-pub(super) fn written(text: &str) -> usize {
-    text.bytes().map(written_byte).sum()
+pub(super) fn json_len(text: &str) -> usize {
+    text.bytes().map(json_byte_len).sum()
 }
 
 /// Maximum number of bytes in JSON of one byte of a text.
-pub(super) const fn written_byte(byte: u8) -> usize {
+pub(super) const fn json_byte_len(byte: u8) -> usize {
     match byte {
         b'"' | b'\\' => 2,
         0..=0x1f => 6,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::{REFILL, REFRESH, remote};
+use super::{REFILL_ROWS, REFRESH_ROWS, remote};
 use crate::codec::rows::{ReadyRow, Row, lane_rows, queue_rows};
 use crate::engine::Engine;
 use crate::engine::queues::ready_jobs::LaneKey;
@@ -16,18 +16,18 @@ use crate::store::error::StoreError;
 use crate::store::lane_scan::LaneScan;
 
 /// Minimum number of rows that are read of each queue, if a worker claims from many queues.
-const LEAST: usize = 32;
+const MIN_ROWS_PER_QUEUE: usize = 32;
 /// Number of rows that are read of each further lane of a long queue: in all partitions, and at
 /// least in each partition. Small, because a queue with many lanes keeps no more of each.
-const EACH_LANE: usize = 32;
-const EACH_LANE_OF_ONE: usize = 2;
+const MAX_ROWS_PER_LANE: usize = 32;
+const MIN_ROWS_PER_LANE: usize = 2;
 /// Maximum number of lanes of a queue in one call to a partition, because other calls of the store
 /// wait for it; and of such calls. Later lanes are found when these are known.
-pub(crate) const LANES: usize = 128;
-const CALLS: usize = 512;
+pub(crate) const MAX_LANES_PER_CALL: usize = 128;
+const MAX_LANE_CALLS: usize = 512;
 /// Maximum number of lanes in one call of a background refill. Short calls delay other calls of the
 /// store unnoticeably.
-const LANES_BESIDE: usize = 16;
+const BACKGROUND_LANES_PER_CALL: usize = 16;
 
 /// Rows that a refill reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +45,11 @@ enum RefillDepth {
 #[derive(Debug, Default)]
 struct RefillSummary {
     /// Number of jobs that were not known.
-    new: usize,
+    new_jobs: usize,
     /// Number of rows that were left to their assigned servers.
-    left: usize,
+    reserved_rows: usize,
     /// Queues with lanes that were not read.
-    cut: Vec<String>,
+    truncated_queues: Vec<String>,
 }
 
 impl Engine {
@@ -57,10 +57,10 @@ impl Engine {
     /// jobs that were not known.
     pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
         let queues: Vec<RefillTarget> = queues.iter().cloned().map(RefillTarget::from).collect();
-        self.refill_up_to(&queues, REFILL).await
+        self.refill_all_partitions(&queues, REFILL_ROWS).await
     }
 
-    pub(super) async fn refill_up_to(
+    pub(super) async fn refill_all_partitions(
         &self,
         queues: &[RefillTarget],
         most: usize,
@@ -84,14 +84,14 @@ impl Engine {
         Ok(self
             .read_ready(queues, wanted, most, RefillDepth::All)
             .await?
-            .new)
+            .new_jobs)
     }
 
     /// [`Engine::refill_in`] for a claim. With [`ClaimMode::LongPoll`] it reads only the first rows
     /// of whole queues: a background refill reads the others.
-    pub(super) async fn refill_with(
+    pub(super) async fn refill_for_claim(
         &self,
-        patience: ClaimMode,
+        mode: ClaimMode,
         queues: &[RefillTarget],
         wanted: &[Partition],
         most: usize,
@@ -102,13 +102,13 @@ impl Engine {
             .partition(|to_read| to_read.lanes.is_none());
         self.read_ready(&lanes, wanted, most, RefillDepth::All)
             .await?;
-        match patience {
+        match mode {
             ClaimMode::Immediate => {
                 self.read_ready(&whole, wanted, most, RefillDepth::All)
                     .await?
             }
             ClaimMode::LongPoll => {
-                self.read_ready(&whole, wanted, REFRESH, RefillDepth::First)
+                self.read_ready(&whole, wanted, REFRESH_ROWS, RefillDepth::First)
                     .await?
             }
         };
@@ -124,15 +124,15 @@ impl Engine {
         let queues: Vec<RefillTarget> = names.iter().cloned().map(RefillTarget::from).collect();
         let all: Vec<Partition> = self.store().all_partitions().collect();
         let found = self
-            .read_ready(&queues, &all, REFRESH, RefillDepth::First)
+            .read_ready(&queues, &all, REFRESH_ROWS, RefillDepth::First)
             .await?;
-        self.refill_beside(&found.cut, PartitionScope::All);
-        Ok(found.new)
+        self.refill_in_background(&found.truncated_queues, PartitionScope::All);
+        Ok(found.new_jobs)
     }
 
     /// Reads announced jobs in these partitions. Of whole queues it reads the first rows, and
     /// starts a background refill for the others. Returns the number of jobs that were not known.
-    pub(in crate::engine) async fn refill_news(
+    pub(in crate::engine) async fn refill_announced(
         &self,
         queues: Vec<RefillTarget>,
         wanted: &[Partition],
@@ -141,33 +141,38 @@ impl Engine {
             .into_iter()
             .partition(|to_read| to_read.lanes.is_none());
         let of_lanes = self
-            .read_ready(&lanes, wanted, REFRESH, RefillDepth::All)
+            .read_ready(&lanes, wanted, REFRESH_ROWS, RefillDepth::All)
             .await?;
         let first = self
-            .read_ready(&whole, wanted, REFRESH, RefillDepth::First)
+            .read_ready(&whole, wanted, REFRESH_ROWS, RefillDepth::First)
             .await?;
         // The announced jobs may be behind the first rows of longer queues. Shorter queues were
         // read completely.
-        self.queues().look_again(&first.cut);
-        self.refill_beside(&first.cut, PartitionScope::All);
-        Ok(of_lanes.new + first.new)
+        self.queues().request_refill(&first.truncated_queues);
+        self.refill_in_background(&first.truncated_queues, PartitionScope::All);
+        Ok(of_lanes.new_jobs + first.new_jobs)
     }
 
     /// Starts a background refill of queues that have not been complete for a while. Its small
     /// calls do not delay other calls. The jobs that it finds wake waiting workers.
-    pub(super) fn refill_beside(&self, names: &[String], place: PartitionScope) {
-        let queues = self.queues().overdue(names, place);
+    pub(super) fn refill_in_background(&self, names: &[String], scope: PartitionScope) {
+        let queues = self.queues().overdue(names, scope);
         if !queues.is_empty() {
-            let beside = BackgroundRefill {
+            let background = BackgroundRefill {
                 engine: self.clone(),
                 queues,
             };
             self.core.tasks.spawn(async move {
-                let all: Vec<Partition> = beside.engine.store().all_partitions().collect();
+                let all: Vec<Partition> = background.engine.store().all_partitions().collect();
                 // After a failure, a later claim reads the rows.
-                let _later = beside
+                let _later = background
                     .engine
-                    .read_ready(&beside.queues, &all, REFRESH, RefillDepth::Background)
+                    .read_ready(
+                        &background.queues,
+                        &all,
+                        REFRESH_ROWS,
+                        RefillDepth::Background,
+                    )
                     .await;
             });
         }
@@ -175,7 +180,7 @@ impl Engine {
 
     /// [`Engine::refill_in`] without the first rows of each partition, which are left to their
     /// assigned servers. Returns the number of rows that were left.
-    pub(super) async fn refill_beyond(
+    pub(super) async fn refill_past_backlog(
         &self,
         queues: &[RefillTarget],
         wanted: &[Partition],
@@ -184,7 +189,7 @@ impl Engine {
         Ok(self
             .read_ready(queues, wanted, most, RefillDepth::PastBacklog)
             .await?
-            .left)
+            .reserved_rows)
     }
 
     async fn read_ready(
@@ -192,51 +197,56 @@ impl Engine {
         queues: &[RefillTarget],
         wanted: &[Partition],
         most: usize,
-        reads: RefillDepth,
+        depth: RefillDepth,
     ) -> Result<RefillSummary, StoreError> {
         if queues.is_empty() || wanted.is_empty() {
             return Ok(RefillSummary::default());
         }
         let names: Vec<String> = queues.iter().map(|to_read| to_read.queue.clone()).collect();
-        let reading = self.queues().read(&names);
-        let asked = RefillQuery::of(queues, most, self.queues().passed_over(&names));
-        let (mut partitions, _) = self.readable();
+        let guard = self.queues().begin_refill(&names);
+        let query = RefillQuery::new(queues, most, self.queues().max_skipped_rows(&names));
+        let (mut partitions, _) = self.readable_partitions();
         partitions.retain(|partition| wanted.contains(partition));
-        let mut found = self.nothing_found(queues, wanted);
-        let mut left = 0;
+        let mut found = self.unanswered_rows(queues, wanted);
+        let mut reserved = 0;
         if !partitions.is_empty() {
-            left = self
-                .read_first_rows(&asked, &partitions, reads, &mut found)
+            reserved = self
+                .read_first_rows(&query, &partitions, depth, &mut found)
                 .await?;
-            self.read_further_lanes(&asked, &partitions, reads, &mut found)
+            self.read_further_lanes(&query, &partitions, depth, &mut found)
                 .await?;
         }
-        let is_cut =
-            |found: &RefillRows| found.partitions.iter().flatten().any(PartitionRows::is_cut);
-        let cut = names
+        let is_truncated = |found: &RefillRows| {
+            found
+                .partitions
+                .iter()
+                .flatten()
+                .any(PartitionRows::is_truncated)
+        };
+        let truncated_queues = names
             .iter()
             .zip(&found)
-            .filter(|(_, found)| is_cut(found))
+            .filter(|(_, found)| is_truncated(found))
             .map(|(name, _)| name.clone())
             .collect();
-        let refilled = reading.finish(found);
-        self.bury_rows(refilled.stale).await;
+        let refilled = guard.finish(found);
+        self.remove_orphan_rows(refilled.stale_rows).await;
         Ok(RefillSummary {
-            new: refilled.new.len(),
-            left,
-            cut,
+            new_jobs: refilled.new_jobs.len(),
+            reserved_rows: reserved,
+            truncated_queues,
         })
     }
 
     /// Rows of a read in which no partition answers. Known jobs of these partitions cannot be
     /// claimed, and are read again when the partitions answer.
-    fn nothing_found(&self, queues: &[RefillTarget], wanted: &[Partition]) -> Vec<RefillRows> {
+    fn unanswered_rows(&self, queues: &[RefillTarget], wanted: &[Partition]) -> Vec<RefillRows> {
         let partitions = || {
             (0..self.store().partitions())
                 .map(|at| wanted.contains(&Partition(at)).then(PartitionRows::default))
                 .collect()
         };
-        let skipped = self.queues().closed_lanes(queues).into_iter();
+        let skipped = self.queues().blocked_lanes(queues).into_iter();
         skipped
             .map(|skipped| RefillRows {
                 partitions: partitions(),
@@ -249,45 +259,49 @@ impl Engine {
     /// servers.
     async fn read_first_rows(
         &self,
-        asked: &RefillQuery<'_>,
+        query: &RefillQuery<'_>,
         partitions: &[Partition],
-        reads: RefillDepth,
+        depth: RefillDepth,
         found: &mut [RefillRows],
     ) -> Result<usize, StoreError> {
         let rows = self
             .store()
-            .ready(&asked.prefixes, asked.limit, partitions)
+            .ready(&query.prefixes, query.limit, partitions)
             .await;
-        let (answered, _) = self.answered(partitions, rows)?;
-        let mut left = 0;
+        let (answered, _) = self.split_answers(partitions, rows)?;
+        let mut reserved = 0;
         for (partition, rows) in answered {
-            for (mut read, found) in asked.reads(rows).into_iter().zip(&mut *found) {
-                if reads == RefillDepth::PastBacklog {
-                    left += leave_first(&mut read);
+            for (mut read, found) in query.rows_by_queue(rows).into_iter().zip(&mut *found) {
+                if depth == RefillDepth::PastBacklog {
+                    reserved += leave_reserved(&mut read);
                 }
                 found.partitions[usize::from(partition.0)] = Some(read);
             }
         }
-        Ok(left)
+        Ok(reserved)
     }
 
     /// Reads the lanes behind the first rows, call by call.
     async fn read_further_lanes(
         &self,
-        asked: &RefillQuery<'_>,
+        query: &RefillQuery<'_>,
         partitions: &[Partition],
-        reads: RefillDepth,
+        depth: RefillDepth,
         found: &mut [RefillRows],
     ) -> Result<(), StoreError> {
-        let (at_once, lanes, calls) = match reads {
-            RefillDepth::All => (partitions.len(), LANES, CALLS),
-            RefillDepth::Background => (1, LANES_BESIDE, CALLS * LANES / LANES_BESIDE),
+        let (at_once, lanes, calls) = match depth {
+            RefillDepth::All => (partitions.len(), MAX_LANES_PER_CALL, MAX_LANE_CALLS),
+            RefillDepth::Background => (
+                1,
+                BACKGROUND_LANES_PER_CALL,
+                MAX_LANE_CALLS * MAX_LANES_PER_CALL / BACKGROUND_LANES_PER_CALL,
+            ),
             RefillDepth::First | RefillDepth::PastBacklog => return Ok(()),
         };
         for partitions in partitions.chunks(at_once) {
             for _ in 0..calls {
                 if !self
-                    .read_other_lanes(asked, partitions, lanes, found)
+                    .read_other_lanes(query, partitions, lanes, found)
                     .await?
                 {
                     break;
@@ -301,20 +315,20 @@ impl Engine {
     /// be further lanes.
     async fn read_other_lanes(
         &self,
-        asked: &RefillQuery<'_>,
+        query: &RefillQuery<'_>,
         partitions: &[Partition],
         most: usize,
         found: &mut [RefillRows],
     ) -> Result<bool, StoreError> {
         let mut after: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
-        for (at, (to_read, found)) in asked.queues.iter().zip(&*found).enumerate() {
+        for (at, (to_read, found)) in query.queues.iter().zip(&*found).enumerate() {
             for (partition, read) in (0..).map(Partition).zip(&found.partitions) {
                 if let Some(PartitionRows {
                     rows,
                     lanes: LanesRead::UpTo(last),
                     ..
                 }) = read
-                    && rows.len() >= asked.limit
+                    && rows.len() >= query.limit
                     && partitions.contains(&partition)
                 {
                     after
@@ -327,7 +341,8 @@ impl Engine {
         if after.is_empty() {
             return Ok(false);
         }
-        let each = (EACH_LANE / usize::from(self.store().partitions())).max(EACH_LANE_OF_ONE);
+        let lane_limit =
+            (MAX_ROWS_PER_LANE / usize::from(self.store().partitions())).max(MIN_ROWS_PER_LANE);
         let wanted: Vec<(Partition, Vec<LaneScan>)> = after
             .iter()
             .map(|(at, lanes)| {
@@ -335,22 +350,22 @@ impl Engine {
                     *at,
                     lanes
                         .iter()
-                        .map(|(_, lane)| LaneScan::behind(lane))
+                        .map(|(_, lane)| LaneScan::rest_of_queue(lane))
                         .collect(),
                 )
             })
             .collect();
-        let read = self.store().lanes(&wanted, each, most).await;
+        let read = self.store().lanes(&wanted, lane_limit, most).await;
         let mut more = false;
-        for ((partition, places), lanes) in after.into_iter().zip(read) {
-            for ((at, _), (rows, all)) in places.into_iter().zip(lanes?) {
+        for ((partition, positions), lanes) in after.into_iter().zip(read) {
+            for ((at, _), (rows, all)) in positions.into_iter().zip(lanes?) {
                 more |= !all && !rows.is_empty();
                 let RefillRows {
                     partitions,
                     skipped,
                 } = &mut found[at];
                 if let Some(read) = &mut partitions[usize::from(partition.0)] {
-                    read.add_lanes(rows, all, each, skipped);
+                    read.add_lanes(rows, all, lane_limit, skipped);
                 }
             }
         }
@@ -366,7 +381,7 @@ struct BackgroundRefill {
 
 impl Drop for BackgroundRefill {
     fn drop(&mut self) {
-        self.engine.queues().end_beside(&self.queues);
+        self.engine.queues().end_background_refill(&self.queues);
     }
 }
 
@@ -381,7 +396,7 @@ struct RefillQuery<'a> {
 }
 
 impl<'a> RefillQuery<'a> {
-    fn of(queues: &'a [RefillTarget], most: usize, passed_over: usize) -> Self {
+    fn new(queues: &'a [RefillTarget], most: usize, passed_over: usize) -> Self {
         let mut prefixes = Vec::new();
         let mut lanes = Vec::new();
         for RefillTarget { queue, lanes: only } in queues {
@@ -395,7 +410,7 @@ impl<'a> RefillQuery<'a> {
             lanes.push(only.as_ref().map(|only| only.as_slice().into()));
         }
         // Fewer rows of each prefix if there are many, so that the read stays small.
-        let limit = (most / prefixes.len().max(1)).max(LEAST.min(most)) + passed_over;
+        let limit = (most / prefixes.len().max(1)).max(MIN_ROWS_PER_QUEUE.min(most)) + passed_over;
         Self {
             queues,
             prefixes,
@@ -405,10 +420,10 @@ impl<'a> RefillQuery<'a> {
     }
 
     /// Assigns the rows of one partition to the queues.
-    fn reads(&self, rows: Vec<Vec<Row>>) -> Vec<PartitionRows> {
+    fn rows_by_queue(&self, rows: Vec<Vec<Row>>) -> Vec<PartitionRows> {
         let mut rows = rows.into_iter();
         let read = |lanes: &Option<Arc<[LaneKey]>>| match lanes {
-            None => self.whole(rows.next().unwrap_or_default()),
+            None => self.whole_queue(rows.next().unwrap_or_default()),
             Some(lanes) => {
                 let mut read = PartitionRows {
                     lanes: LanesRead::Only(Arc::clone(lanes)),
@@ -416,7 +431,7 @@ impl<'a> RefillQuery<'a> {
                 };
                 for (lane, rows) in lanes.iter().zip(rows.by_ref()) {
                     if rows.len() >= self.limit {
-                        read.more.insert(lane.clone());
+                        read.truncated_lanes.insert(lane.clone());
                     }
                     read.rows.extend(rows);
                 }
@@ -426,18 +441,18 @@ impl<'a> RefillQuery<'a> {
         self.lanes.iter().map(read).collect()
     }
 
-    fn whole(&self, rows: Vec<Row>) -> PartitionRows {
+    fn whole_queue(&self, rows: Vec<Row>) -> PartitionRows {
         let last = rows
             .last()
             .filter(|_| rows.len() >= self.limit)
-            .and_then(|row| lane_of(row));
+            .and_then(|row| lane_key_of(row));
         match last {
             None => PartitionRows {
                 rows,
                 ..PartitionRows::default()
             },
             Some(last) => PartitionRows {
-                more: HashSet::from([last.clone()]),
+                truncated_lanes: HashSet::from([last.clone()]),
                 lanes: LanesRead::UpTo(last),
                 rows,
             },
@@ -448,17 +463,25 @@ impl<'a> RefillQuery<'a> {
 impl PartitionRows {
     /// Adds rows of lanes behind the covered ones, at most `each` of a lane. `all` says whether
     /// these are all lanes. Rows of skipped lanes are left out.
-    fn add_lanes(&mut self, rows: Vec<Row>, all: bool, each: usize, skipped: &HashSet<LaneKey>) {
+    fn add_lanes(
+        &mut self,
+        rows: Vec<Row>,
+        all: bool,
+        lane_limit: usize,
+        skipped: &HashSet<LaneKey>,
+    ) {
         let mut last: Option<(LaneKey, usize)> = None;
         for row in rows {
-            let Some(lane) = lane_of(&row) else { continue };
+            let Some(lane) = lane_key_of(&row) else {
+                continue;
+            };
             let number = match &last {
                 Some((same, number)) if *same == lane => number + 1,
                 _ => 1,
             };
             if !skipped.contains(&lane) {
-                if number >= each {
-                    self.more.insert(lane.clone());
+                if number >= lane_limit {
+                    self.truncated_lanes.insert(lane.clone());
                 }
                 self.rows.push(row);
             }
@@ -473,18 +496,22 @@ impl PartitionRows {
 }
 
 /// Leaves the first rows of a read to the server of their partition. Returns their number.
-fn leave_first(read: &mut PartitionRows) -> usize {
-    let more = read.rows.iter().filter_map(|row| lane_of(row)).collect();
-    let (rows, left) = remote::beyond(std::mem::take(&mut read.rows));
+fn leave_reserved(read: &mut PartitionRows) -> usize {
+    let truncated_lanes = read
+        .rows
+        .iter()
+        .filter_map(|row| lane_key_of(row))
+        .collect();
+    let (rows, reserved) = remote::rows_past_backlog(std::mem::take(&mut read.rows));
     *read = PartitionRows {
         rows,
-        lanes: LanesRead::Some,
-        more,
+        lanes: LanesRead::Incomplete,
+        truncated_lanes,
     };
-    left
+    reserved
 }
 
-fn lane_of(row: &[u8]) -> Option<LaneKey> {
+fn lane_key_of(row: &[u8]) -> Option<LaneKey> {
     let row = ReadyRow::read(row)?;
     Some(LaneKey {
         limits: row.limit_key.into(),

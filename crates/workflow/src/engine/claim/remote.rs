@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::REFRESH;
+use super::REFRESH_ROWS;
 use super::pending_claims::PendingClaims;
-use crate::codec::rows::{ReadyRow, Row, lane_of};
+use crate::codec::rows::{ReadyRow, Row, lane_prefix};
 use crate::engine::Engine;
-use crate::engine::queues::demand::Contention;
+use crate::engine::queues::contention::Contention;
 use crate::engine::queues::{ClaimMode, DequeueRequest, PartitionScope};
 use crate::id::Partition;
 use crate::store::error::StoreError;
@@ -31,63 +31,67 @@ const BACKLOG_WAITS: usize = 2;
 impl Engine {
     /// Dequeues jobs of a few remote partitions, chosen at random so that servers without work do
     /// not contend for the same jobs.
-    pub(super) async fn take_elsewhere(
+    pub(super) async fn claim_remote(
         &self,
         limit: usize,
-        wanting: DequeueRequest<'_>,
-        taken: &mut PendingClaims<'_>,
+        request: DequeueRequest<'_>,
+        dequeued: &mut PendingClaims<'_>,
     ) -> Result<(), StoreError> {
-        match self.queues().rivals(wanting.queues) {
-            Contention::Contended => self.take_beyond(limit, wanting, taken).await,
-            Contention::None => self.take_of_few(limit, wanting, taken).await,
+        match self.queues().contention(request.queues) {
+            Contention::Contended => self.claim_past_backlog(limit, request, dequeued).await,
+            Contention::None => self.claim_from_sample(limit, request, dequeued).await,
             Contention::Unknown => {
-                self.take_of_few(limit.min(TRIAL_JOBS), wanting, taken)
+                self.claim_from_sample(limit.min(TRIAL_JOBS), request, dequeued)
                     .await
             }
         }
     }
 
-    async fn take_of_few(
+    async fn claim_from_sample(
         &self,
         limit: usize,
-        wanting: DequeueRequest<'_>,
-        taken: &mut PendingClaims<'_>,
+        request: DequeueRequest<'_>,
+        dequeued: &mut PendingClaims<'_>,
     ) -> Result<(), StoreError> {
         let incomplete =
             self.queues()
-                .incomplete(wanting.queues, PartitionScope::All, ClaimMode::Immediate);
+                .incomplete(request.queues, PartitionScope::All, ClaimMode::Immediate);
         if !incomplete.is_empty() {
-            self.refill_in(&incomplete, &self.few_away(), REFRESH)
+            self.refill_in(&incomplete, &self.sampled_remote_partitions(), REFRESH_ROWS)
                 .await?;
-            taken.add(self.queues().dequeue(wanting, limit));
+            dequeued.add(self.queues().dequeue(request, limit));
         }
         Ok(())
     }
 
     /// Dequeues remote jobs behind the reserved ones. If there are none, the assigned servers
     /// finish theirs soon; jobs that still wait after that are free for all servers.
-    async fn take_beyond(
+    async fn claim_past_backlog(
         &self,
         limit: usize,
-        wanting: DequeueRequest<'_>,
-        taken: &mut PendingClaims<'_>,
+        request: DequeueRequest<'_>,
+        dequeued: &mut PendingClaims<'_>,
     ) -> Result<(), StoreError> {
-        for pauses in 0..=BACKLOG_WAITS {
-            if pauses > 0 {
+        for waits in 0..=BACKLOG_WAITS {
+            if waits > 0 {
                 sleep(BACKLOG_WAIT).await;
             }
             let incomplete =
                 self.queues()
-                    .incomplete(wanting.queues, PartitionScope::All, ClaimMode::Immediate);
-            let left = if incomplete.is_empty() {
+                    .incomplete(request.queues, PartitionScope::All, ClaimMode::Immediate);
+            let reserved = if incomplete.is_empty() {
                 0
             } else {
-                self.refill_beyond(&incomplete, &self.few_away(), BACKLOG_ROWS)
-                    .await?
+                self.refill_past_backlog(
+                    &incomplete,
+                    &self.sampled_remote_partitions(),
+                    BACKLOG_ROWS,
+                )
+                .await?
             };
             // This includes local jobs that have become ready in the meantime.
-            taken.add(self.queues().dequeue(wanting, limit));
-            if left == 0 || !taken.jobs().is_empty() {
+            dequeued.add(self.queues().dequeue(request, limit));
+            if reserved == 0 || !dequeued.jobs().is_empty() {
                 break;
             }
         }
@@ -95,49 +99,50 @@ impl Engine {
     }
 
     /// Returns the partitions that are assigned to other servers.
-    pub(super) fn away(&self) -> Vec<Partition> {
-        let mine = &self.core.context.home.mine;
+    pub(super) fn remote_partitions(&self) -> Vec<Partition> {
+        let local_partitions = &self.core.context.membership.local_partitions;
         self.store()
             .all_partitions()
-            .filter(|at| !mine.contains(*at))
+            .filter(|at| !local_partitions.contains(*at))
             .collect()
     }
 
-    fn few_away(&self) -> Vec<Partition> {
-        let mut away = self.away();
-        fastrand::shuffle(&mut away);
-        away.truncate(SAMPLED_PARTITIONS);
-        away
+    fn sampled_remote_partitions(&self) -> Vec<Partition> {
+        let mut partitions = self.remote_partitions();
+        fastrand::shuffle(&mut partitions);
+        partitions.truncate(SAMPLED_PARTITIONS);
+        partitions
     }
 }
 
 /// Returns the rows of each lane behind its first [`RESERVED_ROWS`] that are as urgent as its first
 /// row, and the number of reserved rows. The rows are of one partition and queue.
-pub(super) fn beyond(rows: Vec<Row>) -> (Vec<Row>, usize) {
+pub(super) fn rows_past_backlog(rows: Vec<Row>) -> (Vec<Row>, usize) {
     let mut all = (Vec::new(), 0);
     let mut rows = rows.into_iter().peekable();
     while let Some(first) = rows.next() {
-        let lane = lane_of(&first).to_vec();
+        let lane = lane_prefix(&first).to_vec();
         let others = std::iter::from_fn(|| rows.next_if(|row| row.starts_with(&lane)));
-        let (behind, left) = beyond_in_lane([first].into_iter().chain(others).collect());
+        let (behind, reserved) =
+            lane_rows_past_backlog([first].into_iter().chain(others).collect());
         all.0.extend(behind);
-        all.1 += left;
+        all.1 += reserved;
     }
     all
 }
 
-fn beyond_in_lane(rows: Vec<Row>) -> (Vec<Row>, usize) {
-    let priority = |row: &Row| ReadyRow::read(row).map(|row| row.place.priority());
+fn lane_rows_past_backlog(rows: Vec<Row>) -> (Vec<Row>, usize) {
+    let priority = |row: &Row| ReadyRow::read(row).map(|row| row.key.priority());
     let Some(first) = rows.first().map(priority) else {
         return (rows, 0);
     };
-    let left = rows.len().min(RESERVED_ROWS);
+    let reserved = rows.len().min(RESERVED_ROWS);
     (
         rows.into_iter()
             .skip(RESERVED_ROWS)
             .take_while(|row| priority(row) == first)
             .collect(),
-        left,
+        reserved,
     )
 }
 
@@ -149,7 +154,7 @@ mod tests {
     use crate::time::Timestamp;
 
     #[test]
-    fn what_is_less_urgent_than_what_is_left_is_not_taken() {
+    fn jobs_less_urgent_than_reserved_ones_are_not_claimed() {
         let row = |at: usize, priority| {
             let since = Timestamp::from_micros(at as u64);
             let workflow = WorkflowId::new(since, Partition(1), 1);
@@ -170,10 +175,10 @@ mod tests {
                 .map(|at| row(at, u8::from(at < urgent)))
                 .collect::<Vec<_>>()
         };
-        let check = |urgent, all, found: std::ops::Range<usize>, left| {
+        let check = |urgent, all, found: std::ops::Range<usize>, reserved| {
             assert_eq!(
-                beyond(rows(urgent, all)),
-                (rows(urgent, all)[found].to_vec(), left),
+                rows_past_backlog(rows(urgent, all)),
+                (rows(urgent, all)[found].to_vec(), reserved),
                 "{urgent} of {all}"
             );
         };

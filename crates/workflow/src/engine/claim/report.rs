@@ -10,14 +10,14 @@ use super::claimed::Claimed;
 use super::leases::LeasedBatch;
 use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
-use crate::engine::actor::answer::{Answer, Leased};
+use crate::engine::actor::answer::{Answer, LeasedJob};
 use crate::engine::actor::request::{ClaimOnReport, Request};
 use crate::engine::error::EngineError;
 use crate::engine::queues::ClaimMode;
 use crate::engine::queues::excluded_jobs::ExcludedJobs;
 use crate::id::WorkflowId;
 use crate::state::{JobState, Status};
-use crate::store::permits::Extended;
+use crate::store::permits::PermitExtension;
 use crate::time::Timestamp;
 use crate::transition::event::Intent;
 use crate::transition::outcome::Outcome;
@@ -33,7 +33,7 @@ pub struct Report {
 
 /// The answer to a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reported {
+pub struct ReportAnswer {
     /// State of the job now.
     pub job: JobState,
     /// Status of the workflow now.
@@ -45,27 +45,27 @@ pub struct Reported {
 /// A lease to extend, and its new end.
 pub type Extension = (LeaseRef, Timestamp);
 
-impl Reported {
-    fn of(answer: &Answer) -> Self {
+impl ReportAnswer {
+    fn from_answer(answer: &Answer) -> Self {
         Self {
             job: answer.state.expect("a report answers with the job's state"),
             workflow: answer.status.expect("a report answers with the status"),
-            already: answer.already,
+            already: answer.already_done,
         }
     }
 }
 
 impl ClaimOnReport {
     /// The claim that a worker makes with its reports.
-    fn of(claim: &Claim, reports: &[Report]) -> Self {
+    fn for_reports(claim: &Claim, reports: &[Report]) -> Self {
         Self {
             reported: reports.iter().map(|report| report.lease).collect(),
-            except: ExcludedJobs::of(&given_back(reports)),
+            excluded: ExcludedJobs::from_leases(&given_back(reports)),
             queues: claim.queues.clone(),
             handlers: claim.handlers.clone(),
             worker: claim.worker.as_str().into(),
             lease: claim.lease,
-            left: AtomicUsize::new(claim.limit),
+            remaining: AtomicUsize::new(claim.limit),
         }
     }
 }
@@ -75,7 +75,7 @@ impl ClaimOnReport {
 #[must_use]
 pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
     let given_back = |report: &&Report| match report.outcome {
-        Outcome::GivenBack { pause } => pause.is_zero(),
+        Outcome::Returned { pause } => pause.is_zero(),
         Outcome::NotBegun => true,
         Outcome::Succeeded { .. }
         | Outcome::Failed { .. }
@@ -100,14 +100,14 @@ impl Engine {
     pub async fn report(
         &self,
         reports: Vec<Report>,
-        then: Option<&Claim>,
+        next_claim: Option<&Claim>,
         now: Timestamp,
     ) -> (
-        Vec<Result<Reported, EngineError>>,
+        Vec<Result<ReportAnswer, EngineError>>,
         Result<Vec<Claimed>, EngineError>,
     ) {
-        let then = then.map(|claim| (claim, ClaimMode::Immediate));
-        let (reported, leases) = self.report_and_lease(reports, then, now).await;
+        let next_claim = next_claim.map(|claim| (claim, ClaimMode::Immediate));
+        let (reported, leases) = self.report_and_lease(reports, next_claim, now).await;
         let claimed = match leases {
             Ok(leases) => self.deliver(leases).await,
             Err(error) => Err(error),
@@ -120,19 +120,20 @@ impl Engine {
     pub async fn report_and_lease(
         &self,
         mut reports: Vec<Report>,
-        then: Option<(&Claim, ClaimMode)>,
+        next_claim: Option<(&Claim, ClaimMode)>,
         now: Timestamp,
     ) -> (
-        Vec<Result<Reported, EngineError>>,
+        Vec<Result<ReportAnswer, EngineError>>,
         Result<LeasedBatch, EngineError>,
     ) {
         let throttled = self.throttled(&mut reports).await;
-        let each: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
+        let reported_leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
         let not_begun: Vec<bool> = reports
             .iter()
             .map(|report| report.outcome == Outcome::NotBegun)
             .collect();
-        let hand_over = then.map(|(claim, _)| Arc::new(ClaimOnReport::of(claim, &reports)));
+        let claim_on_report =
+            next_claim.map(|(claim, _)| Arc::new(ClaimOnReport::for_reports(claim, &reports)));
         let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
         let mut seen = HashSet::new();
         let requests = reports.into_iter().map(|Report { lease, outcome }| {
@@ -142,14 +143,14 @@ impl Engine {
                 token,
             } = lease;
             // Jobs that a report made ready are leased once, even if the call has the report twice.
-            let hand_over = hand_over.clone().filter(|_| seen.insert(lease));
+            let claim_on_report = claim_on_report.clone().filter(|_| seen.insert(lease));
             (
                 workflow,
                 Request::Report {
                     job,
                     token,
                     outcome,
-                    hand_over,
+                    claim: claim_on_report,
                 },
             )
         });
@@ -161,14 +162,14 @@ impl Engine {
         {
             reported.push(answer.map(|mut answer| {
                 leased.extend(answer.leased.drain(..).map(|leased| (id, leased)));
-                Reported::of(&answer)
+                ReportAnswer::from_answer(&answer)
             }));
         }
-        for ((lease, not_begun), reported) in each.iter().zip(not_begun).zip(&reported) {
-            self.settle_charge(*lease, not_begun, reported.as_ref());
+        for ((lease, not_begun), reported) in reported_leases.iter().zip(not_begun).zip(&reported) {
+            self.resolve_charge(*lease, not_begun, reported.as_ref());
         }
         for throttled in throttled {
-            let accepted = each
+            let accepted = reported_leases
                 .iter()
                 .zip(&reported)
                 .any(|(lease, reported)| *lease == throttled.lease && reported.is_ok());
@@ -176,31 +177,33 @@ impl Engine {
                 self.throttle(throttled).await;
             }
         }
-        let leases = self.leases_after(leased, then.zip(hand_over), now).await;
+        let leases = self
+            .claim_after_reports(leased, next_claim.zip(claim_on_report), now)
+            .await;
         (reported, leases)
     }
 
     /// Returns the jobs that the reports made ready, and others up to the limit of the claim.
-    async fn leases_after(
+    async fn claim_after_reports(
         &self,
-        leased: Vec<(WorkflowId, Leased)>,
-        then: Option<((&Claim, ClaimMode), Arc<ClaimOnReport>)>,
+        leased: Vec<(WorkflowId, LeasedJob)>,
+        next_claim: Option<((&Claim, ClaimMode), Arc<ClaimOnReport>)>,
         now: Timestamp,
     ) -> Result<LeasedBatch, EngineError> {
-        let Some(((claim, patience), hand_over)) = then else {
+        let Some(((claim, mode), claim_on_report)) = next_claim else {
             return Ok(LeasedBatch::default());
         };
-        let mut leases = LeasedBatch::of(leased);
-        let limit = hand_over.left.load(Relaxed);
+        let mut leases = LeasedBatch::from_leased(leased);
+        let limit = claim_on_report.remaining.load(Relaxed);
         if limit > 0 && !leases.is_full() {
             match self
-                .lease(
+                .claim_with_retries(
                     &Claim {
                         limit,
                         ..claim.clone()
                     },
-                    &hand_over.except,
-                    patience,
+                    &claim_on_report.excluded,
+                    mode,
                     now,
                 )
                 .await
@@ -219,7 +222,7 @@ impl Engine {
         extensions: Vec<Extension>,
         now: Timestamp,
     ) -> Vec<Result<(), EngineError>> {
-        self.extend_for(extensions, Intent::GoOn, now).await
+        self.extend_for(extensions, Intent::Continue, now).await
     }
 
     /// Extends leases, independently of each other.
@@ -230,12 +233,12 @@ impl Engine {
         now: Timestamp,
     ) -> Vec<Result<(), EngineError>> {
         // A permit of a limit must not expire before its lease does.
-        let places = self.extend_places(&extensions, now).await;
+        let permits = self.extend_permits(&extensions, now).await;
         let known = extensions
             .iter()
-            .zip(&places)
-            .filter_map(|(extension, place)| Some((extension, place.as_ref().ok()?)));
-        let requests = known.map(|(&(lease, expires), place)| {
+            .zip(&permits)
+            .filter_map(|(extension, permit)| Some((extension, permit.as_ref().ok()?)));
+        let requests = known.map(|(&(lease, expires), permit)| {
             let LeaseRef {
                 workflow,
                 job,
@@ -243,7 +246,7 @@ impl Engine {
             } = lease;
             // A worker that has lost a permit has lost the lease before it. The actor refuses the
             // extension and gives the reason.
-            let expires = if *place == Extended::Gone {
+            let expires = if *permit == PermitExtension::Expired {
                 now
             } else {
                 expires
@@ -259,13 +262,13 @@ impl Engine {
             )
         });
         let mut answers = self.request_all(requests.collect(), now).await.into_iter();
-        let answer = |place: Result<Extended, EngineError>| {
-            place?;
+        let answer = |permit: Result<PermitExtension, EngineError>| {
+            permit?;
             answers
                 .next()
                 .expect("each of the others was asked for")
                 .map(|_| ())
         };
-        places.into_iter().map(answer).collect()
+        permits.into_iter().map(answer).collect()
     }
 }

@@ -10,15 +10,15 @@ use crate::time::Timestamp;
 
 /// Upper bounds of the classes of durations, in milliseconds. One more class has the longer
 /// attempts.
-pub const CLASSES: [u64; 8] = [10, 100, 500, 1_000, 10_000, 60_000, 600_000, 3_600_000];
+pub const CLASS_BOUNDS_MS: [u64; 8] = [10, 100, 500, 1_000, 10_000, 60_000, 600_000, 3_600_000];
 
 /// Most handlers that are counted by name, and most bytes of a name: definitions choose the names.
-const HANDLERS: usize = 500;
-const NAME: usize = 256;
+const MAX_HANDLERS: usize = 500;
+const MAX_NAME_BYTES: usize = 256;
 /// Name under which all other handlers are counted.
-const OTHERS: &str = "_overflow";
+const OTHER_HANDLERS: &str = "_overflow";
 /// Time without an attempt after which the name of a handler may be evicted.
-const UNUSED: Duration = Duration::from_secs(3_600);
+const HANDLER_TTL: Duration = Duration::from_secs(3_600);
 
 /// Counts of the attempts since the start of the server.
 #[derive(Debug, Default)]
@@ -26,20 +26,20 @@ pub struct AttemptCounts {
     handlers: Mutex<HashMap<String, HandlerHistogram>>,
     /// Time of the latest sweep, and of the latest search for names to evict, in microseconds.
     now: AtomicU64,
-    looked: AtomicU64,
+    evicted_at: AtomicU64,
 }
 
 /// Counts of one handler.
 #[derive(Debug, Clone, Copy, Default)]
 struct HandlerHistogram {
-    ended: [Durations; 2],
+    by_result: [Durations; 2],
     /// Time of the latest attempt.
-    used: Timestamp,
+    last_used: Timestamp,
 }
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum AttemptResult {
     Succeeded = 0,
     Failed = 1,
 }
@@ -48,7 +48,7 @@ pub(crate) enum Ended {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Durations {
     /// Number of attempts in each of [`CLASS_BOUNDS_MS`], and of longer ones.
-    pub classes: [u64; CLASSES.len() + 1],
+    pub classes: [u64; CLASS_BOUNDS_MS.len() + 1],
     /// Sum of the durations.
     pub sum: Duration,
 }
@@ -66,10 +66,10 @@ pub struct HandlerTimes {
 }
 
 impl Durations {
-    fn add(&mut self, took: Duration) {
-        let millis = took.as_millis() as u64;
-        self.classes[CLASSES.partition_point(|&end| end < millis)] += 1;
-        self.sum += took;
+    fn add(&mut self, duration: Duration) {
+        let millis = duration.as_millis() as u64;
+        self.classes[CLASS_BOUNDS_MS.partition_point(|&end| end < millis)] += 1;
+        self.sum += duration;
     }
 }
 
@@ -79,32 +79,34 @@ impl AttemptCounts {
         self.now.store(now.micros(), Relaxed);
     }
 
-    pub(crate) fn add_attempt(&self, handler: &str, ended: Ended, took: Duration) {
+    pub(crate) fn add_attempt(&self, handler: &str, result: AttemptResult, duration: Duration) {
         let now = Timestamp::from_micros(self.now.load(Relaxed));
         let mut handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
         let times = match handlers.get_mut(handler) {
             Some(times) => times,
             None => {
-                let room = handler.len() <= NAME && self.has_room(&mut handlers, now);
+                let has_room = handler.len() <= MAX_NAME_BYTES && self.has_room(&mut handlers, now);
                 handlers
-                    .entry_ref(if room { handler } else { OTHERS })
+                    .entry_ref(if has_room { handler } else { OTHER_HANDLERS })
                     .or_default()
             }
         };
-        times.ended[ended as usize].add(took);
-        times.used = now;
+        times.by_result[result as usize].add(duration);
+        times.last_used = now;
     }
 
     /// Whether one more handler may have a name. If there is no room, names without an attempt for
     /// an hour are evicted, at most once a minute.
     fn has_room(&self, handlers: &mut HashMap<String, HandlerHistogram>, now: Timestamp) -> bool {
         const EVICTION_INTERVAL: Duration = Duration::from_secs(60);
-        let looked = Timestamp::from_micros(self.looked.load(Relaxed));
-        if handlers.len() >= HANDLERS && now.since(looked) >= EVICTION_INTERVAL {
-            self.looked.store(now.micros(), Relaxed);
-            handlers.retain(|name, times| name == OTHERS || now.since(times.used) < UNUSED);
+        let evicted_at = Timestamp::from_micros(self.evicted_at.load(Relaxed));
+        if handlers.len() >= MAX_HANDLERS && now.since(evicted_at) >= EVICTION_INTERVAL {
+            self.evicted_at.store(now.micros(), Relaxed);
+            handlers.retain(|name, times| {
+                name == OTHER_HANDLERS || now.since(times.last_used) < HANDLER_TTL
+            });
         }
-        handlers.len() < HANDLERS
+        handlers.len() < MAX_HANDLERS
     }
 
     /// Returns the durations of all handlers, sorted by name.
@@ -114,7 +116,7 @@ impl AttemptCounts {
         let times = |(
             handler,
             &HandlerHistogram {
-                ended: [succeeded, failed],
+                by_result: [succeeded, failed],
                 ..
             },
         ): (&String, &HandlerHistogram)| HandlerTimes {
@@ -135,22 +137,26 @@ mod tests {
 
     #[test]
     fn attempts_are_counted_by_handler_and_names_are_bounded() {
-        let tally = AttemptCounts::default();
-        tally.add_attempt("mail", Ended::Succeeded, Duration::from_millis(10));
-        tally.add_attempt("mail", Ended::Failed, Duration::from_millis(11));
-        tally.add_attempt("mail", Ended::Failed, Duration::from_secs(7_200));
-        let mail = tally.handlers().remove(0);
+        let counts = AttemptCounts::default();
+        counts.add_attempt("mail", AttemptResult::Succeeded, Duration::from_millis(10));
+        counts.add_attempt("mail", AttemptResult::Failed, Duration::from_millis(11));
+        counts.add_attempt("mail", AttemptResult::Failed, Duration::from_secs(7_200));
+        let mail = counts.handlers().remove(0);
         assert_eq!(mail.succeeded.classes, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(mail.failed.classes, [0, 1, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(mail.failed.sum, Duration::from_millis(7_200_011));
         for number in 0..10_000 {
-            tally.add_attempt(&format!("h{number}"), Ended::Succeeded, Duration::ZERO);
+            counts.add_attempt(
+                &format!("h{number}"),
+                AttemptResult::Succeeded,
+                Duration::ZERO,
+            );
         }
-        tally.add_attempt(&"x".repeat(300), Ended::Succeeded, Duration::ZERO);
-        tally.add_attempt("mail", Ended::Succeeded, Duration::ZERO);
-        let all = tally.handlers();
-        assert_eq!(all.len(), HANDLERS + 1);
-        assert_eq!(all[0].handler, OTHERS);
+        counts.add_attempt(&"x".repeat(300), AttemptResult::Succeeded, Duration::ZERO);
+        counts.add_attempt("mail", AttemptResult::Succeeded, Duration::ZERO);
+        let all = counts.handlers();
+        assert_eq!(all.len(), MAX_HANDLERS + 1);
+        assert_eq!(all[0].handler, OTHER_HANDLERS);
         assert_eq!(
             all.iter()
                 .map(|times| times.succeeded.classes[0])
@@ -161,24 +167,28 @@ mod tests {
 
     #[test]
     fn handlers_without_attempts_for_an_hour_give_their_names_to_others() {
-        let tally = AttemptCounts::default();
-        let minute = |minute: u64| tally.set_time(Timestamp::from_micros(minute * 60_000_000));
-        let count = |handler: &str| tally.add_attempt(handler, Ended::Succeeded, Duration::ZERO);
+        let counts = AttemptCounts::default();
+        let minute = |minute: u64| counts.set_time(Timestamp::from_micros(minute * 60_000_000));
+        let count =
+            |handler: &str| counts.add_attempt(handler, AttemptResult::Succeeded, Duration::ZERO);
         let known = |handler: &str| {
-            tally
+            counts
                 .handlers()
                 .iter()
                 .any(|times| times.handler == handler)
         };
         minute(100);
-        (0..HANDLERS).for_each(|number| count(&format!("old{number}")));
+        (0..MAX_HANDLERS).for_each(|number| count(&format!("old{number}")));
         minute(130);
         count("old7");
         count("new");
-        assert!(!known("new") && known(OTHERS), "all others are in use");
+        assert!(
+            !known("new") && known(OTHER_HANDLERS),
+            "all others are in use"
+        );
         minute(161);
         count("new");
-        assert!(known("new") && known("old7") && known(OTHERS));
-        assert_eq!(tally.handlers().len(), 3);
+        assert!(known("new") && known("old7") && known(OTHER_HANDLERS));
+        assert_eq!(counts.handlers().len(), 3);
     }
 }

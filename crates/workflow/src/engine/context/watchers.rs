@@ -23,8 +23,8 @@ pub struct VersionChange {
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     /// Number of watched workflows. While it is 0, a change costs one atomic load.
-    number: AtomicUsize,
-    each: Mutex<HashMap<WorkflowId, watch::Sender<Option<VersionChange>>>>,
+    workflow_count: AtomicUsize,
+    by_workflow: Mutex<HashMap<WorkflowId, watch::Sender<Option<VersionChange>>>>,
 }
 
 /// A subscription to one workflow, until this is dropped.
@@ -32,34 +32,36 @@ pub(crate) struct Watchers {
 pub struct WatchGuard {
     watchers: Arc<Watchers>,
     workflow: WorkflowId,
-    notices: watch::Receiver<Option<VersionChange>>,
+    receiver: watch::Receiver<Option<VersionChange>>,
 }
 
 impl Watchers {
-    fn each(&self) -> MutexGuard<'_, HashMap<WorkflowId, watch::Sender<Option<VersionChange>>>> {
-        self.each.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<WorkflowId, watch::Sender<Option<VersionChange>>>> {
+        self.by_workflow
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(in crate::engine) fn watch(self: &Arc<Self>, workflow: WorkflowId) -> WatchGuard {
-        let mut each = self.each();
-        let notices = each
+        let mut by_workflow = self.lock();
+        let receiver = by_workflow
             .entry(workflow)
             .or_insert_with(|| watch::Sender::new(None))
             .subscribe();
-        self.number.store(each.len(), Relaxed);
+        self.workflow_count.store(by_workflow.len(), Relaxed);
         WatchGuard {
             watchers: Arc::clone(self),
             workflow,
-            notices,
+            receiver,
         }
     }
 
     /// Notifies the watchers of a workflow.
-    pub(in crate::engine) fn tell(&self, workflow: WorkflowId, notice: VersionChange) {
-        if self.number.load(Relaxed) > 0
-            && let Some(notices) = self.each().get(&workflow)
+    pub(in crate::engine) fn notify(&self, workflow: WorkflowId, change: VersionChange) {
+        if self.workflow_count.load(Relaxed) > 0
+            && let Some(sender) = self.lock().get(&workflow)
         {
-            notices.send_replace(Some(notice));
+            sender.send_replace(Some(change));
         }
     }
 }
@@ -72,11 +74,11 @@ impl WatchGuard {
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> VersionChange {
         loop {
-            if self.notices.changed().await.is_err() {
+            if self.receiver.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            if let Some(notice) = *self.notices.borrow_and_update() {
-                return notice;
+            if let Some(change) = *self.receiver.borrow_and_update() {
+                return change;
             }
         }
     }
@@ -84,14 +86,16 @@ impl WatchGuard {
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
-        let mut each = self.watchers.each();
+        let mut by_workflow = self.watchers.lock();
         // The receiver of this guard still counts.
-        if each
+        if by_workflow
             .get(&self.workflow)
-            .is_some_and(|notices| notices.receiver_count() <= 1)
+            .is_some_and(|receiver| receiver.receiver_count() <= 1)
         {
-            each.remove(&self.workflow);
-            self.watchers.number.store(each.len(), Relaxed);
+            by_workflow.remove(&self.workflow);
+            self.watchers
+                .workflow_count
+                .store(by_workflow.len(), Relaxed);
         }
     }
 }
@@ -114,15 +118,15 @@ mod tests {
             version,
             status: Some(Status::Running),
         };
-        watchers.tell(other, notice(7));
-        watchers.tell(one, notice(1));
-        watchers.tell(one, notice(2));
+        watchers.notify(other, notice(7));
+        watchers.notify(one, notice(1));
+        watchers.notify(one, notice(2));
         assert_eq!(first.next().await, notice(2), "the latest");
         drop(first);
-        assert_eq!(watchers.each().len(), 2);
+        assert_eq!(watchers.lock().len(), 2);
         drop((second, others));
         assert_eq!(
-            (watchers.each().len(), watchers.number.load(Relaxed)),
+            (watchers.lock().len(), watchers.workflow_count.load(Relaxed)),
             (0, 0)
         );
     }

@@ -17,36 +17,36 @@ use crate::engine::queues::Paused;
 use crate::graph::Graph;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
-use crate::store::register::Looked;
+use crate::store::register::Verification;
 use crate::time::Timestamp;
 
 /// Names that one call enters.
 const REGISTER_BATCH: usize = 1_024;
 /// Names that one call reads at the start.
-const READ: usize = 4_096;
+const PAGE_NAMES: usize = 4_096;
 /// The time for which a name is certainly in its register after it was entered.
 pub(crate) const REGISTERED_TTL: Duration = Duration::from_secs(3_600);
 /// Maximum bytes of remembered names, and the bytes that each takes in addition to its text. Above
 /// it the cache is cleared, so names are entered more often.
-const MOST_BYTES: usize = 32 << 20;
-const EACH: usize = 64;
+const MAX_BYTES: usize = 32 << 20;
+const NAME_OVERHEAD_BYTES: usize = 64;
 
 /// The names that were read from the registers or entered.
 #[derive(Debug, Default)]
 pub(crate) struct NameCache {
-    known: Mutex<RegisterNames>,
+    names: Mutex<RegisterNames>,
     /// The loss counter of the store at the latest restoration of names.
     restored: AtomicU64,
 }
 
 /// Names, each with the time at which this process entered it. `None` if it did not.
-type Entered = HashMap<String, Option<Timestamp>>;
+type EntryTimes = HashMap<String, Option<Timestamp>>;
 
 /// The names of each register.
 #[derive(Debug, Default)]
 struct RegisterNames {
-    queues: Entered,
-    workflows: Entered,
+    queues: EntryTimes,
+    workflows: EntryTimes,
     bytes: usize,
 }
 
@@ -58,58 +58,58 @@ struct MissingNames {
 }
 
 /// Whether a name with this entry time is certainly in its register.
-fn is_trusted(entered: Option<&Option<Timestamp>>, now: Timestamp) -> bool {
+fn is_registered(entered: Option<&Option<Timestamp>>, now: Timestamp) -> bool {
     entered.is_some_and(|entered| entered.is_some_and(|at| now.since(at) < REGISTERED_TTL))
 }
 
 impl RegisterNames {
-    fn of(&mut self, register: Register) -> &mut Entered {
+    fn names_mut(&mut self, register: Register) -> &mut EntryTimes {
         match register {
             Register::Queues => &mut self.queues,
             Register::Names => &mut self.workflows,
         }
     }
 
-    fn note(
+    fn record(
         &mut self,
         register: Register,
         names: impl IntoIterator<Item = String>,
         at: Option<Timestamp>,
     ) {
         for name in names {
-            let bytes = name.len() + EACH;
-            if self.of(register).insert(name, at).is_none() {
+            let bytes = name.len() + NAME_OVERHEAD_BYTES;
+            if self.names_mut(register).insert(name, at).is_none() {
                 self.bytes += bytes;
             }
         }
-        if self.bytes > MOST_BYTES {
+        if self.bytes > MAX_BYTES {
             *self = Self::default();
         }
     }
 }
 
 impl NameCache {
-    fn known(&self) -> MutexGuard<'_, RegisterNames> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RegisterNames> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that names are in a register. `at` is the time at which this process entered them,
     /// if it did.
-    pub(crate) fn note(
+    pub(crate) fn record(
         &self,
         register: Register,
         names: impl IntoIterator<Item = String>,
         at: Option<Timestamp>,
     ) {
-        self.known().note(register, names, at);
+        self.lock().record(register, names, at);
     }
 
     /// Forgets names that were removed from a register.
-    pub(crate) fn drop(&self, register: Register, names: &[String]) {
-        let mut known = self.known();
+    pub(crate) fn forget(&self, register: Register, names: &[String]) {
+        let mut known = self.lock();
         for name in names {
-            if known.of(register).remove(name).is_some() {
-                known.bytes -= name.len() + EACH;
+            if known.names_mut(register).remove(name).is_some() {
+                known.bytes -= name.len() + NAME_OVERHEAD_BYTES;
             }
         }
     }
@@ -117,38 +117,42 @@ impl NameCache {
     /// Lower bounds of the numbers of registered queues and workflows: names that were entered
     /// lately.
     pub(crate) fn count(&self, now: Timestamp) -> [usize; 2] {
-        let known = self.known();
-        let counts = |at: &&Option<Timestamp>| is_trusted(Some(*at), now);
+        let known = self.lock();
+        let counts = |at: &&Option<Timestamp>| is_registered(Some(*at), now);
         [&known.queues, &known.workflows].map(|names| names.values().filter(counts).count())
     }
 
     /// Whether a queue of this name is known.
     pub(crate) fn has_queue(&self, name: &str) -> bool {
-        self.known().queues.contains_key(name)
+        self.lock().queues.contains_key(name)
     }
 
     /// Names in these graphs that may be missing in the registers.
-    fn unknown<'a>(&self, new: impl Iterator<Item = &'a Graph>, now: Timestamp) -> MissingNames {
-        let known = self.known();
-        let mut unknown = MissingNames::default();
+    fn missing_names<'a>(
+        &self,
+        new: impl Iterator<Item = &'a Graph>,
+        now: Timestamp,
+    ) -> MissingNames {
+        let known = self.lock();
+        let mut missing = MissingNames::default();
         for graph in new {
-            if !is_trusted(known.workflows.get(&graph.label.name), now) {
-                unknown.workflows.insert(graph.label.name.clone());
+            if !is_registered(known.workflows.get(&graph.label.name), now) {
+                missing.workflows.insert(graph.label.name.clone());
             }
             for job in graph.jobs.iter() {
-                if !unknown.queues.contains(&job.queue)
-                    && !is_trusted(known.queues.get(&job.queue), now)
+                if !missing.queues.contains(&job.queue)
+                    && !is_registered(known.queues.get(&job.queue), now)
                 {
-                    unknown.queues.insert(job.queue.clone());
+                    missing.queues.insert(job.queue.clone());
                 }
             }
         }
-        unknown
+        missing
     }
 }
 
 /// The register entry of a workflow name: it has no value.
-fn unvalued(name: &str) -> (String, String) {
+fn workflow_entry(name: &str) -> (String, String) {
     (name.to_owned(), String::new())
 }
 
@@ -160,19 +164,23 @@ impl Engine {
         new: impl Iterator<Item = &'a Graph>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let MissingNames { queues, workflows } = self.core.names.unknown(new, now);
+        let MissingNames { queues, workflows } = self.core.name_cache.missing_names(new, now);
         let unpaused = |name: &String| (name.clone(), Paused::No.value().to_owned());
         tokio::try_join!(
-            self.enter(Register::Queues, queues.iter().map(unpaused), now),
-            self.enter(
+            self.enter_names(Register::Queues, queues.iter().map(unpaused), now),
+            self.enter_names(
                 Register::Names,
-                workflows.iter().map(|name| unvalued(name)),
+                workflows.iter().map(|name| workflow_entry(name)),
                 now
             ),
         )?;
         if !queues.is_empty() || !workflows.is_empty() {
-            self.core.names.note(Register::Queues, queues, Some(now));
-            self.core.names.note(Register::Names, workflows, Some(now));
+            self.core
+                .name_cache
+                .record(Register::Queues, queues, Some(now));
+            self.core
+                .name_cache
+                .record(Register::Names, workflows, Some(now));
         }
         Ok(())
     }
@@ -192,7 +200,7 @@ impl Engine {
             .register_page(Register::Queues, after, limit)
             .await
         {
-            Err(StoreError::Unavailable { .. }) if self.works_in_part() => {
+            Err(StoreError::Unavailable { .. }) if self.is_partially_available() => {
                 let paused: HashSet<String> = self.queues().paused().into_iter().collect();
                 let value = |name: &str| {
                     if paused.contains(name) {
@@ -204,7 +212,7 @@ impl Engine {
                     .to_owned()
                 };
                 let mut known: Vec<String> =
-                    self.core.names.known().queues.keys().cloned().collect();
+                    self.core.name_cache.lock().queues.keys().cloned().collect();
                 known.retain(|name| after.is_none_or(|after| name.as_str() > after));
                 known.sort_unstable();
                 known.truncate(limit);
@@ -217,15 +225,15 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) async fn enter(
+    pub(in crate::engine) async fn enter_names(
         &self,
         register: Register,
         entries: impl Iterator<Item = (String, String)>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let entries: Vec<_> = entries.collect();
-        for some in entries.chunks(REGISTER_BATCH) {
-            self.store().add(register, some, now).await?;
+        for batch in entries.chunks(REGISTER_BATCH) {
+            self.store().add_entries(register, batch, now).await?;
         }
         Ok(())
     }
@@ -235,20 +243,20 @@ impl Engine {
         for register in [Register::Queues, Register::Names] {
             let mut last = None::<String>;
             let mut bytes = 0;
-            while bytes < MOST_BYTES / 4 {
+            while bytes < MAX_BYTES / 4 {
                 let page = self
                     .store()
-                    .register_page(register, last.as_deref(), READ)
+                    .register_page(register, last.as_deref(), PAGE_NAMES)
                     .await?;
-                let is_last = page.len() < READ;
+                let is_last = page.len() < PAGE_NAMES;
                 last = page.last().map(|(name, _)| name.clone());
                 bytes += page
                     .iter()
-                    .map(|(name, _)| name.len() + EACH)
+                    .map(|(name, _)| name.len() + NAME_OVERHEAD_BYTES)
                     .sum::<usize>();
                 self.core
-                    .names
-                    .note(register, page.into_iter().map(|(name, _)| name), None);
+                    .name_cache
+                    .record(register, page.into_iter().map(|(name, _)| name), None);
                 if is_last {
                     break;
                 }
@@ -262,20 +270,20 @@ impl Engine {
     pub(in crate::engine) async fn restore_names(
         &self,
         before: [usize; 2],
-        found: Looked,
+        registers: Verification,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let names = &self.core.names;
+        let names = &self.core.name_cache;
         let lost = before
             .iter()
-            .zip(found.names)
-            .any(|(&before, found)| found < before as u64);
-        if !lost && names.restored.load(Relaxed) == found.losses {
+            .zip(registers.names)
+            .any(|(&before, registers)| registers < before as u64);
+        if !lost && names.restored.load(Relaxed) == registers.losses {
             return Ok(());
         }
         let paused: HashSet<String> = self.queues().paused().into_iter().collect();
         let (queues, workflows): (HashSet<String>, Vec<String>) = {
-            let known = names.known();
+            let known = names.lock();
             (
                 known.queues.keys().chain(&paused).cloned().collect(),
                 known.workflows.keys().cloned().collect(),
@@ -289,15 +297,15 @@ impl Engine {
             };
             (name.clone(), value.value().to_owned())
         };
-        self.enter(Register::Queues, queues.iter().map(entry), now)
+        self.enter_names(Register::Queues, queues.iter().map(entry), now)
             .await?;
-        self.enter(
+        self.enter_names(
             Register::Names,
-            workflows.iter().map(|name| unvalued(name)),
+            workflows.iter().map(|name| workflow_entry(name)),
             now,
         )
         .await?;
-        names.restored.store(found.losses, Relaxed);
+        names.restored.store(registers.losses, Relaxed);
         warn!(
             queues = queues.len(),
             workflows = workflows.len(),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::status::patience;
-use super::unbegun::Charged;
-use super::unit_counter::{LimitExhausted, Receipt, UnitGrant, UnitRequest, Units};
-use super::{name_of, name_of_set};
+use super::status::retry_delay;
+use super::unit_counter::{LimitExhausted, Receipt, UnitCounter, UnitGrant, UnitRequest};
+use super::unstarted::ChargedUnits;
+use super::{concurrency_limit_name, limit_name};
 use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::engine::actor::answer::Answer;
@@ -30,12 +30,15 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(15);
 
 /// The block of an exhausted rate limit, from the answer to a request at time `requested_at`.
-pub(super) fn without_units(no_room: LimitExhausted, asked: Timestamp) -> LimitBlock {
-    let until = asked + no_room.again.unwrap_or_else(|| patience(no_room.after));
+pub(super) fn rate_limit_block(exhausted: LimitExhausted, requested_at: Timestamp) -> LimitBlock {
+    let until = requested_at
+        + exhausted
+            .retry_after
+            .unwrap_or_else(|| retry_delay(exhausted.available_after));
     LimitBlock {
         until,
-        room: None,
-        turns_at: Some(asked + no_room.after),
+        capacity: None,
+        window_ends_at: Some(requested_at + exhausted.available_after),
     }
 }
 
@@ -45,18 +48,18 @@ pub(in crate::engine) struct Charge {
     engine: Engine,
     /// The tokens of the leases, in the order of the jobs.
     tokens: Vec<u64>,
-    parts: Vec<LimitCharge>,
+    limit_charges: Vec<LimitCharge>,
     /// Number of jobs that a limit denied.
     pub(in crate::engine) denied: usize,
-    asked: Submission,
+    submission: LeaseSubmission,
 }
 
 /// Whether the claims were sent to the partition actors. The jobs may then be leased although the
 /// caller has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Submission {
-    NotYet,
-    Yes,
+enum LeaseSubmission {
+    NotSent,
+    Sent,
 }
 
 /// The charge for jobs with equal limits.
@@ -69,16 +72,16 @@ struct LimitCharge {
     receipt: Option<Receipt>,
     /// The concurrency limits in which the first leases have permits, or may have, and how many
     /// leases.
-    held: Vec<(String, usize)>,
+    permits: Vec<(String, usize)>,
 }
 
 /// The answer of the store for a concurrency limit of a charge.
-struct SetAnswer {
-    part: usize,
+struct PermitAnswer {
+    charge: usize,
     set: String,
     /// The name under which the limit is blocked.
     limit: Arc<str>,
-    held: Result<PermitGrant, StoreError>,
+    grant: Result<PermitGrant, StoreError>,
 }
 
 impl LimitCharge {
@@ -88,43 +91,46 @@ impl LimitCharge {
             jobs: Vec::new(),
             leases: Vec::new(),
             receipt: None,
-            held: Vec::new(),
+            permits: Vec::new(),
         }
     }
 
-    fn sets(&self) -> impl Iterator<Item = (&String, u32)> {
-        self.limits.each().iter().filter_map(|limit| match limit {
-            Limit::Concurrency { most, name } => Some((name, *most)),
-            Limit::Units { .. } => None,
-        })
+    fn concurrency_limits(&self) -> impl Iterator<Item = (&String, u32)> {
+        self.limits
+            .as_slice()
+            .iter()
+            .filter_map(|limit| match limit {
+                Limit::Concurrency { most, name } => Some((name, *most)),
+                Limit::Units { .. } => None,
+            })
     }
 
-    fn has_sets(&self) -> bool {
-        self.sets().next().is_some()
+    fn has_concurrency_limits(&self) -> bool {
+        self.concurrency_limits().next().is_some()
     }
 
     /// The job whose queue and lane stand for all jobs of the charge, because their limits are
     /// equal.
-    fn first<'t>(&self, taken: &'t [DequeuedJob]) -> &'t DequeuedJob {
-        &taken[self.jobs[0]]
+    fn first<'t>(&self, dequeued: &'t [DequeuedJob]) -> &'t DequeuedJob {
+        &dequeued[self.jobs[0]]
     }
 
-    fn has_units(&self) -> bool {
+    fn has_rate_limits(&self) -> bool {
         self.limits
-            .each()
+            .as_slice()
             .iter()
             .any(|limit| matches!(limit, Limit::Units { .. }))
     }
 
     /// Removes and returns the permits of all leases but the first `number`.
-    fn places_after(&mut self, number: usize) -> Vec<(String, LeaseRef)> {
-        let mut places = Vec::new();
-        for (set, held) in &mut self.held {
+    fn permits_after(&mut self, number: usize) -> Vec<(String, LeaseRef)> {
+        let mut permits = Vec::new();
+        for (set, held) in &mut self.permits {
             let others = self.leases.iter().take(*held).skip(number);
-            places.extend(others.map(|lease| (set.clone(), *lease)));
+            permits.extend(others.map(|lease| (set.clone(), *lease)));
             *held = number.min(*held);
         }
-        places
+        permits
     }
 }
 
@@ -133,25 +139,27 @@ impl Engine {
     /// wait there until their limit has room.
     pub(in crate::engine) async fn charge(
         &self,
-        taken: &mut PendingClaims<'_>,
+        dequeued: &mut PendingClaims<'_>,
         lease: Duration,
-        told: CallClock,
+        clock: CallClock,
     ) -> Charge {
         let mut charge = Charge {
             engine: self.clone(),
             tokens: Vec::new(),
-            parts: Vec::new(),
+            limit_charges: Vec::new(),
             denied: 0,
-            asked: Submission::NotYet,
+            submission: LeaseSubmission::NotSent,
         };
-        charge.begin(taken.jobs());
-        if !charge.parts.is_empty() {
-            let asked = self.queues().returned();
+        charge.group_by_limits(dequeued.jobs());
+        if !charge.limit_charges.is_empty() {
+            let release_count = self.queues().return_count();
             charge
-                .acquire_permits(taken.jobs(), lease, told, asked)
+                .acquire_permits(dequeued.jobs(), lease, clock, release_count)
                 .await;
-            charge.take_units(taken.jobs(), told, asked).await;
-            charge.leave_others(taken);
+            charge
+                .acquire_units(dequeued.jobs(), clock, release_count)
+                .await;
+            charge.requeue_denied(dequeued);
         }
         charge
     }
@@ -162,35 +170,35 @@ impl Engine {
         }
     }
 
-    pub(super) fn units(&self) -> Option<&Arc<dyn Units>> {
+    pub(super) fn unit_counter(&self) -> Option<&Arc<dyn UnitCounter>> {
         self.core.threads[self.thread].units.as_ref()
     }
 }
 
 /// Whether the job of a lease has permits. Tokens of earlier versions have the bit at random.
-pub(super) fn has_places(token: u64) -> bool {
+pub(super) fn has_permits(token: u64) -> bool {
     token & 1 == 1
 }
 
 /// The time for which a concurrency limit is blocked after an answer of the store. `None` if
 /// permits are left.
-fn closed_for(engine: &Engine, held: &Result<PermitGrant, StoreError>) -> Option<Duration> {
-    let Ok(held) = held else {
+fn block_time(engine: &Engine, grant: &Result<PermitGrant, StoreError>) -> Option<Duration> {
+    let Ok(grant) = grant else {
         return Some(RETRY_AFTER);
     };
     // A server that does not receive notifications of released permits must poll.
-    let longest = if engine.receives_releases() {
+    let max_time = if engine.receives_releases() {
         MAX_RETRY_AFTER
     } else {
         RETRY_AFTER
     };
-    (held.free == 0).then(|| held.next.unwrap_or(RETRY_AFTER).min(longest))
+    (grant.free == 0).then(|| grant.next_expiry.unwrap_or(RETRY_AFTER).min(max_time))
 }
 
-fn token(places: bool) -> u64 {
+fn lease_token(with_permits: bool) -> u64 {
     // Without this bit the token could be 0, which means no lease.
     let token = new_token() | 2;
-    if places { token | 1 } else { token & !1 }
+    if with_permits { token | 1 } else { token & !1 }
 }
 
 impl Charge {
@@ -199,130 +207,155 @@ impl Charge {
     }
 
     /// Marks the claims as sent to the partition actors.
-    pub(in crate::engine) fn asked(mut self) -> Self {
-        self.asked = Submission::Yes;
+    pub(in crate::engine) fn mark_submitted(mut self) -> Self {
+        self.submission = LeaseSubmission::Sent;
         self
     }
 
     /// Groups the jobs by their limits.
-    fn begin(&mut self, taken: &[DequeuedJob]) {
-        let mut places: HashMap<&str, usize> = HashMap::new();
-        for (at, job) in taken.iter().enumerate() {
+    fn group_by_limits(&mut self, dequeued: &[DequeuedJob]) {
+        let mut charge_by_key: HashMap<&str, usize> = HashMap::new();
+        for (at, job) in dequeued.iter().enumerate() {
             let key = &job.lane.limits;
-            let part = (!key.is_empty()).then(|| {
+            let charge = (!key.is_empty()).then(|| {
                 let next = || {
-                    self.parts
+                    self.limit_charges
                         .push(LimitCharge::new(self.engine.queues().limits_of(job)));
-                    self.parts.len() - 1
+                    self.limit_charges.len() - 1
                 };
-                let part = *places.entry(&**key).or_insert_with(next);
-                self.parts[part].jobs.push(at);
-                part
+                let charge = *charge_by_key.entry(&**key).or_insert_with(next);
+                self.limit_charges[charge].jobs.push(at);
+                charge
             });
-            self.tokens
-                .push(token(part.is_some_and(|part| self.parts[part].has_sets())));
+            self.tokens.push(lease_token(charge.is_some_and(|charge| {
+                self.limit_charges[charge].has_concurrency_limits()
+            })));
         }
-        for part in &mut self.parts {
+        for charge in &mut self.limit_charges {
             let lease = |&at: &usize| {
-                let job = &taken[at];
+                let job = &dequeued[at];
                 LeaseRef {
                     workflow: job.workflow(),
                     job: job.job(),
                     token: self.tokens[at],
                 }
             };
-            part.leases = part.jobs.iter().map(lease).collect();
+            charge.leases = charge.jobs.iter().map(lease).collect();
         }
     }
 
     /// Acquires permits of concurrency limits.
     async fn acquire_permits(
         &mut self,
-        taken: &[DequeuedJob],
+        dequeued: &[DequeuedJob],
         lease: Duration,
-        told: CallClock,
-        asked: u64,
+        clock: CallClock,
+        release_count: u64,
     ) {
-        let answers = self.hold_sets(taken, lease, told.started_at()).await;
-        let mut granted: Vec<usize> = self.parts.iter().map(|part| part.jobs.len()).collect();
+        let answers = self
+            .request_permits(dequeued, lease, clock.started_at())
+            .await;
+        let mut granted: Vec<usize> = self
+            .limit_charges
+            .iter()
+            .map(|charge| charge.jobs.len())
+            .collect();
         let mut unknown = Vec::new();
         for answer in answers {
-            let part = &mut self.parts[answer.part];
-            let closed_for = closed_for(&self.engine, &answer.held);
-            let number = answer.held.map_or_else(
+            let charge = &mut self.limit_charges[answer.charge];
+            let block_time = block_time(&self.engine, &answer.grant);
+            let number = answer.grant.map_or_else(
                 |error| {
                     tracing::warn!(set = answer.set, %error, "places under a limit of jobs could not be taken");
                     // The store may have granted them, so they are released in the background. If
                     // that fails, they expire.
-                    unknown.extend(part.leases.iter().map(|lease| (answer.set.clone(), *lease)));
+                    unknown.extend(charge.leases.iter().map(|lease| (answer.set.clone(), *lease)));
                     0
                 },
                 |held| held.granted,
             );
-            granted[answer.part] = granted[answer.part].min(number);
-            part.held.push((answer.set, number));
-            if let Some(after) = closed_for {
-                let closing = LimitBlock {
-                    until: told.now() + after,
-                    room: Some(1),
-                    turns_at: None,
+            granted[answer.charge] = granted[answer.charge].min(number);
+            charge.permits.push((answer.set, number));
+            if let Some(after) = block_time {
+                let block = LimitBlock {
+                    until: clock.now() + after,
+                    capacity: Some(1),
+                    window_ends_at: None,
                 };
-                let job = self.parts[answer.part].first(taken);
-                self.close(job, &answer.limit, closing, asked);
+                let job = self.limit_charges[answer.charge].first(dequeued);
+                self.block_limit(job, &answer.limit, block, release_count);
             }
         }
         self.engine.release_later(unknown);
-        for (part, number) in granted.into_iter().enumerate() {
-            self.keep(part, number);
+        for (charge, number) in granted.into_iter().enumerate() {
+            self.truncate(charge, number);
         }
     }
 
     /// Requests permits of all concurrency limits from the store.
-    async fn hold_sets(
+    async fn request_permits(
         &self,
-        taken: &[DequeuedJob],
+        dequeued: &[DequeuedJob],
         lease: Duration,
         now: Timestamp,
-    ) -> Vec<SetAnswer> {
-        let terms = self.engine.terms();
-        let mut holds = Vec::new();
+    ) -> Vec<PermitAnswer> {
+        let policies = self.engine.policies();
+        let mut requests = Vec::new();
         let mut limits = Vec::new();
-        for (at, part) in self.parts.iter().enumerate() {
-            let DequeuedJob { queue, lane, .. } = part.first(taken);
-            for (set, own) in part.sets() {
-                let most = terms.lowest_concurrency(Some(queue), Some(&lane.handler), set, own);
-                let leases = &part.leases;
-                holds.push(PermitRequest { set, most, leases });
-                limits.push((at, name_of_set(set, own)));
+        for (at, charge) in self.limit_charges.iter().enumerate() {
+            let DequeuedJob { queue, lane, .. } = charge.first(dequeued);
+            for (set, own) in charge.concurrency_limits() {
+                let most = policies.lowest_concurrency(Some(queue), Some(&lane.handler), set, own);
+                let leases = &charge.leases;
+                requests.push(PermitRequest {
+                    limit: set,
+                    permits: most,
+                    leases,
+                });
+                limits.push((at, concurrency_limit_name(set, own)));
             }
         }
-        if holds.is_empty() {
+        if requests.is_empty() {
             return Vec::new();
         }
-        let server = self.engine.server();
-        let held = self.engine.store().hold(&holds, server, now, lease).await;
-        let answers = limits.into_iter().zip(holds).zip(held);
+        let server = self.engine.server_id();
+        let grant = self
+            .engine
+            .store()
+            .acquire_permits(&requests, server, now, lease)
+            .await;
+        let answers = limits.into_iter().zip(requests).zip(grant);
         answers
-            .map(|(((part, limit), hold), held)| SetAnswer {
-                part,
-                set: hold.set.to_owned(),
+            .map(|(((charge, limit), request), grant)| PermitAnswer {
+                charge,
+                set: request.limit.to_owned(),
                 limit,
-                held,
+                grant,
             })
             .collect()
     }
 
     /// Acquires units of rate limits.
-    async fn take_units(&mut self, taken: &[DequeuedJob], told: CallClock, asked: u64) {
-        let wants = |part: &LimitCharge| part.has_units() && !part.leases.is_empty();
-        let parts: Vec<usize> = (0..self.parts.len())
-            .filter(|&part| wants(&self.parts[part]))
+    async fn acquire_units(
+        &mut self,
+        dequeued: &[DequeuedJob],
+        clock: CallClock,
+        release_count: u64,
+    ) {
+        let wants = |charge: &LimitCharge| charge.has_rate_limits() && !charge.leases.is_empty();
+        let charges: Vec<usize> = (0..self.limit_charges.len())
+            .filter(|&charge| wants(&self.limit_charges[charge]))
             .collect();
-        let Some(units) = self.engine.units().filter(|_| !parts.is_empty()).cloned() else {
+        let Some(counter) = self
+            .engine
+            .unit_counter()
+            .filter(|_| !charges.is_empty())
+            .cloned()
+        else {
             return;
         };
-        let wanted = parts.iter().map(|&part| {
-            let LimitCharge { limits, leases, .. } = &self.parts[part];
+        let requests = charges.iter().map(|&charge| {
+            let LimitCharge { limits, leases, .. } = &self.limit_charges[charge];
             UnitRequest {
                 limits: Arc::clone(limits),
                 jobs: leases.len() as u32,
@@ -330,118 +363,133 @@ impl Charge {
         });
         // A time before the request would unblock limits before their windows end, and all waiting
         // workers would retry without effect.
-        let asking = told.now();
-        let granted = units.acquire(wanted.collect()).await;
+        let requested_at = clock.now();
+        let granted = counter.acquire(requests.collect()).await;
         for (
-            part,
+            charge,
             UnitGrant {
                 jobs,
                 receipt,
-                no_room,
+                exhausted,
             },
-        ) in parts.into_iter().zip(granted)
+        ) in charges.into_iter().zip(granted)
         {
-            self.parts[part].receipt = receipt;
-            if let Some(no_room) = no_room
-                && let Some(limit) = self.parts[part]
+            self.limit_charges[charge].receipt = receipt;
+            if let Some(exhausted) = exhausted
+                && let Some(limit) = self.limit_charges[charge]
                     .limits
-                    .each()
-                    .get(no_room.limit)
-                    .map(name_of)
+                    .as_slice()
+                    .get(exhausted.limit_index)
+                    .map(limit_name)
             {
-                let closing = without_units(no_room, asking);
-                self.close(self.parts[part].first(taken), &limit, closing, asked);
+                let block = rate_limit_block(exhausted, requested_at);
+                self.block_limit(
+                    self.limit_charges[charge].first(dequeued),
+                    &limit,
+                    block,
+                    release_count,
+                );
             }
-            self.keep(part, jobs as usize);
+            self.truncate(charge, jobs as usize);
         }
     }
 
     /// Whether any of the jobs has limits.
     pub(in crate::engine) fn has_limits(&self) -> bool {
-        !self.parts.is_empty()
+        !self.limit_charges.is_empty()
     }
 
-    fn close(&self, taken: &DequeuedJob, limit: &Arc<str>, closing: LimitBlock, asked: u64) {
-        self.engine
-            .queues()
-            .block((&taken.queue, &taken.lane), limit, closing, asked);
+    fn block_limit(
+        &self,
+        dequeued: &DequeuedJob,
+        limit: &Arc<str>,
+        block: LimitBlock,
+        release_count: u64,
+    ) {
+        self.engine.queues().block(
+            (&dequeued.queue, &dequeued.lane),
+            limit,
+            block,
+            release_count,
+        );
     }
 
     /// Releases the permits of all jobs of a charge but the first `number`. Units were not granted
     /// to the others.
-    fn keep(&mut self, part: usize, number: usize) {
-        let part = &mut self.parts[part];
-        if number < part.leases.len() {
-            self.denied += part.leases.len() - number;
-            let places = part.places_after(number);
-            part.leases.truncate(number);
-            self.engine.release_later(places);
+    fn truncate(&mut self, charge: usize, number: usize) {
+        let charge = &mut self.limit_charges[charge];
+        if number < charge.leases.len() {
+            self.denied += charge.leases.len() - number;
+            let permits = charge.permits_after(number);
+            charge.leases.truncate(number);
+            self.engine.release_later(permits);
         }
     }
 
     /// Returns the denied jobs to their queues.
-    fn leave_others(&mut self, taken: &mut PendingClaims<'_>) {
+    fn requeue_denied(&mut self, dequeued: &mut PendingClaims<'_>) {
         if self.denied == 0 {
             return;
         }
-        let mut keep = vec![true; taken.jobs().len()];
-        for part in &mut self.parts {
-            part.jobs
-                .drain(part.leases.len()..)
+        let mut keep = vec![true; dequeued.jobs().len()];
+        for charge in &mut self.limit_charges {
+            charge
+                .jobs
+                .drain(charge.leases.len()..)
                 .for_each(|at| keep[at] = false);
         }
         // The new index of each job that is left.
-        let mut place = 0;
-        let places: Vec<usize> = keep
+        let mut next_index = 0;
+        let new_indexes: Vec<usize> = keep
             .iter()
             .map(|&keep| {
-                place += usize::from(keep);
-                place.saturating_sub(1)
+                next_index += usize::from(keep);
+                next_index.saturating_sub(1)
             })
             .collect();
-        self.parts
+        self.limit_charges
             .iter_mut()
-            .flat_map(|part| &mut part.jobs)
-            .for_each(|at| *at = places[*at]);
+            .flat_map(|charge| &mut charge.jobs)
+            .for_each(|at| *at = new_indexes[*at]);
         let mut kept = keep.iter();
         self.tokens.retain(|_| *kept.next().expect("one for each"));
-        taken.put_back_unless(&keep);
+        dequeued.requeue_unless(&keep);
     }
 
     /// Refunds the charges of jobs that were not leased. The charges of leased jobs are refunded if
     /// the jobs do not reach their worker.
-    pub(in crate::engine) fn settle(mut self, answers: &mut [Result<Answer, EngineError>]) {
-        for part in &mut self.parts {
-            let mut vain = Vec::new();
-            let receipt = part.receipt.take();
-            for (&at, lease) in part.jobs.iter().zip(&part.leases) {
+    pub(in crate::engine) fn resolve(mut self, answers: &mut [Result<Answer, EngineError>]) {
+        for charge in &mut self.limit_charges {
+            let mut unleased = Vec::new();
+            let receipt = charge.receipt.take();
+            for (&at, lease) in charge.jobs.iter().zip(&charge.leases) {
                 match &mut answers[at] {
                     Ok(answer) => {
                         for leased in &mut answer.leased {
                             let Some(receipt) = receipt.clone() else {
                                 continue;
                             };
-                            leased.undelivered.with_charge(Charged {
-                                limits: Arc::clone(&part.limits),
+                            leased.undelivered.with_charge(ChargedUnits {
+                                limits: Arc::clone(&charge.limits),
                                 receipt,
                             });
                         }
                     }
-                    Err(_) => vain.push(*lease),
+                    Err(_) => unleased.push(*lease),
                 }
             }
             // Permits of leased jobs are released when their leases end.
-            let places = part
-                .held
+            let permits = charge
+                .permits
                 .iter()
-                .flat_map(|(set, _)| vain.iter().map(|lease| (set.clone(), *lease)));
-            self.engine.release_later(places.collect());
+                .flat_map(|(set, _)| unleased.iter().map(|lease| (set.clone(), *lease)));
+            self.engine.release_later(permits.collect());
             if let Some(receipt) = receipt {
-                let charged = Charged {
-                    limits: Arc::clone(&part.limits),
+                let charged = ChargedUnits {
+                    limits: Arc::clone(&charge.limits),
                     receipt,
                 };
-                self.engine.refund(charged, vain.len() as u32);
+                self.engine.refund(charged, unleased.len() as u32);
             }
         }
     }
@@ -450,17 +498,17 @@ impl Charge {
 /// Refunds charges whose claims were not sent.
 impl Drop for Charge {
     fn drop(&mut self) {
-        if self.asked == Submission::Yes {
+        if self.submission == LeaseSubmission::Sent {
             return;
         }
-        for part in &mut self.parts {
-            self.engine.release_later(part.places_after(0));
-            if let Some(receipt) = part.receipt.take() {
-                let charged = Charged {
-                    limits: Arc::clone(&part.limits),
+        for charge in &mut self.limit_charges {
+            self.engine.release_later(charge.permits_after(0));
+            if let Some(receipt) = charge.receipt.take() {
+                let charged = ChargedUnits {
+                    limits: Arc::clone(&charge.limits),
                     receipt,
                 };
-                self.engine.refund(charged, part.leases.len() as u32);
+                self.engine.refund(charged, charge.leases.len() as u32);
             }
         }
     }
@@ -468,19 +516,23 @@ impl Drop for Charge {
 
 impl Engine {
     /// Refunds units in the background, and unblocks their limits then.
-    pub(in crate::engine) fn refund(&self, Charged { limits, receipt }: Charged, jobs: u32) {
+    pub(in crate::engine) fn refund(
+        &self,
+        ChargedUnits { limits, receipt }: ChargedUnits,
+        jobs: u32,
+    ) {
         if jobs == 0 {
             return;
         }
         let task = self.clone();
         self.spawn(async move {
-            if let Some(units) = task.units() {
-                units.give_back(receipt, jobs).await;
+            if let Some(counter) = task.unit_counter() {
+                counter.refund(receipt, jobs).await;
                 let counted = limits
-                    .each()
+                    .as_slice()
                     .iter()
                     .filter(|limit| matches!(limit, Limit::Units { .. }));
-                counted.for_each(|limit| task.queues().unblock(&name_of(limit)));
+                counted.for_each(|limit| task.queues().unblock(&limit_name(limit)));
             }
         });
     }

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use super::charge::without_units;
-use super::name_of;
+use super::charge::rate_limit_block;
+use super::limit_name;
 use super::unit_counter::UnitRequest;
 use crate::engine::Engine;
 use crate::engine::claim::call_clock::CallClock;
 
 /// Maximum number of keys that one call probes.
-const MOST: usize = 512;
+const MAX_KEYS: usize = 512;
 
 impl Engine {
     /// Blocks exhausted rate limits of the next keys of these queues; the number of keys doubles
@@ -18,30 +18,32 @@ impl Engine {
     pub(in crate::engine) async fn block_next_keys(
         &self,
         queues: &[String],
-        times: usize,
-        told: CallClock,
+        round: usize,
+        clock: CallClock,
     ) {
-        let Some(units) = self.units() else { return };
-        let asked = self.queues().returned();
+        let Some(counter) = self.unit_counter() else {
+            return;
+        };
+        let release_count = self.queues().return_count();
         let next = self
             .queues()
-            .next_limited(queues, MOST.min(4 << times.min(16)));
+            .next_limited(queues, MAX_KEYS.min(4 << round.min(16)));
         if next.is_empty() {
             return;
         }
-        let wanted = next.iter().map(|(_, _, limits)| UnitRequest {
+        let requests = next.iter().map(|(_, _, limits)| UnitRequest {
             limits: Arc::clone(limits),
             jobs: 0,
         });
-        let asking = told.now();
-        let looked = units.acquire(wanted.collect()).await;
-        for ((queue, lane, limits), granted) in next.iter().zip(looked) {
-            if let Some(no_room) = granted.no_room
-                && let Some(limit) = limits.each().get(no_room.limit)
+        let requested_at = clock.now();
+        let grants = counter.acquire(requests.collect()).await;
+        for ((queue, lane, limits), granted) in next.iter().zip(grants) {
+            if let Some(exhausted) = granted.exhausted
+                && let Some(limit) = limits.as_slice().get(exhausted.limit_index)
             {
-                let closing = without_units(no_room, asking);
+                let block = rate_limit_block(exhausted, requested_at);
                 self.queues()
-                    .block((queue, lane), &name_of(limit), closing, asked);
+                    .block((queue, lane), &limit_name(limit), block, release_count);
             }
         }
     }

@@ -18,11 +18,11 @@ use crate::store::permits::PermitHolders;
 use crate::time::Timestamp;
 
 /// Maximum workflows that are read to name jobs whose graph is not in memory.
-const READ: usize = 10;
+const MAX_GRAPH_READS: usize = 10;
 
 /// A limit that denies a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Full {
+pub struct ExhaustedLimit {
     /// The limit.
     pub limit: Limit,
     /// The time at which it may have room again.
@@ -30,12 +30,12 @@ pub struct Full {
     /// Number of running jobs under a concurrency limit.
     pub running: u32,
     /// The holders whose permits end first.
-    pub holders: Vec<Holding>,
+    pub holders: Vec<PermitHolder>,
 }
 
 /// A job that holds a permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holding {
+pub struct PermitHolder {
     /// Its lease.
     pub lease: LeaseRef,
     /// The time at which the permit ends.
@@ -47,20 +47,20 @@ pub struct Holding {
 
 /// The holders of the permits of a concurrency limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holdings {
+pub struct HolderList {
     /// Number of holders.
     pub number: u32,
     /// The holders whose permits end first.
-    pub first: Vec<Holding>,
+    pub first: Vec<PermitHolder>,
 }
 
 /// The state of the limits of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct LimitStatus {
     /// The holders under each concurrency limit; `None` for rate limits.
-    pub holders: Vec<Option<Holdings>>,
+    pub holders: Vec<Option<HolderList>>,
     /// The first limit that denies the job.
-    pub full: Option<Full>,
+    pub exhausted: Option<ExhaustedLimit>,
 }
 
 impl Engine {
@@ -69,55 +69,62 @@ impl Engine {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn full_limits(
+    pub async fn exhausted_limits(
         &self,
         jobs: &[&Limits],
-        told: usize,
+        max_holders: usize,
         now: Timestamp,
-    ) -> Result<Vec<Option<Full>>, EngineError> {
+    ) -> Result<Vec<Option<ExhaustedLimit>>, EngineError> {
         Ok(self
-            .look(jobs, told, now)
+            .limit_status(jobs, max_holders, now)
             .await?
             .into_iter()
-            .map(|look| look.full)
+            .map(|status| status.exhausted)
             .collect())
     }
 
     /// The state of the limits of several jobs. At most `max_holders` holders of a limit are
     /// listed.
-    pub(in crate::engine) async fn look(
+    pub(in crate::engine) async fn limit_status(
         &self,
         jobs: &[&Limits],
-        told: usize,
+        max_holders: usize,
         now: Timestamp,
-    ) -> Result<Vec<Look>, StoreError> {
+    ) -> Result<Vec<LimitStatus>, StoreError> {
         let sets: Vec<&str> = jobs
             .iter()
-            .flat_map(|limits| limits.each())
-            .filter_map(set)
+            .flat_map(|limits| limits.as_slice())
+            .filter_map(permit_set)
             .collect();
-        let mut found = self.store().holders(&sets, now, told).await.into_iter();
+        let mut found = self
+            .store()
+            .permit_holders(&sets, now, max_holders)
+            .await
+            .into_iter();
         let mut names = HashMap::new();
-        let terms = self.terms();
-        let mut looks = Vec::with_capacity(jobs.len());
+        let policies = self.policies();
+        let mut statuses = Vec::with_capacity(jobs.len());
         for limits in jobs {
-            let mut holders = Vec::with_capacity(limits.each().len());
-            for limit in limits.each() {
-                let found = set(limit).and_then(|_| found.next()).transpose()?;
+            let mut holders = Vec::with_capacity(limits.as_slice().len());
+            for limit in limits.as_slice() {
+                let found = permit_set(limit).and_then(|_| found.next()).transpose()?;
                 holders.push(match found {
                     Some(found) => Some(self.with_names(found, &mut names).await),
                     None => None,
                 });
             }
-            let full = limits
-                .each()
+            let exhausted = limits
+                .as_slice()
                 .iter()
                 .zip(&holders)
-                .find_map(|(limit, holders)| no_place(limit, &terms, holders, now));
-            looks.push(Look { holders, full });
+                .find_map(|(limit, holders)| {
+                    exhausted_concurrency_limit(limit, &policies, holders, now)
+                });
+            statuses.push(LimitStatus { holders, exhausted });
         }
-        self.look_for_units(jobs, &mut looks, now).await;
-        Ok(looks)
+        self.add_exhausted_rate_limits(jobs, &mut statuses, now)
+            .await;
+        Ok(statuses)
     }
 
     /// Adds job names whose graphs are in `known`, in memory, or among the few that are read.
@@ -125,39 +132,46 @@ impl Engine {
         &self,
         holders: PermitHolders,
         known: &mut HashMap<WorkflowId, Option<Arc<Graph>>>,
-    ) -> Holdings {
+    ) -> HolderList {
         let mut first = Vec::with_capacity(holders.first.len());
         for (lease, until) in holders.first {
-            if !known.contains_key(&lease.workflow) && known.len() < READ {
+            if !known.contains_key(&lease.workflow) && known.len() < MAX_GRAPH_READS {
                 let graph = self.graph(lease.workflow).await.ok().flatten();
                 known.insert(lease.workflow, graph.map(|(graph, _)| graph));
             }
             let graph = match known.get(&lease.workflow) {
                 Some(graph) => graph.clone(),
-                None => self.core.states.graph(lease.workflow),
+                None => self.core.state_cache.graph(lease.workflow),
             };
             let job = graph.and_then(|graph| Some(graph.jobs.get(lease.job.index())?.name.clone()));
-            first.push(Holding { lease, until, job });
+            first.push(PermitHolder { lease, until, job });
         }
-        Holdings {
+        HolderList {
             number: holders.number,
             first,
         }
     }
 
     /// Probes the rate limits of the jobs that no concurrency limit denies.
-    async fn look_for_units(&self, jobs: &[&Limits], looks: &mut [Look], now: Timestamp) {
-        let Some(units) = self.units() else { return };
-        let counted = |limits: &Limits| {
+    async fn add_exhausted_rate_limits(
+        &self,
+        jobs: &[&Limits],
+        statuses: &mut [LimitStatus],
+        now: Timestamp,
+    ) {
+        let Some(counter) = self.unit_counter() else {
+            return;
+        };
+        let has_rate_limit = |limits: &Limits| {
             limits
-                .each()
+                .as_slice()
                 .iter()
                 .any(|limit| matches!(limit, Limit::Units { .. }))
         };
-        let (places, wanted): (Vec<usize>, Vec<UnitRequest>) = jobs
+        let (indexes, requests): (Vec<usize>, Vec<UnitRequest>) = jobs
             .iter()
             .enumerate()
-            .filter(|(at, limits)| looks[*at].full.is_none() && counted(limits))
+            .filter(|(at, limits)| statuses[*at].exhausted.is_none() && has_rate_limit(limits))
             .map(|(at, limits)| {
                 (
                     at,
@@ -168,25 +182,28 @@ impl Engine {
                 )
             })
             .unzip();
-        if wanted.is_empty() {
+        if requests.is_empty() {
             return;
         }
-        for (at, granted) in places.into_iter().zip(units.acquire(wanted).await) {
-            let full = |limit: &Limit, after: Duration| Full {
+        for (at, granted) in indexes.into_iter().zip(counter.acquire(requests).await) {
+            let exhausted = |limit: &Limit, after: Duration| ExhaustedLimit {
                 limit: limit.clone(),
                 until: now + after,
                 running: 0,
                 holders: Vec::new(),
             };
-            looks[at].full = granted
-                .no_room
-                .and_then(|none| Some(full(jobs[at].each().get(none.limit)?, none.after)));
+            statuses[at].exhausted = granted.exhausted.and_then(|none| {
+                Some(exhausted(
+                    jobs[at].as_slice().get(none.limit_index)?,
+                    none.available_after,
+                ))
+            });
         }
     }
 }
 
 /// The permit set of a concurrency limit.
-fn set(limit: &Limit) -> Option<&str> {
+fn permit_set(limit: &Limit) -> Option<&str> {
     match limit {
         Limit::Concurrency { name, .. } => Some(name),
         Limit::Units { .. } => None,
@@ -194,20 +211,20 @@ fn set(limit: &Limit) -> Option<&str> {
 }
 
 /// The exhausted concurrency limit of a job. `None` if it has a free permit.
-fn no_place(
+fn exhausted_concurrency_limit(
     limit: &Limit,
-    terms: &Policies,
-    holders: &Option<Holdings>,
+    policies: &Policies,
+    holders: &Option<HolderList>,
     now: Timestamp,
-) -> Option<Full> {
+) -> Option<ExhaustedLimit> {
     let (Limit::Concurrency { most, name }, Some(holders)) = (limit, holders) else {
         return None;
     };
-    let most = terms.lowest_concurrency(None, None, name, *most);
+    let most = policies.lowest_concurrency(None, None, name, *most);
     let until = holders.first.first().map_or(now, |first| first.until);
     let running = holders.number;
     let holders = holders.first.clone();
-    (running >= most).then(|| Full {
+    (running >= most).then(|| ExhaustedLimit {
         limit: limit.clone(),
         until,
         running,
@@ -216,10 +233,10 @@ fn no_place(
 }
 
 /// Time after which an exhausted limit is tried again at the latest.
-pub(super) fn patience(after: Duration) -> Duration {
+pub(super) fn retry_delay(after: Duration) -> Duration {
     /// Units may be refunded before a window ends, so the limit is tried after an eighth of the
     /// time, between these bounds.
-    const SOONEST: Duration = Duration::from_secs(1);
-    const LATEST: Duration = Duration::from_secs(60);
-    after.min((after / 8).clamp(SOONEST, LATEST))
+    const MIN_DELAY: Duration = Duration::from_secs(1);
+    const MAX_DELAY: Duration = Duration::from_secs(60);
+    after.min((after / 8).clamp(MIN_DELAY, MAX_DELAY))
 }

@@ -11,9 +11,9 @@ use crate::graph::limits::{Limit, Limits};
 use crate::transition::outcome::Outcome;
 
 /// Delay of the job itself. During it, its key is blocked.
-const ASIDE: Duration = Duration::from_secs(1);
+const JOB_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time for which a report blocks a key.
-const LONGEST: Duration = Duration::from_secs(24 * 3_600);
+const MAX_BLOCK_TIME: Duration = Duration::from_secs(24 * 3_600);
 
 /// A report that blocks rate limits when it is accepted.
 #[derive(Debug)]
@@ -36,18 +36,24 @@ impl Engine {
             // A graph that cannot be read is refused with the report.
             let graph = self.graph(lease.workflow).await.ok().flatten();
             let limits = graph.and_then(|(graph, _)| {
-                Some(graph.limits(lease.job)?.within(lease.workflow).into_owned())
+                Some(
+                    graph
+                        .limits(lease.job)?
+                        .for_workflow(lease.workflow)
+                        .into_owned(),
+                )
             });
-            let counted = |limits: &Limits| {
+            let has_rate_limit = |limits: &Limits| {
                 limits
-                    .each()
+                    .as_slice()
                     .iter()
                     .any(|limit| matches!(limit, Limit::Units { .. }))
             };
-            let limits = limits.filter(|limits| counted(limits) && self.units().is_some());
-            report.outcome = Outcome::GivenBack {
+            let limits =
+                limits.filter(|limits| has_rate_limit(limits) && self.unit_counter().is_some());
+            report.outcome = Outcome::Returned {
                 pause: if limits.is_some() {
-                    pause.min(ASIDE)
+                    pause.min(JOB_DELAY)
                 } else {
                     pause
                 },
@@ -55,7 +61,7 @@ impl Engine {
             throttled.extend(limits.map(|limits| Throttled {
                 lease,
                 limits: limits.into(),
-                pause: pause.min(LONGEST),
+                pause: pause.min(MAX_BLOCK_TIME),
             }));
         }
         throttled
@@ -63,8 +69,8 @@ impl Engine {
 
     /// Blocks the limits of an accepted report at all servers.
     pub(in crate::engine) async fn throttle(&self, throttled: Throttled) {
-        if let Some(units) = self.units() {
-            units.throttle(throttled.limits, throttled.pause).await;
+        if let Some(counter) = self.unit_counter() {
+            counter.throttle(throttled.limits, throttled.pause).await;
         }
     }
 }

@@ -19,22 +19,23 @@ impl Engine {
         now: impl Fn() -> Timestamp,
         mut changed: impl FnMut() -> bool,
     ) {
-        let mut looked = Instant::now();
+        let mut last_check = Instant::now();
         loop {
-            let next = self.queues().next_opening();
-            let look = (looked + CONFIG_CHECK_INTERVAL).saturating_duration_since(Instant::now());
-            let wait = next.map_or(Duration::MAX, |next| next.since(now()).min(look));
+            let next = self.queues().next_unblock();
+            let next_check =
+                (last_check + CONFIG_CHECK_INTERVAL).saturating_duration_since(Instant::now());
+            let wait = next.map_or(Duration::MAX, |next| next.since(now()).min(next_check));
             tokio::select! {
                 () = sleep(wait), if next.is_some() => {
-                    self.queues().open_due(now());
-                    if looked.elapsed() >= CONFIG_CHECK_INTERVAL {
-                        looked = Instant::now();
+                    self.queues().unblock_due(now());
+                    if last_check.elapsed() >= CONFIG_CHECK_INTERVAL {
+                        last_check = Instant::now();
                         if changed() {
-                            self.queues().open_all();
+                            self.queues().unblock_all();
                         }
                     }
                 }
-                () = self.queues().closed() => {}
+                () = self.queues().wait_for_block() => {}
             }
         }
     }

@@ -9,21 +9,21 @@ use std::time::Duration;
 use crate::graph::limits::Limits;
 
 /// A boxed future of an answer.
-pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Counts the units of rate limits. The implementation bounds the time of calls.
-pub trait Units: Send + Sync + Debug {
+pub trait UnitCounter: Send + Sync + Debug {
     /// Acquires units for as many of the jobs as have room, in this order. Returns one answer for
     /// each item. Concurrency limits are ignored.
-    fn acquire(&self, wanted: Vec<UnitRequest>) -> Later<'_, Vec<UnitGrant>>;
+    fn acquire(&self, requests: Vec<UnitRequest>) -> BoxFuture<'_, Vec<UnitGrant>>;
 
     /// Blocks the rate limits among `limits` for jobs, at all servers and for `pause`. If that
     /// fails, they stay as they are.
-    fn throttle(&self, limits: Arc<Limits>, pause: Duration) -> Later<'_, ()>;
+    fn throttle(&self, limits: Arc<Limits>, pause: Duration) -> BoxFuture<'_, ()>;
 
     /// Refunds the units of `jobs` jobs to the windows from which they were acquired. If that
     /// fails, the units are lost.
-    fn give_back(&self, receipt: Receipt, jobs: u32) -> Later<'_, ()>;
+    fn refund(&self, receipt: Receipt, jobs: u32) -> BoxFuture<'_, ()>;
 }
 
 /// A request of units for jobs with equal limits.
@@ -47,16 +47,16 @@ pub struct UnitGrant {
     /// The receipt for a refund. `None` if no units were counted.
     pub receipt: Option<Receipt>,
     /// The limit that denies another job.
-    pub no_room: Option<LimitExhausted>,
+    pub exhausted: Option<LimitExhausted>,
 }
 
 /// A limit that denies another job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitExhausted {
     /// The index of the limit among the limits of the job.
-    pub limit: usize,
+    pub limit_index: usize,
     /// Time after which the limit has room if nothing changes before.
-    pub after: Duration,
+    pub available_after: Duration,
     /// Time after which a retry is useful, if it is known.
-    pub again: Option<Duration>,
+    pub retry_after: Option<Duration>,
 }

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::Listed;
+use super::ListedWorkflow;
 use super::query::{Filter, Query};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::partial::{Missing, Partial};
+use crate::engine::partial::{MissingPartitions, PartialResult};
 use crate::state::Status;
 use crate::store::query::{Register, RowRange};
 
 /// Names that one call of the store counts.
-const COUNTED: usize = 64;
+const NAMES_PER_CALL: usize = 64;
 /// Workflows that one call of the store reads, and the maximum for one count.
-const WALKED: usize = 1_000;
-const MOST_WALKED: usize = 100_000;
-const STATUSES: usize = Status::ALL.len();
+const WALK_PAGE: usize = 1_000;
+const MAX_WALKED: usize = 100_000;
+const STATUS_COUNT: usize = Status::ALL.len();
 
 /// Names, each with its counts by status.
 type NumbersByName = Vec<(String, Vec<(Status, u64)>)>;
@@ -36,18 +36,23 @@ impl Engine {
     /// # Errors
     /// The store cannot be read, or too many workflows have the tag of a filter with a name and a
     /// tag.
-    pub async fn count(&self, filter: &Filter) -> Result<Partial<Vec<(Status, u64)>>, EngineError> {
+    pub async fn count(
+        &self,
+        filter: &Filter,
+    ) -> Result<PartialResult<Vec<(Status, u64)>>, EngineError> {
         let statuses = filter.wanted_statuses();
-        let mut missing = Missing::default();
+        let mut missing = MissingPartitions::default();
         if filter.needs_labels() {
-            let number = |counts: &[u64; STATUSES], status: Status| (status, counts[place(status)]);
+            let number = |counts: &[u64; STATUS_COUNT], status: Status| {
+                (status, counts[status_index(status)])
+            };
             let counts = self
                 .walk(filter, &mut missing)
                 .await?
                 .into_values()
                 .next()
                 .unwrap_or_default();
-            return Ok(Partial {
+            return Ok(PartialResult {
                 found: statuses
                     .into_iter()
                     .map(|status| number(&counts, status))
@@ -57,10 +62,10 @@ impl Engine {
         }
         let spans: Vec<RowRange> = statuses
             .iter()
-            .flat_map(|&status| filter.only(status))
+            .flat_map(|&status| filter.ranges_for(status))
             .collect();
-        let counts = self.counted(&spans, &mut missing).await?;
-        Ok(Partial {
+        let counts = self.sum_counts(&spans, &mut missing).await?;
+        Ok(PartialResult {
             found: statuses.into_iter().zip(counts).collect(),
             missing,
         })
@@ -76,9 +81,9 @@ impl Engine {
         filter: &Filter,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Partial<CountPage>, EngineError> {
+    ) -> Result<PartialResult<CountPage>, EngineError> {
         let statuses = filter.wanted_statuses();
-        let mut missing = Missing::default();
+        let mut missing = MissingPartitions::default();
         if filter.tag.is_some() {
             let counts = self.walk(filter, &mut missing).await?;
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -88,36 +93,39 @@ impl Engine {
                     name.clone(),
                     statuses
                         .iter()
-                        .map(|&status| (status, counts[place(status)]))
+                        .map(|&status| (status, counts[status_index(status)]))
                         .collect(),
                 ));
             }
             let last = names.last().map(|(name, _): &(String, _)| name.clone());
             let next =
                 last.filter(|last| counts.last_key_value().is_some_and(|(name, _)| name > last));
-            return Ok(Partial {
+            return Ok(PartialResult {
                 found: CountPage { names, next },
                 missing,
             });
         }
         let (names, more) = match &filter.name {
             Some(name) => (vec![name.clone()], false),
-            None => self.some_names(after, limit).await?,
+            None => self.names_page(after, limit).await?,
         };
-        let mut named = Vec::new();
-        for some in names.chunks(COUNTED) {
-            self.count_names(some, filter, &mut named, &mut missing)
+        let mut counts_by_name = Vec::new();
+        for batch in names.chunks(NAMES_PER_CALL) {
+            self.count_names(batch, filter, &mut counts_by_name, &mut missing)
                 .await?;
         }
         let next = names.into_iter().last().filter(|_| more);
-        Ok(Partial {
-            found: CountPage { names: named, next },
+        Ok(PartialResult {
+            found: CountPage {
+                names: counts_by_name,
+                next,
+            },
             missing,
         })
     }
 
     /// At most `limit` names after `after`, and whether there are more.
-    async fn some_names(
+    async fn names_page(
         &self,
         after: Option<&str>,
         limit: usize,
@@ -136,22 +144,26 @@ impl Engine {
         &self,
         names: &[String],
         filter: &Filter,
-        named: &mut NumbersByName,
-        missing: &mut Missing,
+        counts_by_name: &mut NumbersByName,
+        missing: &mut MissingPartitions,
     ) -> Result<(), EngineError> {
         let statuses = filter.wanted_statuses();
-        let one = |name: &String| Filter {
+        let name_filter = |name: &String| Filter {
             name: Some(name.clone()),
             ..filter.clone()
         };
-        let filters: Vec<Filter> = names.iter().map(one).collect();
-        let each = filters
-            .iter()
-            .flat_map(|filter| statuses.iter().flat_map(|&status| filter.only(status)));
-        let numbers = self.counted(&each.collect::<Vec<_>>(), missing).await?;
+        let filters: Vec<Filter> = names.iter().map(name_filter).collect();
+        let ranges = filters.iter().flat_map(|filter| {
+            statuses
+                .iter()
+                .flat_map(|&status| filter.ranges_for(status))
+        });
+        let numbers = self
+            .sum_counts(&ranges.collect::<Vec<_>>(), missing)
+            .await?;
         for (name, numbers) in names.iter().zip(numbers.chunks(statuses.len())) {
             if numbers.iter().any(|&number| number > 0) {
-                named.push((
+                counts_by_name.push((
                     name.clone(),
                     statuses
                         .iter()
@@ -168,29 +180,29 @@ impl Engine {
     async fn walk(
         &self,
         filter: &Filter,
-        missing: &mut Missing,
-    ) -> Result<BTreeMap<String, [u64; STATUSES]>, EngineError> {
-        let mut counts: BTreeMap<String, [u64; STATUSES]> = BTreeMap::new();
+        missing: &mut MissingPartitions,
+    ) -> Result<BTreeMap<String, [u64; STATUS_COUNT]>, EngineError> {
+        let mut counts: BTreeMap<String, [u64; STATUS_COUNT]> = BTreeMap::new();
         let mut query = Query {
             filter: filter.clone(),
-            limit: WALKED,
+            limit: WALK_PAGE,
             ..Query::default()
         };
-        for _ in 0..MOST_WALKED / WALKED {
+        for _ in 0..MAX_WALKED / WALK_PAGE {
             let page = self.list(&query).await?;
             missing.add(page.missing);
-            for Listed { label, meta, .. } in page.items {
-                counts.entry(label.name).or_default()[place(meta.status)] += 1;
+            for ListedWorkflow { label, meta, .. } in page.items {
+                counts.entry(label.name).or_default()[status_index(meta.status)] += 1;
             }
             if page.next.is_none() {
                 return Ok(counts);
             }
             query.after = page.next;
         }
-        Err(EngineError::TooManyToCount { most: MOST_WALKED })
+        Err(EngineError::TooManyToCount { most: MAX_WALKED })
     }
 }
 
-fn place(status: Status) -> usize {
+fn status_index(status: Status) -> usize {
     status as usize
 }

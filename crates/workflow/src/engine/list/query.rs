@@ -58,7 +58,7 @@ impl Filter {
         Status::ALL.into_iter().filter(wanted).collect()
     }
 
-    pub(super) fn spans(&self, order: Order, after: Option<Cursor>) -> Vec<RowRange> {
+    pub(super) fn ranges(&self, order: Order, after: Option<Cursor>) -> Vec<RowRange> {
         let mut from = self.created_from.map(WorkflowId::first_at);
         let mut to = self.created_to.map(WorkflowId::first_at);
         if let Some(prefix) = self.id_prefix {
@@ -84,12 +84,12 @@ impl Filter {
     }
 
     /// The row ranges of the index for one status.
-    pub(super) fn only(&self, status: Status) -> Vec<RowRange> {
+    pub(super) fn ranges_for(&self, status: Status) -> Vec<RowRange> {
         Self {
             statuses: vec![status],
             ..self.clone()
         }
-        .spans(Order::OldestFirst, None)
+        .ranges(Order::OldestFirst, None)
     }
 
     /// Whether the labels must be read, because the index does not cover the filter.

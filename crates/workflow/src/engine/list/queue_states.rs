@@ -3,7 +3,7 @@
 use crate::codec::rows::{ReadyJob, queue_rows};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::partial::Partial;
+use crate::engine::partial::PartialResult;
 use crate::engine::queues::Paused;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
@@ -11,7 +11,7 @@ use crate::store::subscription::Broadcast;
 use crate::time::Timestamp;
 
 /// Queues of a page when all queues are read.
-const PAGE: usize = 1_000;
+const PAGE_QUEUES: usize = 1_000;
 
 /// The state of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,15 +48,15 @@ impl Engine {
         &self,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Partial<QueuePage>, EngineError> {
+    ) -> Result<PartialResult<QueuePage>, EngineError> {
         let mut queues = self.queue_names(after, limit + 1).await?;
         let more = queues.len() > limit;
         queues.truncate(limit);
-        let Partial {
+        let PartialResult {
             found: queues,
             missing,
-        } = self.states_of(queues).await?;
-        Ok(Partial {
+        } = self.states_for(queues).await?;
+        Ok(PartialResult {
             found: QueuePage { queues, more },
             missing,
         })
@@ -69,9 +69,9 @@ impl Engine {
     pub async fn queues_named(
         &self,
         names: Vec<String>,
-    ) -> Result<Partial<Vec<QueueState>>, EngineError> {
+    ) -> Result<PartialResult<Vec<QueueState>>, EngineError> {
         let values = self.store().registered(Register::Queues, &names).await?;
-        self.states_of(
+        self.states_for(
             names
                 .into_iter()
                 .zip(values)
@@ -82,22 +82,22 @@ impl Engine {
     }
 
     /// The states of queues with these register values.
-    async fn states_of(
+    async fn states_for(
         &self,
         queues: Vec<(String, String)>,
-    ) -> Result<Partial<Vec<QueueState>>, EngineError> {
+    ) -> Result<PartialResult<Vec<QueueState>>, EngineError> {
         let prefixes: Vec<_> = queues.iter().map(|(name, _)| queue_rows(name)).collect();
-        let (partitions, mut missing) = self.readable();
+        let (partitions, mut missing) = self.readable_partitions();
         let depths = self.store().ready_depth(&prefixes, &partitions).await;
-        let (depths, others) = self.answered(&partitions, depths)?;
+        let (depths, others) = self.split_answers(&partitions, depths)?;
         missing.add(others);
         let state = |(at, (name, value)): (usize, (String, String))| {
-            let each = || depths.iter().map(|(_, depths)| &depths[at]);
-            let oldest = each()
+            let per_partition = || depths.iter().map(|(_, depths)| &depths[at]);
+            let oldest = per_partition()
                 .filter_map(|(_, row)| Some(ReadyJob::read(row.as_ref()?)?.since))
                 .min();
             let waiting_workers = self.queues().waiting_workers(&name);
-            let ready = each().map(|(ready, _)| ready).sum();
+            let ready = per_partition().map(|(ready, _)| ready).sum();
             QueueState {
                 name,
                 paused: Paused::read(&value),
@@ -106,7 +106,7 @@ impl Engine {
                 waiting_workers,
             }
         };
-        Ok(Partial {
+        Ok(PartialResult {
             found: queues.into_iter().enumerate().map(state).collect(),
             missing,
         })
@@ -116,11 +116,12 @@ impl Engine {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn queue_states(&self) -> Result<Partial<Vec<QueueState>>, EngineError> {
-        let mut all: Partial<Vec<QueueState>> = Partial::default();
+    pub async fn queue_states(&self) -> Result<PartialResult<Vec<QueueState>>, EngineError> {
+        let mut all: PartialResult<Vec<QueueState>> = PartialResult::default();
         loop {
             let after = all.found.last().map(|queue| queue.name.clone());
-            let Partial { found, missing } = self.queue_page(after.as_deref(), PAGE).await?;
+            let PartialResult { found, missing } =
+                self.queue_page(after.as_deref(), PAGE_QUEUES).await?;
             all.found.extend(found.queues);
             all.missing.add(missing);
             if !found.more {
@@ -139,8 +140,8 @@ impl Engine {
             .registered(Register::Queues, &[name.to_owned()])
             .await
         {
-            Err(StoreError::Unavailable { .. }) if self.works_in_part() => {
-                Ok(self.core.names.has_queue(name))
+            Err(StoreError::Unavailable { .. }) if self.is_partially_available() => {
+                Ok(self.core.name_cache.has_queue(name))
             }
             found => Ok(found?.iter().any(Option::is_some)),
         }
@@ -153,14 +154,14 @@ impl Engine {
     /// The store cannot be written.
     pub async fn set_queue_paused(&self, name: &str, paused: Paused) -> Result<(), EngineError> {
         self.store()
-            .enter(Register::Queues, name, Some(paused.value()))
+            .set_entry(Register::Queues, name, Some(paused.value()))
             .await?;
         self.queues().set_paused(name, paused);
         self.store()
-            .call_out(self.server(), Broadcast::Queues)
+            .broadcast(self.server_id(), Broadcast::Queues)
             .await;
         // The refill wakes waiting workers. If it fails, the next sweep does it.
-        let _later = self.refill(&self.queues().failed()).await;
+        let _later = self.refill(&self.queues().queues_to_refill()).await;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use hashbrown::HashMap;
 
-use super::listed;
+use super::decode_listed;
 use crate::codec::due::read_due_row;
 use crate::codec::rows::Row;
 use crate::engine::Engine;
@@ -15,13 +15,13 @@ use crate::store::query::{RowSet, TimeIndex};
 use crate::workflow::Workflow;
 
 /// Maximum workflows with a timer that one call reads.
-const WORKFLOWS: usize = 1_000;
+const MAX_WORKFLOWS: usize = 1_000;
 /// Bytes of large workflows after which a call ends.
-const BYTES: u64 = 8 << 20;
+const MAX_BYTES: u64 = 8 << 20;
 /// Estimated bytes of a job of a large workflow, and of the workflow without its jobs. The second
 /// bounds a call to 128 large workflows.
-const JOB: u64 = 64;
-const ALONE: u64 = 64 << 10;
+const JOB_BYTES: u64 = 64;
+const WORKFLOW_BYTES: u64 = 64 << 10;
 
 /// The start of the next call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,9 +45,9 @@ impl RunningJobs {
     }
 
     fn add_jobs(&mut self, graph: &Graph, jobs: &[Job]) {
-        for (about, job) in graph.jobs.iter().zip(jobs) {
+        for (definition, job) in graph.jobs.iter().zip(jobs) {
             if let JobState::Running { .. } = job.state {
-                self.add(&about.queue, 1);
+                self.add(&definition.queue, 1);
             }
         }
     }
@@ -61,31 +61,31 @@ impl Engine {
     /// The store cannot be read.
     pub async fn running_jobs(&self, from: RunningCursor) -> Result<RunningJobs, EngineError> {
         let mut found = RunningJobs::default();
-        let mut left = WORKFLOWS;
-        let mut bytes = BYTES;
+        let mut remaining = MAX_WORKFLOWS;
+        let mut bytes = MAX_BYTES;
         let RunningCursor {
             mut partition,
             mut after,
         } = from;
-        let (readable, _) = self.readable();
+        let (readable, _) = self.readable_partitions();
         while partition < self.store().partitions() {
-            if left == 0 || bytes == 0 {
+            if remaining == 0 || bytes == 0 {
                 found.next = Some(RunningCursor { partition, after });
                 return Ok(found);
             }
             let rows = if readable.contains(&Partition(partition)) {
-                self.timers(Partition(partition), after.as_deref(), left)
+                self.timers(Partition(partition), after.as_deref(), remaining)
                     .await?
             } else {
                 Vec::new()
             };
-            let (looked_at, cost) = self.add_running(&rows, bytes, &mut found).await?;
-            after = looked_at.checked_sub(1).map(|last| rows[last].clone());
-            if looked_at == rows.len() && rows.len() < left {
+            let (processed, cost) = self.add_running(&rows, bytes, &mut found).await?;
+            after = processed.checked_sub(1).map(|last| rows[last].clone());
+            if processed == rows.len() && rows.len() < remaining {
                 partition += 1;
                 after = None;
             }
-            left -= looked_at;
+            remaining -= processed;
             bytes = bytes.saturating_sub(cost);
         }
         Ok(found)
@@ -118,26 +118,27 @@ impl Engine {
         };
         let ids: Vec<WorkflowId> = rows.iter().map(id).collect();
         let mut small = Vec::new();
-        let mut looked_at = 0;
+        let mut processed = 0;
         let mut cost = 0;
-        for (&id, head) in ids.iter().zip(self.store().heads(&ids).await) {
+        for (&id, head) in ids.iter().zip(self.store().summaries(&ids).await) {
             if cost >= bytes {
                 break;
             }
-            looked_at += 1;
+            processed += 1;
             // The workflow may have been removed, or its record is unreadable.
-            let Ok(Some(Ok(listed))) = head.map(|head| head.map(|head| listed(id, &head))) else {
+            let Ok(Some(Ok(listed))) = head.map(|head| head.map(|head| decode_listed(id, &head)))
+            else {
                 continue;
             };
-            let running = listed.meta.counts.of("running");
-            let graph = self.core.states.graph(id);
+            let running = listed.meta.counts.count_by_word("running");
+            let graph = self.core.state_cache.graph(id);
             if running == 0 {
             } else if let Some(queue) = graph.as_ref().and_then(|graph| only_queue(graph)) {
                 found.add(queue, running.into());
             } else if id.is_small() {
                 small.push(id);
             } else {
-                cost += self.add_running_of(id, found).await?;
+                cost += self.add_large_workflow(id, found).await?;
             }
         }
         for (&id, stored) in small.iter().zip(self.store().load(&small).await?) {
@@ -145,11 +146,11 @@ impl Engine {
                 found.add_jobs(&workflow.graph, &workflow.jobs);
             }
         }
-        Ok((looked_at, cost))
+        Ok((processed, cost))
     }
 
     /// Adds the running jobs of a large workflow. Returns the approximate bytes that were read.
-    async fn add_running_of(
+    async fn add_large_workflow(
         &self,
         id: WorkflowId,
         found: &mut RunningJobs,
@@ -157,9 +158,9 @@ impl Engine {
         match self.show(id).await {
             Ok(snapshot) => {
                 found.add_jobs(snapshot.graph(), snapshot.jobs());
-                Ok(ALONE + JOB * snapshot.jobs().len() as u64)
+                Ok(WORKFLOW_BYTES + JOB_BYTES * snapshot.jobs().len() as u64)
             }
-            Err(EngineError::NoWorkflow { .. }) => Ok(ALONE),
+            Err(EngineError::NoWorkflow { .. }) => Ok(WORKFLOW_BYTES),
             Err(error) => Err(error),
         }
     }

@@ -1,19 +1,19 @@
 //! Limit keys with waiting jobs, for people. The limit key of a job stands for all of its limits.
 
-use crate::codec::rows::{ReadyJob, ReadyRow, Row, lane_of};
+use crate::codec::rows::{ReadyJob, ReadyRow, Row, lane_prefix};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::limits::status::Look;
-use crate::engine::partial::{Missing, Partial};
+use crate::engine::limits::status::LimitStatus;
+use crate::engine::partial::{MissingPartitions, PartialResult};
 use crate::graph::limits::Limits;
 use crate::id::Partition;
 use crate::store::lane_scan::LaneScan;
 use crate::time::Timestamp;
 
 /// Maximum reads of each partition for one page, when most lanes are of jobs without limits.
-const ROUNDS: usize = 10;
+const MAX_READS: usize = 10;
 /// Maximum holders of a concurrency limit that are listed.
-const TOLD: usize = 10;
+const MAX_HOLDERS: usize = 10;
 
 /// Ready jobs of a queue and a handler with the same limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct WaitingKey {
     /// considered.
     pub oldest: Option<Timestamp>,
     /// The state of the limits.
-    pub look: Look,
+    pub status: LimitStatus,
 }
 
 /// A page of limit keys by queue and handler.
@@ -43,11 +43,11 @@ pub struct WaitingKeyPage {
 }
 
 /// Lanes with limits that a read of some partitions returned.
-struct Lanes {
+struct LimitedLanes {
     /// Prefixes of the lanes, sorted, without duplicates.
     limited: Vec<Row>,
     /// The last lane up to which the read is complete. `None` if it is complete.
-    seen: Option<Row>,
+    complete_until: Option<Row>,
 }
 
 impl Engine {
@@ -62,18 +62,18 @@ impl Engine {
         after: Option<&[u8]>,
         limit: usize,
         now: Timestamp,
-    ) -> Result<Partial<WaitingKeyPage>, EngineError> {
-        let (partitions, mut missing) = self.readable();
+    ) -> Result<PartialResult<WaitingKeyPage>, EngineError> {
+        let (partitions, mut missing) = self.readable_partitions();
         let mut from = after.map(<[u8]>::to_vec);
         let mut lanes = Vec::new();
-        for _ in 0..ROUNDS {
-            let walk = queue.map_or_else(LaneScan::of_all, LaneScan::of_queue);
-            let walk = from.iter().fold(walk, |walk, lane| walk.after(lane));
+        for _ in 0..MAX_READS {
+            let scan = queue.map_or_else(LaneScan::all, LaneScan::all_of_queue);
+            let scan = from.iter().fold(scan, |scan, lane| scan.after_lane(lane));
             let found = self
-                .limited_lanes(&walk, limit + 1 - lanes.len(), &partitions, &mut missing)
+                .limited_lanes(&scan, limit + 1 - lanes.len(), &partitions, &mut missing)
                 .await?;
             lanes.extend(found.limited);
-            from = found.seen;
+            from = found.complete_until;
             if from.is_none() || lanes.len() > limit {
                 break;
             }
@@ -82,8 +82,10 @@ impl Engine {
             lanes.truncate(limit);
             from = lanes.last().cloned();
         }
-        let keys = self.keys_of(&lanes, &partitions, &mut missing, now).await?;
-        Ok(Partial {
+        let keys = self
+            .read_keys(&lanes, &partitions, &mut missing, now)
+            .await?;
+        Ok(PartialResult {
             found: WaitingKeyPage { keys, next: from },
             missing,
         })
@@ -91,78 +93,85 @@ impl Engine {
 
     async fn limited_lanes(
         &self,
-        walk: &LaneScan,
+        scan: &LaneScan,
         number: usize,
         partitions: &[Partition],
-        missing: &mut Missing,
-    ) -> Result<Lanes, EngineError> {
+        missing: &mut MissingPartitions,
+    ) -> Result<LimitedLanes, EngineError> {
         let wanted: Vec<(Partition, Vec<LaneScan>)> = partitions
             .iter()
-            .map(|at| (*at, vec![walk.clone()]))
+            .map(|at| (*at, vec![scan.clone()]))
             .collect();
         let read = self.store().lanes(&wanted, 1, number).await;
-        let (read, others) = self.answered(partitions, read)?;
+        let (read, others) = self.split_answers(partitions, read)?;
         missing.add(others);
         // After the last lane of a partition that has more, lanes may be missing.
         let last = |(rows, all): &(Vec<Row>, bool)| {
             rows.last()
                 .filter(|_| !all)
-                .map(|row| lane_of(row).to_vec())
+                .map(|row| lane_prefix(row).to_vec())
         };
-        let walks = || read.iter().flat_map(|(_, walks)| walks);
-        let seen = walks().filter_map(last).min();
-        let known = |lane: &Row| seen.as_ref().is_none_or(|seen| lane <= seen);
-        let mut limited: Vec<Row> = walks()
+        let scans = || read.iter().flat_map(|(_, scans)| scans);
+        let complete_until = scans().filter_map(last).min();
+        let known = |lane: &Row| {
+            complete_until
+                .as_ref()
+                .is_none_or(|complete_until| lane <= complete_until)
+        };
+        let mut limited: Vec<Row> = scans()
             .flat_map(|(rows, _)| rows)
             .filter(|row| ReadyRow::read(row).is_some_and(|row| !row.limit_key.is_empty()))
-            .map(|row| lane_of(row).to_vec())
+            .map(|row| lane_prefix(row).to_vec())
             .filter(known)
             .collect();
         limited.sort_unstable();
         limited.dedup();
-        Ok(Lanes { limited, seen })
+        Ok(LimitedLanes {
+            limited,
+            complete_until,
+        })
     }
 
-    async fn keys_of(
+    async fn read_keys(
         &self,
         lanes: &[Row],
         partitions: &[Partition],
-        missing: &mut Missing,
+        missing: &mut MissingPartitions,
         now: Timestamp,
     ) -> Result<Vec<WaitingKey>, EngineError> {
         let depths = self.store().ready_depth(lanes, partitions).await;
-        let (depths, others) = self.answered(partitions, depths)?;
+        let (depths, others) = self.split_answers(partitions, depths)?;
         missing.add(others);
         let mut found = Vec::new();
         for at in 0..lanes.len() {
-            let each = || depths.iter().map(|(_, depths)| &depths[at]);
-            let first = || each().filter_map(|(_, row)| ReadyJob::read(row.as_ref()?));
+            let per_partition = || depths.iter().map(|(_, depths)| &depths[at]);
+            let first = || per_partition().filter_map(|(_, row)| ReadyJob::read(row.as_ref()?));
             // All jobs of the lane were claimed in the meantime.
-            let Some(one) = first().next() else { continue };
+            let Some(job) = first().next() else { continue };
             // Only another version writes keys that cannot be read.
-            let Some(limits) = Limits::read(&one.limit_key) else {
+            let Some(limits) = Limits::parse(&job.limit_key) else {
                 continue;
             };
             found.push((
-                one,
+                job,
                 limits,
-                each().map(|(number, _)| number).sum(),
+                per_partition().map(|(number, _)| number).sum(),
                 first().map(|entry| entry.since).min(),
             ));
         }
         let limits: Vec<&Limits> = found.iter().map(|(_, limits, ..)| limits).collect();
-        let looks = self.look(&limits, TOLD, now).await?;
-        let key = |((one, limits, waiting, oldest), look)| {
-            let ReadyJob { queue, handler, .. } = one;
+        let statuses = self.limit_status(&limits, MAX_HOLDERS, now).await?;
+        let key = |((job, limits, waiting, oldest), status)| {
+            let ReadyJob { queue, handler, .. } = job;
             WaitingKey {
                 queue,
                 handler,
                 limits,
                 waiting,
                 oldest,
-                look,
+                status,
             }
         };
-        Ok(found.into_iter().zip(looks).map(key).collect())
+        Ok(found.into_iter().zip(statuses).map(key).collect())
     }
 }

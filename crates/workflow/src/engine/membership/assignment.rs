@@ -7,7 +7,7 @@ use crate::store::change_notice::ServerId;
 /// servers that know the same members agree. When a server joins or leaves, few partitions of the
 /// others move. Empty without servers.
 pub(crate) fn assign_partitions(partitions: u16, servers: &[ServerId]) -> Vec<ServerId> {
-    let most = usize::from(partitions).div_ceil(servers.len().max(1));
+    let max_partitions = usize::from(partitions).div_ceil(servers.len().max(1));
     let claim = |partition: u16| {
         move |&server: &ServerId| (weight(Partition(partition), server), partition, server)
     };
@@ -16,14 +16,20 @@ pub(crate) fn assign_partitions(partitions: u16, servers: &[ServerId]) -> Vec<Se
         .collect();
     // The claim with the highest weight is granted first.
     claims.sort_unstable_by(|left, right| right.cmp(left));
-    let mut homes: Vec<Option<ServerId>> = vec![None; partitions.into()];
+    let mut assigned: Vec<Option<ServerId>> = vec![None; partitions.into()];
     for (_, partition, server) in claims {
-        let is_full = || homes.iter().filter(|home| **home == Some(server)).count() >= most;
-        if homes[usize::from(partition)].is_none() && !is_full() {
-            homes[usize::from(partition)] = Some(server);
+        let is_full = || {
+            assigned
+                .iter()
+                .filter(|assigned_to| **assigned_to == Some(server))
+                .count()
+                >= max_partitions
+        };
+        if assigned[usize::from(partition)].is_none() && !is_full() {
+            assigned[usize::from(partition)] = Some(server);
         }
     }
-    homes.into_iter().flatten().collect()
+    assigned.into_iter().flatten().collect()
 }
 
 /// Returns the weight of a server's claim to a partition: a number as good as random. All servers
@@ -49,15 +55,17 @@ mod tests {
     }
 
     #[test]
-    fn every_partition_has_a_home_and_no_server_more_than_its_share() {
+    fn every_partition_is_assigned_and_no_server_has_more_than_its_share() {
         for partitions in [1, 4, 16, 64, 256] {
             for number in 1..20 {
                 let servers = servers(number);
-                let homes = assign_partitions(partitions, &servers);
-                assert_eq!(homes.len(), usize::from(partitions));
-                let most = usize::from(partitions).div_ceil(servers.len());
+                let assigned = assign_partitions(partitions, &servers);
+                assert_eq!(assigned.len(), usize::from(partitions));
+                let max_partitions = usize::from(partitions).div_ceil(servers.len());
                 for server in servers {
-                    assert!(homes.iter().filter(|home| **home == server).count() <= most);
+                    assert!(
+                        assigned.iter().filter(|home| **home == server).count() <= max_partitions
+                    );
                 }
             }
         }
@@ -67,9 +75,9 @@ mod tests {
     #[test]
     fn the_order_in_which_servers_are_known_does_not_matter() {
         let mut servers = servers(7);
-        let homes = assign_partitions(64, &servers);
+        let assigned = assign_partitions(64, &servers);
         servers.reverse();
-        assert_eq!(assign_partitions(64, &servers), homes);
+        assert_eq!(assign_partitions(64, &servers), assigned);
     }
 
     /// Returns the number of partitions that move when the last of `number` servers leaves. As many

@@ -20,28 +20,28 @@ const RECORD_TTL: Duration = Duration::from_secs(60);
 /// server, was ahead. Its times are ignored.
 const MAX_CLOCK_SKEW: Duration = ALIVE_TTL;
 /// Most members that are read.
-const MOST: usize = 1_024;
+const MAX_MEMBERS: usize = 1_024;
 
 /// Record of a member in the store. Later versions may add fields.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct MemberRecord {
-    pub(super) at: u64,
-    pub(super) began: u64,
+    pub(super) heartbeat_micros: u64,
+    pub(super) started_micros: u64,
     #[serde(flatten)]
-    pub(super) about: ServerDescription,
+    pub(super) description: ServerDescription,
     /// Whether Redis refuses the announcements of the server.
     #[serde(rename = "mute", default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) cannot_publish: bool,
     /// Time since which workers could reach all partitions through the server, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) served: Option<u64>,
+    pub(super) served_since_micros: Option<u64>,
 }
 
 /// Servers that are alive, and servers whose records must be removed.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    pub(super) living: Vec<Member>,
-    pub(super) gone: Vec<ServerId>,
+    pub(super) alive: Vec<Member>,
+    pub(super) expired: Vec<ServerId>,
     /// Whether some member cannot announce its writes.
     pub(super) cannot_publish: bool,
 }
@@ -52,11 +52,11 @@ pub(super) struct FutureRecords(HashMap<ServerId, FutureRecord>);
 
 #[derive(Debug)]
 struct FutureRecord {
-    at: u64,
+    heartbeat_micros: u64,
     /// Time at which this server first read the record.
-    read: Timestamp,
+    first_read: Timestamp,
     /// Whether the record before was from the future, too.
-    again: bool,
+    was_future_before: bool,
 }
 
 enum Liveness {
@@ -67,8 +67,8 @@ enum Liveness {
 
 impl Liveness {
     /// Returns the liveness of a server with this last heartbeat.
-    fn since(heard: Timestamp, now: Timestamp) -> Self {
-        match now.since(heard) {
+    fn from_heartbeat(last_heartbeat: Timestamp, now: Timestamp) -> Self {
+        match now.since(last_heartbeat) {
             silence if silence <= ALIVE_TTL => Self::Alive,
             silence if silence > RECORD_TTL => Self::Expired,
             _ => Self::Suspect,
@@ -77,19 +77,19 @@ impl Liveness {
 }
 
 impl FutureRecords {
-    fn standing(&mut self, id: ServerId, at: u64, now: Timestamp) -> Liveness {
-        let heard = Timestamp::from_micros(at);
-        let known = self.0.get(&id);
-        if known.is_none_or(|said| said.at != at) {
-            let again = known.is_some();
-            if heard.since(now) <= MAX_CLOCK_SKEW {
+    fn liveness(&mut self, id: ServerId, heartbeat_micros: u64, now: Timestamp) -> Liveness {
+        let last_heartbeat = Timestamp::from_micros(heartbeat_micros);
+        let earlier = self.0.get(&id);
+        if earlier.is_none_or(|record| record.heartbeat_micros != heartbeat_micros) {
+            let was_future_before = earlier.is_some();
+            if last_heartbeat.since(now) <= MAX_CLOCK_SKEW {
                 self.0.remove(&id);
-                return Liveness::since(heard, now);
+                return Liveness::from_heartbeat(last_heartbeat, now);
             }
-            if !again {
+            if !was_future_before {
                 warn!(
                     server = %id,
-                    seconds = heard.since(now).as_secs(),
+                    seconds = last_heartbeat.since(now).as_secs(),
                     "the last heartbeat of a server is in the future: the clock of redis was set back, or another redis took over. The \
                      server counts as gone until its next heartbeat"
                 );
@@ -97,74 +97,77 @@ impl FutureRecords {
             self.0.insert(
                 id,
                 FutureRecord {
-                    at,
-                    read: now,
-                    again,
+                    heartbeat_micros,
+                    first_read: now,
+                    was_future_before,
                 },
             );
         }
-        let said = &self.0[&id];
-        match Liveness::since(said.read, now) {
-            Liveness::Alive if !said.again => Liveness::Suspect,
-            standing => standing,
+        let record = &self.0[&id];
+        match Liveness::from_heartbeat(record.first_read, now) {
+            Liveness::Alive if !record.was_future_before => Liveness::Suspect,
+            liveness => liveness,
         }
     }
 }
 
 /// Returns the members of these records, with their partitions, and the servers to remove. A record
 /// that cannot be read is ignored: its server assigns partitions in another way.
-pub(super) fn roster(
-    entries: Vec<(String, String)>,
+pub(super) fn members_from_records(
+    records: Vec<(String, String)>,
     partitions: u16,
-    ahead: &mut FutureRecords,
+    future_records: &mut FutureRecords,
     now: Timestamp,
 ) -> Members {
-    let mut roster = Members::default();
+    let mut members = Members::default();
     let mut seen = Vec::new();
-    for (id, entry) in entries.into_iter().take(MOST) {
-        let (Ok(id), Ok(entry)) = (
+    for (id, record) in records.into_iter().take(MAX_MEMBERS) {
+        let (Ok(id), Ok(record)) = (
             id.parse::<ServerId>(),
-            serde_json::from_str::<MemberRecord>(&entry),
+            serde_json::from_str::<MemberRecord>(&record),
         ) else {
             continue;
         };
         seen.push(id);
         let MemberRecord {
-            at,
-            began,
-            about,
-            cannot_publish: mute,
-            served,
-        } = entry;
-        let heard = Timestamp::from_micros(at);
-        let began = Timestamp::from_micros(began);
-        match ahead.standing(id, at, now) {
+            heartbeat_micros,
+            started_micros: started_at,
+            description,
+            cannot_publish,
+            served_since_micros,
+        } = record;
+        let last_heartbeat = Timestamp::from_micros(heartbeat_micros);
+        let started_at = Timestamp::from_micros(started_at);
+        match future_records.liveness(id, heartbeat_micros, now) {
             Liveness::Alive => {
-                let served_since = served.map(Timestamp::from_micros);
-                roster.living.push(Member {
+                let served_since = served_since_micros.map(Timestamp::from_micros);
+                members.alive.push(Member {
                     id,
-                    about,
-                    began,
-                    last_heartbeat: heard,
+                    description,
+                    started_at,
+                    last_heartbeat,
                     served_since,
                     partitions: Vec::new(),
                 });
-                roster.cannot_publish |= mute;
+                members.cannot_publish |= cannot_publish;
             }
             Liveness::Suspect => {}
-            Liveness::Expired => roster.gone.push(id),
+            Liveness::Expired => members.expired.push(id),
         }
     }
-    ahead.0.retain(|id, _| seen.contains(id));
-    let ids: Vec<ServerId> = roster.living.iter().map(|server| server.id).collect();
-    for (partition, home) in (0..).zip(assign_partitions(partitions, &ids)) {
-        let server = roster.living.iter_mut().find(|server| server.id == home);
+    future_records.0.retain(|id, _| seen.contains(id));
+    let ids: Vec<ServerId> = members.alive.iter().map(|server| server.id).collect();
+    for (partition, assigned_to) in (0..).zip(assign_partitions(partitions, &ids)) {
+        let server = members
+            .alive
+            .iter_mut()
+            .find(|server| server.id == assigned_to);
         server
             .expect("homes are shared out among them")
             .partitions
             .push(Partition(partition));
     }
-    roster
+    members
 }
 
 #[cfg(test)]
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_was_heard_of_lately_has_homes() {
+    fn only_servers_with_a_recent_heartbeat_have_partitions() {
         let unknown = (ServerId(9).to_string(), "?".to_owned());
         let entries = vec![
             entry(1, 100),
@@ -193,20 +196,20 @@ mod tests {
             entry(4, 30),
             unknown,
         ];
-        let roster = roster(entries, 16, &mut FutureRecords::default(), at(100));
-        let found: Vec<_> = roster
-            .living
+        let members = members_from_records(entries, 16, &mut FutureRecords::default(), at(100));
+        let found: Vec<_> = members
+            .alive
             .iter()
             .map(|server| (server.id.0, server.partitions.len()))
             .collect();
         assert_eq!(found, [(1, 8), (2, 8)]);
-        assert_eq!(roster.gone, [ServerId(4)]);
+        assert_eq!(members.expired, [ServerId(4)]);
     }
 
     /// The clock of the store was ahead during their heartbeats.
     #[test]
-    fn who_was_heard_of_in_the_future_has_homes_when_it_is_heard_of_again() {
-        let mut ahead = FutureRecords::default();
+    fn servers_from_the_future_have_partitions_after_their_next_heartbeat() {
+        let mut future_records = FutureRecords::default();
         let mut check = |now: u64, others: [u64; 3], living: &[u64], gone: &[u64]| {
             let entries = [
                 entry(1, now),
@@ -214,12 +217,12 @@ mod tests {
                 entry(3, others[1]),
                 entry(4, others[2]),
             ];
-            let roster = roster(entries.into(), 16, &mut ahead, at(now));
-            let found: Vec<_> = roster.living.iter().map(|server| server.id.0).collect();
+            let members = members_from_records(entries.into(), 16, &mut future_records, at(now));
+            let found: Vec<_> = members.alive.iter().map(|server| server.id.0).collect();
             assert_eq!(found, living, "at {now}");
             assert_eq!(
-                roster
-                    .gone
+                members
+                    .expired
                     .iter()
                     .map(|server| server.0)
                     .collect::<Vec<_>>(),

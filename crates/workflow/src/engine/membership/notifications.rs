@@ -26,25 +26,25 @@ const PUBLISH_PROBE_INTERVAL: Duration = Duration::from_secs(60);
 /// that partition's server go first.
 const REMOTE_READ_DELAY: Duration = Duration::from_micros(2_500);
 /// Doublings of that delay while other servers are faster, so it is at most 20 ms.
-const DOUBLINGS: u32 = 3;
+const MAX_DELAY_DOUBLINGS: u32 = 3;
 
 /// Queues and partitions that must be read because of notifications.
 #[derive(Debug, Default)]
-struct ToRead {
+struct PendingReads {
     queues: BTreeSet<queues::RefillTarget>,
     partitions: BTreeSet<Partition>,
-    at: Option<Instant>,
+    read_at: Option<Instant>,
 }
 
 /// The loop that receives the notifications of other servers.
 struct NotificationLoop<'a> {
     engine: &'a Engine,
-    ears: Subscription,
+    subscription: Subscription,
     topics: Vec<Topic>,
-    heard: HashSet<Topic>,
+    subscribed: HashSet<Topic>,
     /// Whether the topics for servers with waiting workers are included.
     includes_waiting: bool,
-    to_read: ToRead,
+    pending: PendingReads,
     /// Number of consecutive reads that found nothing, because other servers were faster.
     lost_races: u32,
 }
@@ -57,79 +57,91 @@ impl Engine {
     /// # Cancellation
     /// Notifications that were received and not handled yet are found by the next poll.
     pub async fn listen(&self, now: impl Fn() -> Timestamp) {
-        self.listen_asking(now, || {
+        self.listen_with_probe_interval(now, || {
             PUBLISH_PROBE_INTERVAL.mul_f64(0.75 + fastrand::f64() / 2.0)
         })
         .await;
     }
 
-    async fn listen_asking(&self, now: impl Fn() -> Timestamp, apart: impl Fn() -> Duration) {
+    async fn listen_with_probe_interval(
+        &self,
+        now: impl Fn() -> Timestamp,
+        probe_interval: impl Fn() -> Duration,
+    ) {
         loop {
-            let ears = self.store().listen();
-            self.core.context.home.set_mute(ears.is_none());
-            match ears {
-                Some(ears) => tokio::select! {
-                    () = self.hear(ears, &now) => return,
-                    () = self.store().until_voice(false, &apart) => {}
+            let subscription = self.store().subscribe();
+            self.core
+                .context
+                .membership
+                .set_cannot_publish(subscription.is_none());
+            match subscription {
+                Some(subscription) => tokio::select! {
+                    () = self.run_notification_loop(subscription, &now) => return,
+                    () = self.store().publish_changed(false, &probe_interval) => {}
                 },
-                None => self.store().until_voice(true, &apart).await,
+                None => self.store().publish_changed(true, &probe_interval).await,
             }
         }
     }
 
-    async fn hear(&self, ears: Subscription, now: impl Fn() -> Timestamp) {
+    async fn run_notification_loop(&self, subscription: Subscription, now: impl Fn() -> Timestamp) {
         let topics = Vec::new();
-        let heard = HashSet::new();
-        let mut listener = NotificationLoop {
+        let subscribed = HashSet::new();
+        let mut notification_loop = NotificationLoop {
             engine: self,
-            ears,
+            subscription,
             topics,
-            heard,
+            subscribed,
             includes_waiting: false,
-            to_read: ToRead::default(),
+            pending: PendingReads::default(),
             lost_races: 0,
         };
-        let _deaf = UnsubscribeGuard(self);
-        listener.choose_topics();
-        listener.run(now).await;
+        let _unsubscribe = UnsubscribeGuard(self);
+        notification_loop.subscribe();
+        notification_loop.run(now).await;
     }
 
     /// Announces to the other servers a change that is not of one workflow, such as a pause of a
     /// queue. The announcement may be lost.
-    pub async fn call_out(&self) {
+    pub async fn broadcast_change(&self) {
         self.store()
-            .call_out(self.server(), Broadcast::Queues)
+            .broadcast(self.server_id(), Broadcast::Queues)
             .await;
     }
 
     /// Waits for such an announcement of another server. Only one task at a time may wait.
     pub async fn next_broadcast(&self) {
-        self.core.context.called_out.notified().await;
+        self.core.context.broadcast_received.notified().await;
     }
 
     /// Waits until the members of the store may have changed: [`Engine::heartbeat`] reads them.
-    pub async fn servers_changed(&self) {
-        self.core.context.home.changed.notified().await;
+    pub async fn members_changed(&self) {
+        self.core
+            .context
+            .membership
+            .members_changed
+            .notified()
+            .await;
     }
 
     /// Whether this server is notified of jobs that others make ready while a worker waits, or
     /// there are no others.
     #[must_use]
     pub fn receives_notifications(&self) -> bool {
-        let home = &self.core.context.home;
-        home.hears() || !home.announcer.has_others()
+        let membership = &self.core.context.membership;
+        membership.is_subscribed() || !membership.notifier.has_peers()
     }
 
     /// Whether this server is notified of permits that others release, or there are no others.
     pub(in crate::engine) fn receives_releases(&self) -> bool {
-        let home = &self.core.context.home;
-        home.hears_all() || !home.announcer.has_others()
+        let membership = &self.core.context.membership;
+        membership.is_fully_subscribed() || !membership.notifier.has_peers()
     }
 
     /// Sets whether the known ready jobs may be complete: they may if notifications arrive, or if
     /// there are no other servers.
-    pub(super) fn trust_queues(&self) {
-        self.queues().trust(self.receives_releases());
+    pub(super) fn update_queues_complete(&self) {
+        self.queues().set_notified_of_all(self.receives_releases());
     }
 }
 
@@ -138,8 +150,8 @@ struct UnsubscribeGuard<'a>(&'a Engine);
 
 impl Drop for UnsubscribeGuard<'_> {
     fn drop(&mut self) {
-        self.0.core.context.home.set_hears(false, false);
-        self.0.trust_queues();
+        self.0.core.context.membership.set_subscribed(false, false);
+        self.0.update_queues_complete();
     }
 }
 
@@ -148,20 +160,20 @@ impl NotificationLoop<'_> {
         let engine = self.engine;
         let mut tick = pin!(tokio::time::sleep(IDLE_POLL_INTERVAL));
         loop {
-            let due = self.to_read.at;
+            let due = self.pending.read_at;
             tokio::select! {
                 // All notifications that have arrived are handled before one read for all of them.
                 biased;
-                heard = self.ears.next() => match heard {
+                heard = self.subscription.next() => match heard {
                     Some(heard) => self.on_event(heard, now()).await,
                     None => return,
                 },
-                () = engine.queues().is_waited_for() => {
+                () = engine.queues().wait_for_waiter() => {
                     self.includes_waiting = true;
-                    self.choose_topics();
+                    self.subscribe();
                 }
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.read().await,
-                () = engine.queues().is_worked_on() => tick.as_mut().reset(Instant::now() + REMOTE_POLL_INTERVAL),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.read_pending().await,
+                () = engine.queues().wait_for_claim() => tick.as_mut().reset(Instant::now() + REMOTE_POLL_INTERVAL),
                 () = tick.as_mut() => {
                     engine.queues().advance(now());
                     let pause = if self.tick(now()).await { REMOTE_POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
@@ -172,32 +184,38 @@ impl NotificationLoop<'_> {
     }
 
     /// Subscribes to the topics that are useful now.
-    fn choose_topics(&mut self) {
+    fn subscribe(&mut self) {
         let audiences: &[Audience] = if self.includes_waiting {
             &[Audience::All, Audience::Waiting]
         } else {
             &[Audience::All]
         };
         let partitions = self.engine.store().all_partitions();
-        let about = partitions.flat_map(|at| {
+        let partition_topics = partitions.flat_map(|partition| {
             audiences
                 .iter()
-                .map(move |audience| Topic::Partition(at, *audience))
+                .map(move |audience| Topic::Partition(partition, *audience))
         });
-        self.topics = [Topic::Servers].into_iter().chain(about).collect();
-        self.heard.retain(|topic| self.topics.contains(topic));
-        self.ears.listen_to(&self.topics);
-        self.note_hearing();
+        self.topics = [Topic::Servers]
+            .into_iter()
+            .chain(partition_topics)
+            .collect();
+        self.subscribed.retain(|topic| self.topics.contains(topic));
+        self.subscription.set_topics(&self.topics);
+        self.update_subscribed();
     }
 
-    fn note_hearing(&self) {
-        let all = self.topics.iter().all(|topic| self.heard.contains(topic));
+    fn update_subscribed(&self) {
+        let all = self
+            .topics
+            .iter()
+            .all(|topic| self.subscribed.contains(topic));
         self.engine
             .core
             .context
-            .home
-            .set_hears(all, all && self.includes_waiting);
-        self.engine.trust_queues();
+            .membership
+            .set_subscribed(all, all && self.includes_waiting);
+        self.engine.update_queues_complete();
     }
 
     /// Returns whether workers are busy with jobs of local partitions.
@@ -205,17 +223,17 @@ impl NotificationLoop<'_> {
         let queues = self.engine.queues();
         if self.includes_waiting && !queues.expects_workers(now) {
             self.includes_waiting = false;
-            self.choose_topics();
+            self.subscribe();
         }
-        let busy = queues.busy();
-        let shared = queues.are_shared();
+        let busy = queues.busy_queues();
+        let shared = queues.has_remote_partitions();
         if !busy.is_empty() && shared {
-            let mine = &self.engine.core.context.home.mine;
-            let away: Vec<Partition> = self
+            let local_partitions = &self.engine.core.context.membership.local_partitions;
+            let remote: Vec<Partition> = self
                 .engine
                 .store()
                 .all_partitions()
-                .filter(|at| !mine.contains(*at))
+                .filter(|partition| !local_partitions.contains(*partition))
                 .collect();
             // The next poll finds the jobs that this one does not.
             let busy: Vec<queues::RefillTarget> = busy
@@ -223,21 +241,24 @@ impl NotificationLoop<'_> {
                 .cloned()
                 .map(queues::RefillTarget::from)
                 .collect();
-            let _later = self.engine.refill_in(&busy, &away, REMOTE_POLL_ROWS).await;
+            let _later = self
+                .engine
+                .refill_in(&busy, &remote, REMOTE_POLL_ROWS)
+                .await;
         }
         !busy.is_empty()
     }
 
-    async fn on_event(&mut self, heard: StoreEvent, now: Timestamp) {
+    async fn on_event(&mut self, event: StoreEvent, now: Timestamp) {
         let engine = self.engine;
         engine.queues().advance(now);
-        match heard {
+        match event {
             StoreEvent::Subscribed(topic) => {
-                self.heard.insert(topic);
-                self.note_hearing();
+                self.subscribed.insert(topic);
+                self.update_subscribed();
                 match topic {
-                    Topic::Servers => engine.core.context.home.changed.notify_one(),
-                    Topic::Partition(partition, _) => self.missed(&[partition], now),
+                    Topic::Servers => engine.core.context.membership.members_changed.notify_one(),
+                    Topic::Partition(partition, _) => self.on_gap(&[partition], now),
                 }
             }
             StoreEvent::Unsubscribed {
@@ -245,104 +266,116 @@ impl NotificationLoop<'_> {
                 reason,
                 refused,
             } => {
-                self.heard.remove(&topic);
-                self.note_hearing();
+                self.subscribed.remove(&topic);
+                self.update_subscribed();
                 engine
                     .core
                     .context
-                    .home
+                    .membership
                     .on_refused(refused.then_some(reason));
             }
             StoreEvent::Gap => {
-                self.missed(&engine.store().all_partitions().collect::<Vec<_>>(), now)
+                self.on_gap(&engine.store().all_partitions().collect::<Vec<_>>(), now)
             }
-            StoreEvent::Broadcast(by, call) if by != engine.server() => {
-                self.called(call, now).await
+            StoreEvent::Broadcast(by, broadcast) if by != engine.server_id() => {
+                self.on_broadcast(broadcast, now).await
             }
-            StoreEvent::Announced(partition, said) if said.by != engine.server() => {
-                self.announced(partition, said)
+            StoreEvent::Announced(partition, notice) if notice.by != engine.server_id() => {
+                self.on_announced(partition, notice)
             }
-            StoreEvent::Released(release) if release.by != engine.server() => {
-                engine.queues().unblock(&release.set)
+            StoreEvent::Released(release) if release.by != engine.server_id() => {
+                engine.queues().unblock(&release.limit)
             }
             StoreEvent::Broadcast(..) | StoreEvent::Announced(..) | StoreEvent::Released(_) => {}
         }
     }
 
-    async fn called(&mut self, call: Broadcast, now: Timestamp) {
-        match call {
-            Broadcast::Servers => self.engine.core.context.home.changed.notify_one(),
-            Broadcast::Look => self.missed(
+    async fn on_broadcast(&mut self, broadcast: Broadcast, now: Timestamp) {
+        match broadcast {
+            Broadcast::Servers => self
+                .engine
+                .core
+                .context
+                .membership
+                .members_changed
+                .notify_one(),
+            Broadcast::Resync => self.on_gap(
                 &self.engine.store().all_partitions().collect::<Vec<_>>(),
                 now,
             ),
             // If these reads fail, the next poll repeats them.
             Broadcast::Queues => {
-                self.engine.core.context.called_out.notify_one();
+                self.engine.core.context.broadcast_received.notify_one();
                 let _names = self.engine.read_names().await;
-                let _found = self.engine.refill(&self.engine.queues().failed()).await;
+                let _found = self
+                    .engine
+                    .refill(&self.engine.queues().queues_to_refill())
+                    .await;
             }
         }
     }
 
     /// Handles missed notifications: anything may have happened in these partitions.
-    fn missed(&mut self, partitions: &[Partition], now: Timestamp) {
+    fn on_gap(&mut self, partitions: &[Partition], now: Timestamp) {
         let context = &self.engine.core.context;
         // Freed permits are announced, refunded units of rate limits are not. So any set may be
         // free.
-        context.queues.open_sets();
+        context.queues.unblock_concurrency_limits();
         for &partition in partitions {
-            context.expect_by(partition, now);
+            context.schedule_sweep(partition, now);
         }
         self.schedule_read(&ReadyQueues::AllQueues, partitions, REMOTE_READ_DELAY);
     }
 
-    fn announced(
+    fn on_announced(
         &mut self,
         partition: Partition,
         ChangeNotice {
-            ready, due, taken, ..
+            ready,
+            due,
+            claimed: taken,
+            ..
         }: ChangeNotice,
     ) {
         let context = &self.engine.core.context;
-        if context.home.mine.contains(partition) {
+        if context.membership.local_partitions.contains(partition) {
             self.engine.queues().on_remote_claim(&taken);
         }
         due.into_iter()
-            .for_each(|due| context.expect_by(partition, due));
-        let pause = if context.home.mine.contains(partition) {
+            .for_each(|due| context.schedule_sweep(partition, due));
+        let delay = if context.membership.local_partitions.contains(partition) {
             Duration::ZERO
         } else {
-            let longest = REMOTE_READ_DELAY * (1 << self.lost_races.min(DOUBLINGS));
-            longest.mul_f64(fastrand::f64())
+            let max_delay = REMOTE_READ_DELAY * (1 << self.lost_races.min(MAX_DELAY_DOUBLINGS));
+            max_delay.mul_f64(fastrand::f64())
         };
-        self.schedule_read(&ready, &[partition], pause);
+        self.schedule_read(&ready, &[partition], delay);
     }
 
     /// Schedules a read of jobs that became ready in these partitions, after a pause.
-    fn schedule_read(&mut self, ready: &ReadyQueues, partitions: &[Partition], pause: Duration) {
-        let wanted = self.engine.queues().wanted(ready);
+    fn schedule_read(&mut self, ready: &ReadyQueues, partitions: &[Partition], delay: Duration) {
+        let wanted = self.engine.queues().wanted_refills(ready);
         if !wanted.is_empty() {
-            self.to_read.queues.extend(wanted);
-            self.to_read.partitions.extend(partitions);
-            let at = Instant::now() + pause;
-            self.to_read.at = Some(self.to_read.at.map_or(at, |other| other.min(at)));
+            self.pending.queues.extend(wanted);
+            self.pending.partitions.extend(partitions);
+            let at = Instant::now() + delay;
+            self.pending.read_at = Some(self.pending.read_at.map_or(at, |other| other.min(at)));
         }
     }
 
-    async fn read(&mut self) {
-        let ToRead {
+    async fn read_pending(&mut self) {
+        let PendingReads {
             queues, partitions, ..
-        } = std::mem::take(&mut self.to_read);
+        } = std::mem::take(&mut self.pending);
         let (queues, partitions): (Vec<_>, Vec<_>) = (
             queues.into_iter().collect(),
             partitions.into_iter().collect(),
         );
-        match self.engine.refill_news(queues, &partitions).await {
-            Ok(0) => self.lost_races = (self.lost_races + 1).min(DOUBLINGS),
+        match self.engine.refill_announced(queues, &partitions).await {
+            Ok(0) => self.lost_races = (self.lost_races + 1).min(MAX_DELAY_DOUBLINGS),
             Ok(_) => self.lost_races = 0,
             // The next poll reads the jobs again, or the first read after the store answers again.
-            Err(_) => self.engine.queues().doubt_all(),
+            Err(_) => self.engine.queues().mark_all_incomplete(),
         }
     }
 }
@@ -405,14 +438,14 @@ mod with_redis {
         acl("resetchannels");
         let one = open(&redis).await;
         let other = open(&redis).await;
-        let asks = |engine: Engine| async move {
+        let listen = |engine: Engine| async move {
             engine
-                .listen_asking(now, || Duration::from_millis(20))
+                .listen_with_probe_interval(now, || Duration::from_millis(20))
                 .await
         };
         let _listening = [
-            tokio::spawn(asks(one.clone())),
-            tokio::spawn(asks(other.clone())),
+            tokio::spawn(listen(one.clone())),
+            tokio::spawn(listen(other.clone())),
         ]
         .map(Aborted);
         beat(&one).await;
@@ -420,7 +453,7 @@ mod with_redis {
         beat(&one).await;
         assert!(!one.receives_notifications() && !other.receives_notifications());
         acl("allchannels");
-        until(|| one.store().listen().is_some() && other.store().listen().is_some()).await;
+        until(|| one.store().subscribe().is_some() && other.store().subscribe().is_some()).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         beat(&one).await;
         beat(&other).await;
@@ -428,14 +461,14 @@ mod with_redis {
         until(|| one.receives_notifications() && other.receives_notifications()).await;
         // The other server must notice that it may not publish any more.
         acl("-spublish");
-        until(|| other.store().listen().is_none()).await;
+        until(|| other.store().subscribe().is_none()).await;
         until(|| !other.receives_notifications()).await;
     }
 
     /// A server must report at once that it cannot publish, not after its next check a minute
     /// later.
     #[tokio::test]
-    async fn a_server_that_is_not_heard_any_more_says_so() {
+    async fn a_server_that_cannot_publish_reports_it() {
         let redis = RedisServer::start().await;
         let one = open(&redis).await;
         let other = open(&redis).await;
@@ -449,7 +482,7 @@ mod with_redis {
         until(|| other.receives_notifications()).await;
         assert_eq!(redis.raw("ACL SETUSER default -spublish"), "+OK\r\n");
         let begin = Instant::now();
-        while one.store().listen().is_some() {
+        while one.store().subscribe().is_some() {
             assert!(
                 begin.elapsed() < Duration::from_secs(10),
                 "it does not notice"
@@ -463,7 +496,7 @@ mod with_redis {
             let begin = crate::engine::actor::request::StartMode::Now;
             let new = crate::engine::create::NewWorkflow {
                 graph,
-                begin,
+                start: begin,
                 created_at: None,
             };
             assert!(one.create(vec![new], now()).await[0].is_ok());

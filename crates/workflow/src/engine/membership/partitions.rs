@@ -17,27 +17,27 @@ impl LocalPartitions {
     pub(crate) fn contains(&self, partition: Partition) -> bool {
         self.0
             .get(usize::from(partition.0))
-            .is_none_or(|mine| mine.load(Relaxed))
+            .is_none_or(|is_local| is_local.load(Relaxed))
     }
 
     /// Sets whether a partition is assigned to this server. Returns whether that is a change.
-    pub(crate) fn assign(&self, partition: Partition, mine: bool) -> bool {
+    pub(crate) fn assign(&self, partition: Partition, is_local: bool) -> bool {
         self.0
             .get(usize::from(partition.0))
-            .is_some_and(|before| before.swap(mine, Relaxed) != mine)
+            .is_some_and(|flag| flag.swap(is_local, Relaxed) != is_local)
     }
 
     /// Whether some partitions are not assigned to this server.
     pub(crate) fn is_partial(&self) -> bool {
-        self.0.iter().any(|mine| !mine.load(Relaxed))
+        self.0.iter().any(|is_local| !is_local.load(Relaxed))
     }
 
     /// Returns the partitions that are assigned to this server.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Partition> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Partition> + '_ {
         (0..)
             .map(Partition)
             .zip(&self.0)
-            .filter(|(_, mine)| mine.load(Relaxed))
+            .filter(|(_, is_local)| is_local.load(Relaxed))
             .map(|(partition, _)| partition)
     }
 }

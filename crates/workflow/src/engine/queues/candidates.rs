@@ -5,14 +5,14 @@ use super::known_jobs::DispatchKey;
 
 /// Size from which a claim chooses among more jobs than it needs. Smaller claims get strictly the
 /// oldest jobs.
-const MANY: usize = 16;
+const MIN_BATCH_CLAIM: usize = 16;
 /// Number of candidates for each job of such a claim.
-const TIMES: usize = 4;
+const CANDIDATES_PER_JOB: usize = 4;
 
 /// Number of first jobs among which a claim of `limit` jobs chooses.
-pub(super) fn candidates(limit: usize) -> usize {
-    if limit >= MANY {
-        limit.saturating_mul(TIMES)
+pub(super) fn candidate_count(limit: usize) -> usize {
+    if limit >= MIN_BATCH_CLAIM {
+        limit.saturating_mul(CANDIDATES_PER_JOB)
     } else {
         limit
     }
@@ -20,36 +20,36 @@ pub(super) fn candidates(limit: usize) -> usize {
 
 /// Whether one write can lease all these jobs. If so, [`prefer_few_partitions`] would choose no
 /// others from more candidates.
-pub(super) fn are_of_one_partition<T>(line: &[(DispatchKey, T)]) -> bool {
-    let partition = |(turn, _): &(DispatchKey, T)| turn.2.workflow().partition();
-    line.iter().all(|job| partition(job) == partition(&line[0]))
+pub(super) fn are_of_one_partition<T>(jobs: &[(DispatchKey, T)]) -> bool {
+    let partition = |(dispatch_key, _): &(DispatchKey, T)| dispatch_key.2.workflow().partition();
+    jobs.iter().all(|job| partition(job) == partition(&jobs[0]))
 }
 
 /// Returns at most `limit` of these jobs, in their order. The first job and all that are more
 /// urgent than the last are always included. The others are of few partitions, each with its oldest
 /// first, so that a job which was not chosen soon becomes the oldest.
 pub(super) fn prefer_few_partitions<T>(
-    line: Vec<(DispatchKey, T)>,
+    jobs: Vec<(DispatchKey, T)>,
     limit: usize,
 ) -> Vec<(DispatchKey, T)> {
-    let Some((last, _)) = line.last().filter(|_| line.len() > limit) else {
-        return line;
+    let Some((last, _)) = jobs.last().filter(|_| jobs.len() > limit) else {
+        return jobs;
     };
-    let urgent = line.partition_point(|(turn, _)| turn.0 < last.0);
-    let mut chosen: Vec<usize> = (0..urgent).collect();
-    let partition = |at: usize| line[at].0.2.workflow().partition();
+    let urgent_count = jobs.partition_point(|(dispatch_key, _)| dispatch_key.0 < last.0);
+    let mut chosen: Vec<usize> = (0..urgent_count).collect();
+    let partition = |at: usize| jobs[at].0.2.workflow().partition();
     let mut partitions = Vec::new();
-    for at in urgent..line.len() {
+    for at in urgent_count..jobs.len() {
         if chosen.len() < limit && !partitions.contains(&partition(at)) {
             partitions.push(partition(at));
-            let others = (at..line.len()).filter(|&other| partition(other) == partition(at));
+            let others = (at..jobs.len()).filter(|&other| partition(other) == partition(at));
             chosen.extend(others.take(limit - chosen.len()));
         }
     }
     chosen.sort_unstable();
     let mut chosen = chosen.into_iter().peekable();
-    let line = line.into_iter().enumerate();
-    line.filter(|(at, _)| chosen.next_if_eq(at).is_some())
+    let jobs = jobs.into_iter().enumerate();
+    jobs.filter(|(at, _)| chosen.next_if_eq(at).is_some())
         .map(|(_, one)| one)
         .collect()
 }
@@ -82,7 +82,7 @@ mod tests {
                 (
                     u8::MAX - priority,
                     since,
-                    ReadyRow::read(&entry.row()).unwrap().place,
+                    ReadyRow::read(&entry.row()).unwrap().key,
                 ),
                 at,
             )
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_taken_and_those_that_can_be_written_with_it() {
+    fn the_first_job_is_chosen_with_others_of_its_partition() {
         let jobs = [(3, 0), (1, 0), (2, 0), (3, 0), (1, 0), (2, 0), (3, 0)];
         check(&jobs, 7, &[0, 1, 2, 3, 4, 5, 6]);
         check(&jobs, 3, &[0, 3, 6]);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_urgent_is_never_passed_over() {
+    fn more_urgent_jobs_are_never_skipped() {
         check(&[(3, 9), (1, 9), (2, 0), (3, 0), (2, 0)], 4, &[0, 1, 2, 4]);
         check(&[(3, 9), (1, 9), (2, 0), (3, 0), (2, 0)], 3, &[0, 1, 2]);
         check(&[(3, 9), (3, 0), (3, 0), (1, 0), (3, 0)], 3, &[0, 1, 2]);
@@ -125,6 +125,6 @@ mod tests {
 
     #[test]
     fn small_claims_take_strictly_the_oldest() {
-        assert_eq!([1, 15, 16, 100].map(candidates), [1, 15, 64, 400]);
+        assert_eq!([1, 15, 16, 100].map(candidate_count), [1, 15, 64, 400]);
     }
 }

@@ -11,7 +11,7 @@ use crate::id::{JobIndex, WorkflowId};
 pub(crate) struct ExcludedJobs(HashSet<(WorkflowId, JobIndex)>);
 
 impl ExcludedJobs {
-    pub(crate) fn of(leases: &[LeaseRef]) -> Self {
+    pub(crate) fn from_leases(leases: &[LeaseRef]) -> Self {
         Self(
             leases
                 .iter()
@@ -20,15 +20,15 @@ impl ExcludedJobs {
         )
     }
 
-    pub(crate) fn has(&self, workflow: WorkflowId, job: JobIndex) -> bool {
+    pub(crate) fn contains(&self, workflow: WorkflowId, job: JobIndex) -> bool {
         !self.0.is_empty() && self.0.contains(&(workflow, job))
     }
 
-    pub(super) fn allows(&self, head: &ReadyKey) -> bool {
-        self.0.is_empty() || !self.0.contains(&(head.workflow(), head.job()))
+    pub(super) fn allows(&self, ready_key: &ReadyKey) -> bool {
+        self.0.is_empty() || !self.0.contains(&(ready_key.workflow(), ready_key.job()))
     }
 
-    pub(super) fn number(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 }

@@ -5,17 +5,17 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::codec::rows::ReadyKey;
+use crate::engine::dispatch::thread_map::CallerThread;
 use crate::engine::membership::partitions::LocalPartitions;
-use crate::engine::post::thread_map::CallerThread;
 use crate::id::Partition;
 use crate::time::Timestamp;
 
 /// Time for which a remote job is left to its assigned server: it counts as this much younger. It
 /// bounds the wait for a server without workers.
-const LEFT_TO_HOME: Duration = Duration::from_secs(2);
+const REMOTE_DISPATCH_DELAY: Duration = Duration::from_secs(2);
 /// Time for which a job is left to workers on the thread that serves it. Short enough to be
 /// unnoticed.
-const LEFT_TO_THREAD: Duration = Duration::from_millis(20);
+const OTHER_THREAD_DISPATCH_DELAY: Duration = Duration::from_millis(20);
 /// Maximum number of jobs that are searched for those of the caller's thread.
 const NEAR_SCAN: usize = 512;
 /// Time for which a remote job that was read counts as still ready.
@@ -31,49 +31,62 @@ pub(super) struct KnownJobs {
     pub(super) local: BTreeSet<ReadyKey>,
     pub(super) remote: BTreeSet<ReadyKey>,
     /// Time of the latest read of `remote`.
-    read: Timestamp,
+    read_at: Timestamp,
 }
 
-fn turn_here(head: ReadyKey) -> DispatchKey {
-    (u8::MAX - head.priority(), head.since(), head)
+fn local_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
+    (u8::MAX - ready_key.priority(), ready_key.since(), ready_key)
 }
 
 /// Dispatch key of a local job that another thread serves.
-fn turn_far(head: ReadyKey) -> DispatchKey {
+fn other_thread_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
     (
-        u8::MAX - head.priority(),
-        head.since() + LEFT_TO_THREAD,
-        head,
+        u8::MAX - ready_key.priority(),
+        ready_key.since() + OTHER_THREAD_DISPATCH_DELAY,
+        ready_key,
     )
 }
 
-fn turn_away(head: ReadyKey) -> DispatchKey {
-    (u8::MAX - head.priority(), head.since() + LEFT_TO_HOME, head)
+fn remote_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
+    (
+        u8::MAX - ready_key.priority(),
+        ready_key.since() + REMOTE_DISPATCH_DELAY,
+        ready_key,
+    )
 }
 
 impl KnownJobs {
-    fn of(&mut self, partition: Partition, mine: &LocalPartitions) -> &mut BTreeSet<ReadyKey> {
-        if mine.contains(partition) {
+    fn set_for(
+        &mut self,
+        partition: Partition,
+        local_partitions: &LocalPartitions,
+    ) -> &mut BTreeSet<ReadyKey> {
+        if local_partitions.contains(partition) {
             &mut self.local
         } else {
             &mut self.remote
         }
     }
 
-    pub(super) fn insert(&mut self, head: ReadyKey, mine: &LocalPartitions, now: Timestamp) {
-        let here = self.of(head.workflow().partition(), mine);
-        here.insert(head);
-        if !mine.contains(head.workflow().partition()) {
-            self.read = now;
+    pub(super) fn insert(
+        &mut self,
+        ready_key: ReadyKey,
+        local_partitions: &LocalPartitions,
+        now: Timestamp,
+    ) {
+        let set = self.set_for(ready_key.workflow().partition(), local_partitions);
+        set.insert(ready_key);
+        if !local_partitions.contains(ready_key.workflow().partition()) {
+            self.read_at = now;
         }
     }
 
-    pub(super) fn remove(&mut self, head: &ReadyKey) -> bool {
-        self.local.remove(head) || self.remote.remove(head)
+    pub(super) fn remove(&mut self, ready_key: &ReadyKey) -> bool {
+        self.local.remove(ready_key) || self.remote.remove(ready_key)
     }
 
-    pub(super) fn contains(&self, head: &ReadyKey) -> bool {
-        self.local.contains(head) || self.remote.contains(head)
+    pub(super) fn contains(&self, ready_key: &ReadyKey) -> bool {
+        self.local.contains(ready_key) || self.remote.contains(ready_key)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -108,23 +121,24 @@ impl KnownJobs {
     }
 
     /// Sorts the jobs again into local and remote ones after partitions were reassigned.
-    pub(super) fn sort_out(&mut self, mine: &LocalPartitions) {
-        for head in std::mem::take(&mut self.local)
+    pub(super) fn reclassify(&mut self, local_partitions: &LocalPartitions) {
+        for ready_key in std::mem::take(&mut self.local)
             .into_iter()
             .chain(std::mem::take(&mut self.remote))
         {
-            self.of(head.workflow().partition(), mine).insert(head);
+            self.set_for(ready_key.workflow().partition(), local_partitions)
+                .insert(ready_key);
         }
     }
 
     /// Records a read: remote jobs that were gone have been removed.
-    pub(super) fn note_read(&mut self, now: Timestamp) {
-        self.read = now;
+    pub(super) fn record_read(&mut self, now: Timestamp) {
+        self.read_at = now;
     }
 
     /// Whether remote jobs may have been claimed since they were read.
     pub(super) fn are_stale(&self, now: Timestamp) -> bool {
-        !self.remote.is_empty() && now.since(self.read) > REMOTE_ROW_TTL
+        !self.remote.is_empty() && now.since(self.read_at) > REMOTE_ROW_TTL
     }
 
     /// Known jobs in dispatch order; jobs of other threads count as 20 ms younger, remote jobs as 2
@@ -133,20 +147,25 @@ impl KnownJobs {
     pub(super) fn in_dispatch_order<'a>(
         &'a self,
         now: Timestamp,
-        near: CallerThread<'a>,
+        caller_thread: CallerThread<'a>,
     ) -> impl Iterator<Item = DispatchKey> + 'a {
-        let first_here = self.local.first().map(|head| turn_here(*head));
+        let first_local = self
+            .local
+            .first()
+            .map(|ready_key| local_dispatch_key(*ready_key));
         let stale = self.are_stale(now);
-        let believed =
-            move |turn: &DispatchKey| !stale || first_here.is_some_and(|here| *turn < here);
-        let is_near = move |head: &ReadyKey| near.has(head.workflow().partition());
-        let here = near_first(self.local.iter().copied(), is_near);
-        merged(
-            here,
+        let is_usable = move |dispatch_key: &DispatchKey| {
+            !stale || first_local.is_some_and(|local_jobs| *dispatch_key < local_jobs)
+        };
+        let is_near =
+            move |ready_key: &ReadyKey| caller_thread.runs(ready_key.workflow().partition());
+        let local_jobs = near_first(self.local.iter().copied(), is_near);
+        merge_two(
+            local_jobs,
             self.remote
                 .iter()
-                .map(|head| turn_away(*head))
-                .take_while(believed),
+                .map(|ready_key| remote_dispatch_key(*ready_key))
+                .take_while(is_usable),
         )
     }
 }
@@ -159,27 +178,33 @@ fn near_first(
     is_near: impl Fn(&ReadyKey) -> bool,
 ) -> impl Iterator<Item = DispatchKey> {
     let mut near = None;
-    let mut far = VecDeque::new();
+    let mut other_thread = VecDeque::new();
     let mut read = 0;
     std::iter::from_fn(move || {
-        while near.is_none() && (read < NEAR_SCAN || far.is_empty()) {
-            let Some(head) = heads.next() else { break };
-            if read < NEAR_SCAN && is_near(&head) {
-                near = Some(turn_here(head));
+        while near.is_none() && (read < NEAR_SCAN || other_thread.is_empty()) {
+            let Some(ready_key) = heads.next() else { break };
+            if read < NEAR_SCAN && is_near(&ready_key) {
+                near = Some(local_dispatch_key(ready_key));
             } else {
-                far.push_back(turn_far(head));
+                other_thread.push_back(other_thread_dispatch_key(ready_key));
             }
             read += 1;
         }
         match near {
-            Some(turn) if far.front().is_none_or(|first| turn <= *first) => near.take(),
-            _ => far.pop_front(),
+            Some(dispatch_key)
+                if other_thread
+                    .front()
+                    .is_none_or(|first| dispatch_key <= *first) =>
+            {
+                near.take()
+            }
+            _ => other_thread.pop_front(),
         }
     })
 }
 
 /// Merges two sorted sequences.
-fn merged(
+fn merge_two(
     one: impl Iterator<Item = DispatchKey>,
     other: impl Iterator<Item = DispatchKey>,
 ) -> impl Iterator<Item = DispatchKey> {
@@ -196,10 +221,10 @@ fn merged(
 mod tests {
     use super::*;
     use crate::codec::rows::{ReadyJob, ReadyRow};
-    use crate::engine::post::thread_map::ThreadMap;
+    use crate::engine::dispatch::thread_map::ThreadMap;
     use crate::id::{JobIndex, WorkflowId};
 
-    fn head(partition: u16, priority: u8, millis: u64) -> ReadyKey {
+    fn ready_key(partition: u16, priority: u8, millis: u64) -> ReadyKey {
         let since = Timestamp::from_micros(millis * 1_000);
         let workflow = WorkflowId::new(since, Partition(partition), 1);
         let queue = "q".to_owned();
@@ -214,37 +239,37 @@ mod tests {
             workflow,
             job: JobIndex(0),
         };
-        ReadyRow::read(&entry.row()).unwrap().place
+        ReadyRow::read(&entry.row()).unwrap().key
     }
 
     /// Partition 0 is assigned to this server, partition 1 is not.
     fn check(heads: &[(u16, u8, u64)], now: u64, expected: &[(u16, u8, u64)]) {
-        let mine = LocalPartitions::all(2);
-        mine.assign(Partition(1), false);
+        let local_partitions = LocalPartitions::all(2);
+        local_partitions.assign(Partition(1), false);
         let mut all = KnownJobs::default();
         for &(partition, priority, millis) in heads {
             all.insert(
-                head(partition, priority, millis),
-                &mine,
+                ready_key(partition, priority, millis),
+                &local_partitions,
                 Timestamp::from_micros(10_000_000),
             );
         }
         let found: Vec<ReadyKey> = all
             .in_dispatch_order(
                 Timestamp::from_micros(now * 1_000),
-                ThreadMap::new(2, 1).near(0),
+                ThreadMap::new(2, 1).caller_thread(0),
             )
-            .map(|(_, _, head)| head)
+            .map(|(_, _, ready_key)| ready_key)
             .collect();
         let expected: Vec<ReadyKey> = expected
             .iter()
-            .map(|&(at, priority, millis)| head(at, priority, millis))
+            .map(|&(at, priority, millis)| ready_key(at, priority, millis))
             .collect();
         assert_eq!(found, expected, "{heads:?} at {now}");
     }
 
     #[test]
-    fn what_is_at_home_goes_first_unless_another_is_more_urgent_or_much_older() {
+    fn local_jobs_go_first_unless_another_is_more_urgent_or_much_older() {
         check(
             &[(1, 0, 5_000), (0, 0, 6_000), (0, 0, 9_000)],
             10_000,
@@ -263,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_long_ago_is_read_again_before_it_is_taken_for_want_of_others() {
+    fn stale_remote_jobs_are_read_again_before_they_are_claimed() {
         check(&[(1, 0, 8_000), (0, 0, 9_000)], 10_100, &[(0, 0, 9_000)]);
         check(&[(1, 0, 8_000)], 10_100, &[]);
         check(
@@ -274,8 +299,8 @@ mod tests {
     }
 
     #[test]
-    fn near_heads_go_first_as_if_all_were_sorted() {
-        let is_near = |head: &ReadyKey| head.workflow().partition() == Partition(0);
+    fn near_jobs_go_first_as_if_all_were_sorted() {
+        let is_near = |ready_key: &ReadyKey| ready_key.workflow().partition() == Partition(0);
         let mut random = 7_u64;
         for number in [0, 1, 2, 40, NEAR_SCAN - 1, NEAR_SCAN, NEAR_SCAN + 60] {
             for share in [0, 1, 8, 15, 16] {
@@ -286,21 +311,22 @@ mod tests {
                     (random >> 33) % below
                 };
                 let one = |_| {
-                    head(
+                    ready_key(
                         u16::from(next(16) >= share),
                         next(2) as u8,
                         5_000 + next(100),
                     )
                 };
                 let heads: BTreeSet<ReadyKey> = (0..number).map(one).collect();
-                let turn = |(at, head): (usize, &ReadyKey)| {
-                    if at < NEAR_SCAN && is_near(head) {
-                        turn_here(*head)
+                let dispatch_key = |(at, ready_key): (usize, &ReadyKey)| {
+                    if at < NEAR_SCAN && is_near(ready_key) {
+                        local_dispatch_key(*ready_key)
                     } else {
-                        turn_far(*head)
+                        other_thread_dispatch_key(*ready_key)
                     }
                 };
-                let mut expected: Vec<DispatchKey> = heads.iter().enumerate().map(turn).collect();
+                let mut expected: Vec<DispatchKey> =
+                    heads.iter().enumerate().map(dispatch_key).collect();
                 expected.sort();
                 let found: Vec<DispatchKey> = near_first(heads.iter().copied(), is_near).collect();
                 assert_eq!(found, expected, "{share} of 16 near, of {number}");
@@ -309,38 +335,42 @@ mod tests {
     }
 
     #[test]
-    fn heads_change_sides_with_the_homes() {
-        let mine = LocalPartitions::all(2);
+    fn jobs_are_reclassified_when_partitions_are_reassigned() {
+        let local_partitions = LocalPartitions::all(2);
         let mut heads = KnownJobs::default();
-        heads.insert(head(0, 0, 1), &mine, Timestamp::default());
-        heads.insert(head(1, 0, 2), &mine, Timestamp::default());
-        mine.assign(Partition(0), false);
-        heads.sort_out(&mine);
+        heads.insert(ready_key(0, 0, 1), &local_partitions, Timestamp::default());
+        heads.insert(ready_key(1, 0, 2), &local_partitions, Timestamp::default());
+        local_partitions.assign(Partition(0), false);
+        heads.reclassify(&local_partitions);
         assert_eq!(
             (heads.local.len(), heads.remote.len(), heads.len()),
             (1, 1, 2)
         );
-        assert_eq!(heads.first(), Some(&head(0, 0, 1)));
+        assert_eq!(heads.first(), Some(&ready_key(0, 0, 1)));
         heads.pop_last();
-        assert_eq!(heads.iter().collect::<Vec<_>>(), [&head(1, 0, 2)]);
+        assert_eq!(heads.iter().collect::<Vec<_>>(), [&ready_key(1, 0, 2)]);
     }
 
     #[test]
-    fn what_a_thread_serves_itself_goes_first_unless_another_is_more_urgent_or_older() {
-        let mine = LocalPartitions::all(2);
+    fn jobs_of_the_own_thread_go_first_unless_another_is_more_urgent_or_older() {
+        let local_partitions = LocalPartitions::all(2);
         let spread = ThreadMap::new(2, 2);
         let check = |heads: &[(u16, u8, u64)], expected: &[(u16, u8, u64)]| {
             let mut all = KnownJobs::default();
             heads.iter().for_each(|&(at, priority, millis)| {
-                all.insert(head(at, priority, millis), &mine, Timestamp::default());
+                all.insert(
+                    ready_key(at, priority, millis),
+                    &local_partitions,
+                    Timestamp::default(),
+                );
             });
             let found: Vec<ReadyKey> = all
-                .in_dispatch_order(Timestamp::default(), spread.near(0))
-                .map(|(.., head)| head)
+                .in_dispatch_order(Timestamp::default(), spread.caller_thread(0))
+                .map(|(.., ready_key)| ready_key)
                 .collect();
             let expected: Vec<ReadyKey> = expected
                 .iter()
-                .map(|&(at, priority, millis)| head(at, priority, millis))
+                .map(|&(at, priority, millis)| ready_key(at, priority, millis))
                 .collect();
             assert_eq!(found, expected, "{heads:?}");
         };

@@ -13,45 +13,45 @@ use crate::time::Timestamp;
 
 /// Time for which the known jobs count as complete while notifications are received. Notifications
 /// may get lost, so it is bounded.
-const BELIEVED: Duration = Duration::from_secs(11);
+const COMPLETE_TTL: Duration = Duration::from_secs(11);
 /// Time for which the known jobs count as complete for a worker that waits: a background refill
 /// reads them sooner.
-const BELIEVED_WAITING: Duration = Duration::from_secs(30);
+const COMPLETE_WAITING_TTL: Duration = Duration::from_secs(30);
 
 /// Times at which the store was found to have no other jobs than those known here.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Completeness {
     /// Time for the partitions that are assigned to this server.
-    pub(super) here: Option<Timestamp>,
-    pub(super) away: Option<Timestamp>,
+    pub(super) local: Option<Timestamp>,
+    pub(super) remote: Option<Timestamp>,
     /// Whether a read is due regardless of those times.
     pub(super) is_old: bool,
 }
 
 impl Completeness {
-    pub(super) fn here(&self, patience: ClaimMode, now: Timestamp) -> bool {
-        self.is_believed(self.here, patience, now)
+    pub(super) fn is_local_complete(&self, mode: ClaimMode, now: Timestamp) -> bool {
+        self.is_fresh(self.local, mode, now)
     }
 
-    pub(super) fn everywhere(&self, patience: ClaimMode, now: Timestamp) -> bool {
-        self.here(patience, now) && self.is_believed(self.away, patience, now)
+    pub(super) fn is_complete(&self, mode: ClaimMode, now: Timestamp) -> bool {
+        self.is_local_complete(mode, now) && self.is_fresh(self.remote, mode, now)
     }
 
     /// Whether a read is due of the local partitions, or of the remote ones. Remote ones count with
     /// [`PartitionScope::All`] or if they were read before.
-    pub(super) fn is_due(&self, place: PartitionScope, now: Timestamp) -> bool {
-        let away = self.away.is_some() || place == PartitionScope::All;
-        !self.here(ClaimMode::Immediate, now)
-            || (away && !self.is_believed(self.away, ClaimMode::Immediate, now))
+    pub(super) fn is_due(&self, scope: PartitionScope, now: Timestamp) -> bool {
+        let remote = self.remote.is_some() || scope == PartitionScope::All;
+        !self.is_local_complete(ClaimMode::Immediate, now)
+            || (remote && !self.is_fresh(self.remote, ClaimMode::Immediate, now))
     }
 
-    fn is_believed(&self, found: Option<Timestamp>, patience: ClaimMode, now: Timestamp) -> bool {
-        let long = match patience {
+    fn is_fresh(&self, found_at: Option<Timestamp>, mode: ClaimMode, now: Timestamp) -> bool {
+        let ttl = match mode {
             ClaimMode::Immediate if self.is_old => return false,
-            ClaimMode::Immediate => BELIEVED,
-            ClaimMode::LongPoll => BELIEVED_WAITING,
+            ClaimMode::Immediate => COMPLETE_TTL,
+            ClaimMode::LongPoll => COMPLETE_WAITING_TTL,
         };
-        found.is_some_and(|found| now.since(found) <= long)
+        found_at.is_some_and(|found_at| now.since(found_at) <= ttl)
     }
 }
 
@@ -77,84 +77,97 @@ impl MoreRows {
 /// The ready jobs of one handler under one key.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    pub(super) heads: KnownJobs,
-    pub(super) more: MoreRows,
+    pub(super) known_jobs: KnownJobs,
+    pub(super) more_rows: MoreRows,
     /// Whether known jobs may be gone from the store.
     pub(super) stale: bool,
     /// Number of the latest mark of this lane as incomplete. A read that began before that mark
     /// cannot clear it.
-    pub(super) doubted: u64,
+    pub(super) last_incomplete_mark: u64,
 }
 
 /// Rows of a lane that a read found in one partition: their keys in ascending order, and whether
 /// there may be more behind them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LaneFound {
-    pub(super) places: Vec<ReadyKey>,
+pub(super) struct LaneReadResult {
+    pub(super) keys: Vec<ReadyKey>,
     pub(super) more: bool,
 }
 
 impl Lane {
     /// Whether no job is known for certain, and the store may have some.
-    pub(super) fn is_thirsty(&self) -> bool {
-        self.stale || (self.heads.is_empty() && self.more.any())
+    pub(super) fn needs_refill(&self) -> bool {
+        self.stale || (self.known_jobs.is_empty() && self.more_rows.any())
     }
 
     /// Whether forgetting the lane loses no knowledge.
     pub(super) fn is_idle(&self) -> bool {
-        self.heads.is_empty() && !self.more.any() && !self.stale
+        self.known_jobs.is_empty() && !self.more_rows.any() && !self.stale
     }
 
     /// Marks that the store may have more rows in this kind of partition.
-    pub(super) fn mark_incomplete(&mut self, partition: Partition, mine: &LocalPartitions) {
-        if mine.contains(partition) {
-            self.more.local = true
+    pub(super) fn mark_incomplete(
+        &mut self,
+        partition: Partition,
+        local_partitions: &LocalPartitions,
+    ) {
+        if local_partitions.contains(partition) {
+            self.more_rows.local = true
         } else {
-            self.more.remote = true
+            self.more_rows.remote = true
         }
     }
 
     /// Forgets all jobs behind the first `limit`.
-    pub(super) fn forget_behind(&mut self, most: usize, mine: &LocalPartitions) {
-        while self.heads.len() > most {
-            let Some(forgotten) = self.heads.pop_last() else {
+    pub(super) fn forget_after(&mut self, limit: usize, local_partitions: &LocalPartitions) {
+        while self.known_jobs.len() > limit {
+            let Some(forgotten) = self.known_jobs.pop_last() else {
                 return;
             };
-            self.mark_incomplete(forgotten.workflow().partition(), mine);
+            self.mark_incomplete(forgotten.workflow().partition(), local_partitions);
         }
     }
 
     /// Forgets the jobs that a read did not find in the rows that it covered. Jobs that came or
     /// went since the read began are newer than its answer.
-    pub(super) fn drop_others(&mut self, found: &[Option<LaneFound>], newer: &HashSet<ReadyKey>) {
+    pub(super) fn retain_found(
+        &mut self,
+        found: &[Option<LaneReadResult>],
+        newer: &HashSet<ReadyKey>,
+    ) {
         let found = |partition: Partition| found.get(usize::from(partition.0))?.as_ref();
-        self.heads.retain(|head| {
-            let Some(LaneFound { places, more }) = found(head.workflow().partition()) else {
+        self.known_jobs.retain(|ready_key| {
+            let Some(LaneReadResult { keys, more }) = found(ready_key.workflow().partition())
+            else {
                 return true;
             };
-            let beyond = || *more && places.last().is_some_and(|last| head > last);
-            places.binary_search(head).is_ok() || newer.contains(head) || beyond()
+            let past_read = || *more && keys.last().is_some_and(|last| ready_key > last);
+            keys.binary_search(ready_key).is_ok() || newer.contains(ready_key) || past_read()
         });
     }
 
     /// Records whether the store may have other jobs than those that a read found.
-    pub(super) fn note_more(&mut self, found: &[Option<LaneFound>], mine: &LocalPartitions) {
-        let all = |here: bool| {
+    pub(super) fn record_more(
+        &mut self,
+        found: &[Option<LaneReadResult>],
+        local_partitions: &LocalPartitions,
+    ) {
+        let all = |is_local: bool| {
             let mut partitions = found
                 .iter()
                 .enumerate()
-                .filter(|(at, _)| mine.contains(Partition(*at as u16)) == here);
+                .filter(|(at, _)| local_partitions.contains(Partition(*at as u16)) == is_local);
             partitions.all(|(_, found)| found.as_ref().is_some_and(|found| !found.more))
         };
-        let some = |here: bool| {
+        let some = |is_local: bool| {
             let mut partitions = found
                 .iter()
                 .enumerate()
-                .filter(|(at, _)| mine.contains(Partition(*at as u16)) == here);
+                .filter(|(at, _)| local_partitions.contains(Partition(*at as u16)) == is_local);
             partitions.any(|(_, found)| found.as_ref().is_some_and(|found| found.more))
         };
         self.stale = false;
-        self.more.local = some(true) || (self.more.local && !all(true));
-        self.more.remote = some(false) || (self.more.remote && !all(false));
+        self.more_rows.local = some(true) || (self.more_rows.local && !all(true));
+        self.more_rows.remote = some(false) || (self.more_rows.remote && !all(false));
     }
 }

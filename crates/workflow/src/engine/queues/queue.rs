@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
 
-use super::demand::RecentClaims;
+use super::contention::RecentClaims;
 use super::excluded_jobs::ExcludedJobs;
 use super::lane::{Completeness, Lane, MoreRows};
 use super::quarantine::Quarantine;
-use super::ready_jobs::{LaneKey, Lanes, Room, Served};
-use super::refill::{ChangeLog, PartitionRows, RefillRows, RefillStart, Refilled};
+use super::ready_jobs::{KeyMemory, LaneKey, PassChange, ReadyJobs};
+use super::refill::{ChangeLog, PartitionRows, RefillResult, RefillRows, RefillStart};
 use super::waiting_claim::{Delivery, WaitingClaim};
 use super::weights::Weights;
 use crate::codec::rows::{ReadyKey, ReadyRow, Row};
@@ -22,33 +22,33 @@ use crate::time::Timestamp;
 
 #[derive(Debug)]
 pub(super) struct Queue {
-    pub(super) lanes: Lanes,
+    pub(super) ready_jobs: ReadyJobs,
     /// Jobs that were dequeued and are being claimed. A read of the store that began before must
     /// not add them again.
-    pub(super) claimed: HashSet<ReadyKey>,
+    pub(super) being_claimed: HashSet<ReadyKey>,
     /// Whether each ready job is known, or its lane is marked as one with more rows.
-    pub(super) complete: Completeness,
+    pub(super) completeness: Completeness,
     pub(super) paused: bool,
     pub(super) waiting: VecDeque<Arc<Waiter>>,
     /// Time of the latest request for jobs of this queue.
-    pub(super) asked: Option<Timestamp>,
+    pub(super) last_requested_at: Option<Timestamp>,
     /// Time at which the latest background refill began, and whether one is in progress.
-    pub(super) looked: Option<Timestamp>,
-    pub(super) is_read: bool,
+    pub(super) last_background_refill: Option<Timestamp>,
+    pub(super) is_being_read: bool,
     /// Jobs that came or went during the reads in progress.
     pub(super) changes: ChangeLog,
     /// Number of times that a job of the store may have become unknown here. Each mark is for one
     /// lane, which keeps the number, or for all lanes.
-    pub(super) doubts: u64,
+    pub(super) incomplete_marks: u64,
     /// Number of the latest mark that was not for one lane.
-    pub(super) doubted: u64,
+    pub(super) last_incomplete_mark: u64,
     /// The queue must be read again although no change is announced: the store failed during a
     /// claim, or the queue was resumed. The read wakes the waiting workers.
-    pub(super) failed: bool,
+    pub(super) must_refill: bool,
     /// Number of rows of one partition that the last read skipped because of the quarantine.
-    pub(super) passed: usize,
+    pub(super) skipped_rows: usize,
     /// Outcomes of claims of remote jobs.
-    pub(super) claims: RecentClaims,
+    pub(super) remote_claims: RecentClaims,
 }
 
 #[derive(Debug, Default)]
@@ -59,20 +59,20 @@ pub(super) struct Waiter {
     /// Handlers that the worker can run. `None` if it runs all.
     pub(super) handlers: Option<Vec<String>>,
     /// Whether the worker was woken, was reserved for a job, or has left.
-    pub(super) done: AtomicBool,
+    pub(super) is_done: AtomicBool,
     /// The claim that the worker would make, if it accepts jobs as they become ready.
-    pub(super) lessee: Option<WaitingClaim>,
+    pub(super) claim: Option<WaitingClaim>,
     /// Whether the worker accepts offered jobs now.
-    pub(super) is_open: AtomicBool,
+    pub(super) accepts_offers: AtomicBool,
     /// Whether the worker was reserved for a job.
-    pub(super) is_chosen: AtomicBool,
-    pub(super) handed: Mutex<Delivery>,
+    pub(super) is_reserved: AtomicBool,
+    pub(super) delivery: Mutex<Delivery>,
 }
 
 impl Waiter {
     /// Whether there are more runnable jobs than the worker excludes.
-    fn has_more(&self, lanes: &Lanes) -> bool {
-        self.handlers.is_none() && lanes.open() > self.except.number()
+    fn has_more(&self, ready_jobs: &ReadyJobs) -> bool {
+        self.handlers.is_none() && ready_jobs.runnable() > self.except.count()
     }
 
     pub(super) fn can_run(&self, handler: &str) -> bool {
@@ -81,13 +81,13 @@ impl Waiter {
             .is_none_or(|known| known.iter().any(|known| known == handler))
     }
 
-    fn may_have(&self, head: &ReadyKey, handler: &str) -> bool {
-        self.except.allows(head) && self.can_run(handler)
+    fn may_run(&self, ready_key: &ReadyKey, handler: &str) -> bool {
+        self.except.allows(ready_key) && self.can_run(handler)
     }
 
     /// Wakes the worker. Returns whether it was still waiting.
     fn wake(&self) -> bool {
-        let waits = !self.done.swap(true, Ordering::AcqRel);
+        let waits = !self.is_done.swap(true, Ordering::AcqRel);
         if waits {
             self.notify.notify_one();
         }
@@ -96,105 +96,120 @@ impl Waiter {
 }
 
 impl Queue {
-    pub(super) fn new(room: Room, weights: Arc<Weights>) -> Self {
+    pub(super) fn new(key_memory: KeyMemory, weights: Arc<Weights>) -> Self {
         Self {
-            lanes: Lanes::new(room, weights),
-            claimed: HashSet::new(),
-            complete: Completeness::default(),
+            ready_jobs: ReadyJobs::new(key_memory, weights),
+            being_claimed: HashSet::new(),
+            completeness: Completeness::default(),
             paused: false,
             waiting: VecDeque::new(),
-            asked: None,
-            looked: None,
-            is_read: false,
+            last_requested_at: None,
+            last_background_refill: None,
+            is_being_read: false,
             changes: ChangeLog::default(),
-            doubts: 0,
-            doubted: 0,
-            failed: false,
-            passed: 0,
-            claims: RecentClaims::default(),
+            incomplete_marks: 0,
+            last_incomplete_mark: 0,
+            must_refill: false,
+            skipped_rows: 0,
+            remote_claims: RecentClaims::default(),
         }
     }
 
     /// Whether a job of this priority may be leased without entering the queue. It may not if the
     /// queue is paused or has a more urgent job.
-    pub(super) fn is_free_for(&self, priority: u8) -> bool {
+    pub(super) fn may_lease_directly(&self, priority: u8) -> bool {
         !self.paused
             && self
-                .lanes
-                .first_free()
-                .is_none_or(|head| head.priority() <= priority)
+                .ready_jobs
+                .first_unlimited()
+                .is_none_or(|ready_key| ready_key.priority() <= priority)
     }
 
     /// Adds a job that became ready.
     pub(super) fn insert(
         &mut self,
         key: &LaneKey,
-        head: ReadyKey,
-        mine: &LocalPartitions,
+        ready_key: ReadyKey,
+        local_partitions: &LocalPartitions,
         now: Timestamp,
     ) {
-        self.changes.note(head);
-        self.add(key, head, mine, now);
+        self.changes.record(ready_key);
+        self.add(key, ready_key, local_partitions, now);
     }
 
     /// Skips a remote job that no worker waits for here. The lane is marked as incomplete, because
     /// only a read of the store shows whether the job is still ready.
-    pub(super) fn leave(&mut self, key: &LaneKey, head: ReadyKey, mine: &LocalPartitions) {
-        self.changes.note(head);
-        self.doubt_lane(key, head.workflow().partition(), mine);
+    pub(super) fn skip_remote(
+        &mut self,
+        key: &LaneKey,
+        ready_key: ReadyKey,
+        local_partitions: &LocalPartitions,
+    ) {
+        self.changes.record(ready_key);
+        self.mark_lane_incomplete(key, ready_key.workflow().partition(), local_partitions);
     }
 
-    fn add(&mut self, key: &LaneKey, head: ReadyKey, mine: &LocalPartitions, now: Timestamp) {
-        if !self.lanes.insert(key, head, mine, now) {
+    fn add(
+        &mut self,
+        key: &LaneKey,
+        ready_key: ReadyKey,
+        local_partitions: &LocalPartitions,
+        now: Timestamp,
+    ) {
+        if !self
+            .ready_jobs
+            .insert(key, ready_key, local_partitions, now)
+        {
             // Either another job of the lane was forgotten, or there was no memory for the key. A
             // later read finds the job.
-            self.note_doubt(key, |_| {});
+            self.record_incomplete(key, |_| {});
         }
     }
 
     /// Sorts the known jobs again into local and remote ones after partitions were reassigned.
-    pub(super) fn sort_out(&mut self, mine: &LocalPartitions) {
-        self.lanes.change_all(|_, lane| lane.heads.sort_out(mine));
+    pub(super) fn reclassify(&mut self, local_partitions: &LocalPartitions) {
+        self.ready_jobs
+            .change_all(|_, lane| lane.known_jobs.reclassify(local_partitions));
         self.mark_incomplete();
     }
 
     /// Forgets a job that is not ready any more. Most of these were just dequeued, so no lane has
     /// them.
     pub(super) fn remove_row(&mut self, row: &ReadyRow<'_>) {
-        if self.claimed.remove(&row.place) {
-            self.changes.note(row.place)
+        if self.being_claimed.remove(&row.key) {
+            self.changes.record(row.key)
         } else {
-            self.remove(&self.lanes.key_of(row), &row.place)
+            self.remove(&self.ready_jobs.lane_key(row), &row.key)
         }
     }
 
     /// Forgets a job that is not ready any more.
-    pub(super) fn remove(&mut self, key: &LaneKey, head: &ReadyKey) {
-        self.changes.note(*head);
-        self.lanes.remove(key, head);
-        self.claimed.remove(head);
+    pub(super) fn remove(&mut self, key: &LaneKey, ready_key: &ReadyKey) {
+        self.changes.record(*ready_key);
+        self.ready_jobs.remove(key, ready_key);
+        self.being_claimed.remove(ready_key);
     }
 
     /// Marks all lanes: the store may have a job that is not known here.
     pub(super) fn mark_incomplete(&mut self) {
-        self.doubts += 1;
-        self.doubted = self.doubts;
-        self.complete = Completeness::default();
+        self.incomplete_marks += 1;
+        self.last_incomplete_mark = self.incomplete_marks;
+        self.completeness = Completeness::default();
     }
 
     /// Marks the queue as due for a read: the store may have jobs that were not announced.
     pub(super) fn mark_old(&mut self) {
-        self.doubts += 1;
-        self.doubted = self.doubts;
-        self.complete.is_old = true;
+        self.incomplete_marks += 1;
+        self.last_incomplete_mark = self.incomplete_marks;
+        self.completeness.is_old = true;
     }
 
     /// Numbers a mark and adds it to its lane, or to the queue if there is no memory for the lane.
-    fn note_doubt(&mut self, key: &LaneKey, doubt: impl FnOnce(&mut Lane)) {
-        self.doubts += 1;
-        let number = self.doubts;
-        let noted = self.lanes.change(key, |lane| {
-            lane.doubted = number;
+    fn record_incomplete(&mut self, key: &LaneKey, doubt: impl FnOnce(&mut Lane)) {
+        self.incomplete_marks += 1;
+        let number = self.incomplete_marks;
+        let noted = self.ready_jobs.change(key, |lane| {
+            lane.last_incomplete_mark = number;
             doubt(lane);
         });
         if noted.is_none() {
@@ -203,13 +218,15 @@ impl Queue {
     }
 
     /// Marks a lane: the store may have a job in a partition that is not known here.
-    pub(super) fn doubt_lane(
+    pub(super) fn mark_lane_incomplete(
         &mut self,
         key: &LaneKey,
         partition: Partition,
-        mine: &LocalPartitions,
+        local_partitions: &LocalPartitions,
     ) {
-        self.note_doubt(key, |lane| lane.mark_incomplete(partition, mine));
+        self.record_incomplete(key, |lane| {
+            lane.mark_incomplete(partition, local_partitions)
+        });
     }
 
     /// Marks a lane as stale after a claim found that a job was gone or may be gone. Other jobs of
@@ -218,39 +235,40 @@ impl Queue {
         &mut self,
         key: &LaneKey,
         partition: Partition,
-        mine: &LocalPartitions,
+        local_partitions: &LocalPartitions,
     ) {
-        self.doubt_lane(key, partition, mine);
-        self.lanes.change(key, |lane| lane.stale = true);
+        self.mark_lane_incomplete(key, partition, local_partitions);
+        self.ready_jobs.change(key, |lane| lane.stale = true);
     }
 
     /// Marks a lane: the store may have a job in any partition that is not known here.
-    pub(super) fn doubt_everywhere(&mut self, key: &LaneKey) {
-        self.note_doubt(key, |lane| lane.more = MoreRows::ALL);
+    pub(super) fn mark_lane_incomplete_everywhere(&mut self, key: &LaneKey) {
+        self.record_incomplete(key, |lane| lane.more_rows = MoreRows::ALL);
     }
 
     /// Moves a job to those that are being claimed.
-    pub(super) fn take(&mut self, key: &LaneKey, head: ReadyKey) {
-        self.changes.note(head);
-        self.lanes.remove(key, &head);
-        self.lanes.serve(&key.limits, Served::Yes);
-        self.claimed.insert(head);
+    pub(super) fn start_claim(&mut self, key: &LaneKey, ready_key: ReadyKey) {
+        self.changes.record(ready_key);
+        self.ready_jobs.remove(key, &ready_key);
+        self.ready_jobs
+            .advance_pass(&key.limits, PassChange::Dequeued);
+        self.being_claimed.insert(ready_key);
     }
 
     /// Makes the known jobs those that a read found, where it covered their lanes and partitions.
     /// Jobs that came or went since the read began are newer than its answer.
     pub(super) fn reconcile(
         &mut self,
-        began: RefillStart,
+        start: RefillStart,
         found: &RefillRows,
-        (aside, mine): (&mut Quarantine, &LocalPartitions),
+        (quarantine, local_partitions): (&mut Quarantine, &LocalPartitions),
         now: Timestamp,
-    ) -> Refilled {
-        let newer = self.changes.end(began.change);
-        let mut by_lane = self.sorted(found);
-        if found.is_of_all_lanes() {
+    ) -> RefillResult {
+        let newer = self.changes.end(start.change_count);
+        let mut by_lane = self.rows_by_lane(found);
+        if found.may_cover_other_lanes() {
             for key in self
-                .lanes
+                .ready_jobs
                 .keys()
                 .into_iter()
                 .filter(|key| !found.skipped.contains(key))
@@ -258,51 +276,51 @@ impl Queue {
                 by_lane.entry(key).or_default();
             }
         }
-        self.lanes.doubt(&found.skipped);
-        let mut refilled = Refilled::default();
-        self.passed = 0;
-        self.failed = false;
-        let mut passed = vec![0; found.partitions.len()];
+        self.ready_jobs.mark_incomplete(&found.skipped);
+        let mut refilled = RefillResult::default();
+        self.skipped_rows = 0;
+        self.must_refill = false;
+        let mut skipped = vec![0; found.partitions.len()];
         for (key, rows) in by_lane {
-            let in_lane = found.of_lane(&key, &rows);
-            let certain = self.lanes.change(&key, |lane| {
-                lane.drop_others(&in_lane, &newer);
-                if lane.doubted <= began.doubts {
-                    lane.note_more(&in_lane, mine);
+            let in_lane = found.lane_results(&key, &rows);
+            let changed = self.ready_jobs.change(&key, |lane| {
+                lane.retain_found(&in_lane, &newer);
+                if lane.last_incomplete_mark <= start.incomplete_marks {
+                    lane.record_more(&in_lane, local_partitions);
                 }
-                lane.heads.note_read(now);
+                lane.known_jobs.record_read(now);
             });
-            if certain.is_none() {
+            if changed.is_none() {
                 self.mark_incomplete();
                 continue;
             }
-            for (partition, head, row) in rows {
-                if aside.has(head.workflow(), now) {
-                    passed[partition] += 1;
-                } else if newer.contains(&head)
-                    || self.claimed.contains(&head)
-                    || self.lanes.has(&key, &head)
+            for (partition, ready_key, row) in rows {
+                if quarantine.contains(ready_key.workflow(), now) {
+                    skipped[partition] += 1;
+                } else if newer.contains(&ready_key)
+                    || self.being_claimed.contains(&ready_key)
+                    || self.ready_jobs.contains(&key, &ready_key)
                 {
                     // The job is known already, is being claimed, or changed after the read began.
-                } else if aside.take_orphan(&head) {
-                    refilled.stale.push(row.clone());
+                } else if quarantine.remove_orphan(&ready_key) {
+                    refilled.stale_rows.push(row.clone());
                 } else {
-                    refilled.new.push(head);
-                    self.add(&key, head, mine, now);
+                    refilled.new_jobs.push(ready_key);
+                    self.add(&key, ready_key, local_partitions, now);
                 }
             }
         }
-        self.passed = passed.into_iter().max().unwrap_or(0);
+        self.skipped_rows = skipped.into_iter().max().unwrap_or(0);
         // A lane without memory for its key has marked the queue as incomplete. A job that was
         // forgotten in favour of others of its lane has marked the lane alone.
-        if self.doubted <= began.doubts {
-            self.note_complete(found, mine, now);
+        if self.last_incomplete_mark <= start.incomplete_marks {
+            self.record_completeness(found, local_partitions, now);
         }
         refilled
     }
 
     /// Returns the rows that were found, by lane: index of the partition, key, row.
-    fn sorted<'f>(
+    fn rows_by_lane<'f>(
         &self,
         found: &'f RefillRows,
     ) -> HashMap<LaneKey, Vec<(usize, ReadyKey, &'f Row)>> {
@@ -310,9 +328,9 @@ impl Queue {
         for (at, read) in found.partitions.iter().enumerate() {
             let rows = read.iter().flat_map(|read| &read.rows);
             for (row, parts) in rows.filter_map(|row| Some((row, ReadyRow::read(row)?))) {
-                let key = self.lanes.key_of(&parts);
+                let key = self.ready_jobs.lane_key(&parts);
                 if !found.skipped.contains(&key) {
-                    by_lane.entry(key).or_default().push((at, parts.place, row));
+                    by_lane.entry(key).or_default().push((at, parts.key, row));
                 }
             }
         }
@@ -320,28 +338,34 @@ impl Queue {
     }
 
     /// Records whether the store may have other jobs than those that a read found.
-    fn note_complete(&mut self, found: &RefillRows, mine: &LocalPartitions, now: Timestamp) {
-        let all = |here: bool| {
+    fn record_completeness(
+        &mut self,
+        found: &RefillRows,
+        local_partitions: &LocalPartitions,
+        now: Timestamp,
+    ) {
+        let all = |local: bool| {
             let mut partitions = (0_u16..).map(Partition).zip(&found.partitions);
             partitions.all(|(at, read)| {
-                mine.contains(at) != here || read.as_ref().is_some_and(PartitionRows::has_all_lanes)
+                local_partitions.contains(at) != local
+                    || read.as_ref().is_some_and(PartitionRows::has_all_lanes)
             })
         };
-        let here = all(true);
-        let away = all(false);
-        if here {
-            self.complete.here = Some(now);
+        let local = all(true);
+        let remote = all(false);
+        if local {
+            self.completeness.local = Some(now);
         }
-        if away {
-            self.complete.away = Some(now);
+        if remote {
+            self.completeness.remote = Some(now);
         }
-        self.complete.is_old &= !here;
+        self.completeness.is_old &= !local;
     }
 
     /// Wakes a worker that may run this job.
-    pub(super) fn wake_for(&mut self, key: &LaneKey, head: &ReadyKey) {
-        if self.lanes.is_open(&key.limits) {
-            self.wake(|_, waiter| waiter.may_have(head, &key.handler));
+    pub(super) fn wake_for(&mut self, key: &LaneKey, ready_key: &ReadyKey) {
+        if self.ready_jobs.is_runnable(&key.limits) {
+            self.wake(|_, waiter| waiter.may_run(ready_key, &key.handler));
         }
     }
 
@@ -352,27 +376,27 @@ impl Queue {
 
     /// Wakes a worker that may run one of the jobs. Returns whether there was one.
     pub(super) fn wake_one(&mut self) -> bool {
-        self.wake(may_have_one)
+        self.wake(may_run_any)
     }
 
     /// Wakes at most `limit` workers after a key was unblocked, but no more than there are runnable
     /// jobs.
-    pub(super) fn wake_some(&mut self, most: usize) {
-        for _ in 0..most.min(self.lanes.open()) {
-            if !self.wake(may_have_one) {
+    pub(super) fn wake_some(&mut self, limit: usize) {
+        for _ in 0..limit.min(self.ready_jobs.runnable()) {
+            if !self.wake(may_run_any) {
                 break;
             }
         }
-        if self.lanes.has_thirsty() {
+        if self.ready_jobs.has_lanes_to_refill() {
             self.wake_any();
         }
     }
 
     /// Wakes the first worker for which `may` holds. Returns whether there was one.
-    fn wake(&mut self, may: impl Fn(&Lanes, &Waiter) -> bool) -> bool {
+    fn wake(&mut self, may: impl Fn(&ReadyJobs, &Waiter) -> bool) -> bool {
         let mut at = 0;
         while let Some(waiter) = self.waiting.get(at) {
-            if !may(&self.lanes, waiter) {
+            if !may(&self.ready_jobs, waiter) {
                 at += 1;
                 continue;
             }
@@ -387,17 +411,17 @@ impl Queue {
     /// Wakes as many workers as there are jobs. A worker with excluded jobs is woken only for new
     /// jobs or for more jobs than it excludes: it saw the others when it came.
     pub(super) fn wake_all(&mut self, new: &[ReadyKey]) {
-        let lanes = &self.lanes;
-        let mut left = self.lanes.open();
+        let ready_jobs = &self.ready_jobs;
+        let mut left = self.ready_jobs.runnable();
         if self.paused || left == 0 {
             return;
         }
         self.waiting.retain(|waiter| {
             let any = || match waiter.handlers {
-                None => new.iter().any(|head| waiter.except.allows(head)),
-                Some(_) => may_have_one(lanes, waiter),
+                None => new.iter().any(|ready_key| waiter.except.allows(ready_key)),
+                Some(_) => may_run_any(ready_jobs, waiter),
             };
-            let may = || waiter.has_more(lanes) || any();
+            let may = || waiter.has_more(ready_jobs) || any();
             let woken = left > 0 && may();
             left -= usize::from(woken && waiter.wake());
             !woken
@@ -407,36 +431,41 @@ impl Queue {
     /// Whether the queue can be forgotten. If its name is used again, the store is read again.
     pub(super) fn is_idle(&mut self) -> bool {
         let used = self.paused
-            || !self.lanes.is_empty()
-            || !self.claimed.is_empty()
-            || self.changes.are_awaited();
-        !used && !self.is_wanted()
+            || !self.ready_jobs.is_empty()
+            || !self.being_claimed.is_empty()
+            || self.changes.has_readers();
+        !used && !self.has_waiters()
     }
 
     /// Whether a worker waits. Removes workers that have left.
-    pub(super) fn is_wanted(&mut self) -> bool {
+    pub(super) fn has_waiters(&mut self) -> bool {
         self.waiting
-            .retain(|waiter| !waiter.done.load(Ordering::Acquire));
+            .retain(|waiter| !waiter.is_done.load(Ordering::Acquire));
         !self.waiting.is_empty()
     }
 }
 
 /// Whether there is a job that this worker may run.
-fn may_have_one(lanes: &Lanes, waiter: &Waiter) -> bool {
-    let has_one = |(handler, lane): (&Arc<str>, &Lane)| {
-        waiter.can_run(handler) && lane.heads.iter().any(|head| waiter.except.allows(head))
+fn may_run_any(ready_jobs: &ReadyJobs, waiter: &Waiter) -> bool {
+    let may_run_one = |(handler, lane): (&Arc<str>, &Lane)| {
+        waiter.can_run(handler)
+            && lane
+                .known_jobs
+                .iter()
+                .any(|ready_key| waiter.except.allows(ready_key))
     };
     match &waiter.handlers {
         // The number of jobs for each handler is enough, unless it does not exceed the number of
         // excluded jobs.
         Some(handlers) => {
-            let most = handlers
+            let max_known = handlers
                 .iter()
-                .map(|handler| lanes.open_of(handler))
+                .map(|handler| ready_jobs.runnable_for(handler))
                 .max()
                 .unwrap_or(0);
-            most > waiter.except.number() || (most > 0 && lanes.open_lanes().any(has_one))
+            max_known > waiter.except.count()
+                || (max_known > 0 && ready_jobs.runnable_lanes().any(may_run_one))
         }
-        None => waiter.has_more(lanes) || lanes.open_lanes().any(has_one),
+        None => waiter.has_more(ready_jobs) || ready_jobs.runnable_lanes().any(may_run_one),
     }
 }

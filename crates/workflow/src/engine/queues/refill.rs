@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::QueueCache;
-use super::lane::LaneFound;
+use super::lane::LaneReadResult;
 use super::ready_jobs::LaneKey;
 use crate::codec::rows::{ReadyKey, Row};
 
@@ -16,20 +16,20 @@ use crate::codec::rows::{ReadyKey, Row};
 pub(super) struct ChangeLog {
     log: VecDeque<ReadyKey>,
     /// Number of changes before the first of `log`.
-    before: u64,
+    dropped: u64,
     /// Reads in progress, by the number of changes when they began.
     reads: BTreeMap<u64, usize>,
 }
 
 impl ChangeLog {
-    pub(super) fn note(&mut self, head: ReadyKey) {
+    pub(super) fn record(&mut self, ready_key: ReadyKey) {
         if !self.reads.is_empty() {
-            self.log.push_back(head);
+            self.log.push_back(ready_key);
         }
     }
 
     fn begin(&mut self) -> u64 {
-        let began = self.before + self.log.len() as u64;
+        let began = self.dropped + self.log.len() as u64;
         *self.reads.entry(began).or_default() += 1;
         began
     }
@@ -39,7 +39,7 @@ impl ChangeLog {
         let since = self
             .log
             .iter()
-            .skip((began - self.before) as usize)
+            .skip((began - self.dropped) as usize)
             .copied()
             .collect();
         if let Some(reads) = self.reads.get_mut(&began) {
@@ -53,13 +53,13 @@ impl ChangeLog {
             .keys()
             .next()
             .copied()
-            .unwrap_or(self.before + self.log.len() as u64);
-        self.log.drain(..(oldest - self.before) as usize);
-        self.before = oldest;
+            .unwrap_or(self.dropped + self.log.len() as u64);
+        self.log.drain(..(oldest - self.dropped) as usize);
+        self.dropped = oldest;
         since
     }
 
-    pub(super) fn are_awaited(&self) -> bool {
+    pub(super) fn has_readers(&self) -> bool {
         !self.reads.is_empty()
     }
 }
@@ -67,9 +67,9 @@ impl ChangeLog {
 /// State of a queue when a read of it began.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RefillStart {
-    pub(super) change: u64,
+    pub(super) change_count: u64,
     /// Value of [`super::queue::Queue::incomplete_marks`].
-    pub(super) doubts: u64,
+    pub(super) incomplete_marks: u64,
 }
 
 /// Rows of a queue that a read found, by partition. `None` if a partition was not read.
@@ -89,7 +89,7 @@ pub(crate) struct PartitionRows {
     /// Lanes that the read covered.
     pub(crate) lanes: LanesRead,
     /// Lanes that may have more rows than these.
-    pub(crate) more: HashSet<LaneKey>,
+    pub(crate) truncated_lanes: HashSet<LaneKey>,
 }
 
 /// Lanes of a queue that a read covered.
@@ -103,7 +103,7 @@ pub(crate) enum LanesRead {
     /// These lanes.
     Only(Arc<[LaneKey]>),
     /// No lane completely: each may have other rows.
-    Some,
+    Incomplete,
 }
 
 impl PartitionRows {
@@ -113,55 +113,55 @@ impl PartitionRows {
     }
 
     /// Whether there may be lanes behind those that the read covered.
-    pub(crate) fn is_cut(&self) -> bool {
+    pub(crate) fn is_truncated(&self) -> bool {
         matches!(self.lanes, LanesRead::UpTo(_))
     }
 
-    fn looked_at(&self, key: &LaneKey) -> bool {
+    fn covers(&self, key: &LaneKey) -> bool {
         match &self.lanes {
             LanesRead::All => true,
             LanesRead::UpTo(last) => (&key.handler, &key.limits) <= (&last.handler, &last.limits),
             LanesRead::Only(lanes) => lanes.contains(key),
-            LanesRead::Some => false,
+            LanesRead::Incomplete => false,
         }
     }
 }
 
 impl RefillRows {
     /// Whether the read may cover lanes of which it found no row.
-    pub(super) fn is_of_all_lanes(&self) -> bool {
+    pub(super) fn may_cover_other_lanes(&self) -> bool {
         self.partitions
             .iter()
             .flatten()
-            .any(|read| !matches!(read.lanes, LanesRead::Some))
+            .any(|read| !matches!(read.lanes, LanesRead::Incomplete))
     }
 
     /// Returns the rows of a lane by partition, from its rows of all partitions.
-    pub(super) fn of_lane(
+    pub(super) fn lane_results(
         &self,
         key: &LaneKey,
         rows: &[(usize, ReadyKey, &Row)],
-    ) -> Vec<Option<LaneFound>> {
-        let of = |read: &PartitionRows| {
-            (read.looked_at(key) || read.more.contains(key)).then(|| LaneFound {
-                places: Vec::new(),
-                more: read.more.contains(key),
+    ) -> Vec<Option<LaneReadResult>> {
+        let read_result = |read: &PartitionRows| {
+            (read.covers(key) || read.truncated_lanes.contains(key)).then(|| LaneReadResult {
+                keys: Vec::new(),
+                more: read.truncated_lanes.contains(key),
             })
         };
         let mut found: Vec<_> = self
             .partitions
             .iter()
-            .map(|read| read.as_ref().and_then(of))
+            .map(|read| read.as_ref().and_then(read_result))
             .collect();
-        for (at, place, _) in rows {
+        for (at, ready_key, _) in rows {
             // A lane that the read did not cover completely has at least these rows.
             found[*at]
-                .get_or_insert_with(|| LaneFound {
-                    places: Vec::new(),
+                .get_or_insert_with(|| LaneReadResult {
+                    keys: Vec::new(),
                     more: true,
                 })
-                .places
-                .push(*place);
+                .keys
+                .push(*ready_key);
         }
         found
     }
@@ -169,11 +169,11 @@ impl RefillRows {
 
 /// The rows of a read that the queues did not have.
 #[derive(Debug, Default)]
-pub(crate) struct Refilled {
+pub(crate) struct RefillResult {
     /// Jobs that were not known.
-    pub(crate) new: Vec<ReadyKey>,
+    pub(crate) new_jobs: Vec<ReadyKey>,
     /// Rows that were found again although their jobs were recorded as orphans.
-    pub(crate) stale: Vec<Row>,
+    pub(crate) stale_rows: Vec<Row>,
 }
 
 /// A read of some queues that is in progress. Dropping it ends the read.
@@ -181,49 +181,49 @@ pub(crate) struct Refilled {
 pub(crate) struct RefillGuard<'a> {
     queues: &'a QueueCache,
     /// Queues without an answer so far.
-    began: Vec<(&'a str, RefillStart)>,
+    pending: Vec<(&'a str, RefillStart)>,
 }
 
 impl QueueCache {
     /// Records that these queues are about to be read from the store.
-    pub(crate) fn read<'a>(&'a self, names: &'a [String]) -> RefillGuard<'a> {
-        let mut each = self.lock();
+    pub(crate) fn begin_refill<'a>(&'a self, names: &'a [String]) -> RefillGuard<'a> {
+        let mut by_name = self.lock();
         let begin = |name: &'a String| {
-            let queue = self.entry(&mut each, name);
+            let queue = self.queue_mut(&mut by_name, name);
             (
                 name.as_str(),
                 RefillStart {
-                    change: queue.changes.begin(),
-                    doubts: queue.doubts,
+                    change_count: queue.changes.begin(),
+                    incomplete_marks: queue.incomplete_marks,
                 },
             )
         };
         RefillGuard {
             queues: self,
-            began: names.iter().map(begin).collect(),
+            pending: names.iter().map(begin).collect(),
         }
     }
 }
 
 impl RefillGuard<'_> {
     /// Merges the rows that were found of each queue, in the order of the queues.
-    pub(crate) fn finish(mut self, found: impl IntoIterator<Item = RefillRows>) -> Refilled {
-        let mut all = Refilled::default();
-        for ((name, began), found) in std::mem::take(&mut self.began).into_iter().zip(found) {
-            let one = self.queues.refill(name, began, &found);
-            all.new.extend(one.new);
-            all.stale.extend(one.stale);
+    pub(crate) fn finish(mut self, found: impl IntoIterator<Item = RefillRows>) -> RefillResult {
+        let mut result = RefillResult::default();
+        for ((name, start), found) in std::mem::take(&mut self.pending).into_iter().zip(found) {
+            let refilled = self.queues.merge_refill(name, start, &found);
+            result.new_jobs.extend(refilled.new_jobs);
+            result.stale_rows.extend(refilled.stale_rows);
         }
-        all
+        result
     }
 }
 
 impl Drop for RefillGuard<'_> {
     fn drop(&mut self) {
-        let mut each = self.queues.lock();
-        for (name, began) in self.began.drain(..) {
-            if let Some(queue) = each.get_mut(name) {
-                queue.changes.end(began.change);
+        let mut by_name = self.queues.lock();
+        for (name, start) in self.pending.drain(..) {
+            if let Some(queue) = by_name.get_mut(name) {
+                queue.changes.end(start.change_count);
             }
         }
     }

@@ -48,11 +48,11 @@ pub(crate) enum PartitionScope {
 impl QueueCache {
     /// Maximum number of quarantined rows of one partition that the last reads of these queues
     /// skipped.
-    pub(crate) fn passed_over(&self, names: &[String]) -> usize {
-        let each = self.lock();
+    pub(crate) fn max_skipped_rows(&self, names: &[String]) -> usize {
+        let by_name = self.lock();
         names
             .iter()
-            .filter_map(|name| Some(each.get(name.as_str())?.passed))
+            .filter_map(|name| Some(by_name.get(name.as_str())?.skipped_rows))
             .max()
             .unwrap_or(0)
     }
@@ -64,34 +64,34 @@ impl QueueCache {
     pub(crate) fn incomplete(
         &self,
         names: &[String],
-        place: PartitionScope,
-        patience: ClaimMode,
+        scope: PartitionScope,
+        mode: ClaimMode,
     ) -> Vec<RefillTarget> {
-        let each = self.lock();
+        let by_name = self.lock();
         let now = self.now();
-        let trusted = self.notified_of_all.load(Relaxed);
+        let notified_of_all = self.notified_of_all.load(Relaxed);
         let to_read = |name: &String| {
-            let Some(queue) = each.get(name.as_str()) else {
+            let Some(queue) = by_name.get(name.as_str()) else {
                 return Some(name.clone().into());
             };
             if queue.paused {
                 return None;
             }
-            let complete = match place {
-                PartitionScope::Local => queue.complete.here(patience, now),
+            let is_complete = match scope {
+                PartitionScope::Local => queue.completeness.is_local_complete(mode, now),
                 PartitionScope::All => {
-                    queue.complete.everywhere(patience, now) && !queue.lanes.are_stale(now)
+                    queue.completeness.is_complete(mode, now) && !queue.ready_jobs.are_stale(now)
                 }
             };
-            if !trusted || !complete {
-                let leaves_it = queue.is_read && patience == ClaimMode::LongPoll;
-                return (!leaves_it).then(|| name.clone().into());
+            if !notified_of_all || !is_complete {
+                let is_left_to_refill = queue.is_being_read && mode == ClaimMode::LongPoll;
+                return (!is_left_to_refill).then(|| name.clone().into());
             }
             let wants =
-                |more: MoreRows| more.local || (more.remote && place == PartitionScope::All);
+                |more: MoreRows| more.local || (more.remote && scope == PartitionScope::All);
             let lanes: Vec<LaneKey> = queue
-                .lanes
-                .thirsty(wants)
+                .ready_jobs
+                .lanes_to_refill(wants)
                 .take(MAX_REFILL_LANES)
                 .cloned()
                 .collect();
@@ -105,21 +105,21 @@ impl QueueCache {
 
     /// Returns the queues that the caller must read in the background, because their known jobs may
     /// not be complete. Marks them as being read.
-    pub(crate) fn overdue(&self, names: &[String], place: PartitionScope) -> Vec<RefillTarget> {
-        let mut each = self.lock();
+    pub(crate) fn overdue(&self, names: &[String], scope: PartitionScope) -> Vec<RefillTarget> {
+        let mut by_name = self.lock();
         let now = self.now();
         let mut is_overdue = |name: &&String| {
-            let Some(queue) = each.get_mut(name.as_str()).filter(|queue| !queue.paused) else {
+            let Some(queue) = by_name.get_mut(name.as_str()).filter(|queue| !queue.paused) else {
                 return false;
             };
-            let may = !queue.is_read
+            let may = !queue.is_being_read
                 && queue
-                    .looked
-                    .is_none_or(|looked| now.since(looked) > BACKGROUND_REFILL_INTERVAL);
-            let overdue = may && queue.complete.is_due(place, now);
+                    .last_background_refill
+                    .is_none_or(|began| now.since(began) > BACKGROUND_REFILL_INTERVAL);
+            let overdue = may && queue.completeness.is_due(scope, now);
             if overdue {
-                queue.looked = Some(now);
-                queue.is_read = true;
+                queue.last_background_refill = Some(now);
+                queue.is_being_read = true;
             }
             overdue
         };
@@ -133,27 +133,27 @@ impl QueueCache {
 
     /// Makes queues due for a read, even if they were read lately or are being read, because other
     /// servers have written to them.
-    pub(crate) fn look_again(&self, names: &[String]) {
-        let mut each = self.lock();
+    pub(crate) fn request_refill(&self, names: &[String]) {
+        let mut by_name = self.lock();
         for name in names {
-            if let Some(queue) = each.get_mut(name.as_str()) {
+            if let Some(queue) = by_name.get_mut(name.as_str()) {
                 queue.mark_old();
-                queue.looked = None;
+                queue.last_background_refill = None;
             }
         }
     }
 
     /// Ends a background refill. If a queue is still incomplete, one waiting worker is woken to
     /// read it.
-    pub(crate) fn end_beside(&self, queues: &[RefillTarget]) {
-        let mut each = self.lock();
+    pub(crate) fn end_background_refill(&self, queues: &[RefillTarget]) {
+        let mut by_name = self.lock();
         let now = self.now();
         for to_read in queues {
-            let Some(queue) = each.get_mut(&to_read.queue) else {
+            let Some(queue) = by_name.get_mut(&to_read.queue) else {
                 continue;
             };
-            queue.is_read = false;
-            if !queue.paused && queue.complete.is_due(PartitionScope::All, now) {
+            queue.is_being_read = false;
+            if !queue.paused && queue.completeness.is_due(PartitionScope::All, now) {
                 queue.wake_any();
             }
         }
@@ -161,15 +161,15 @@ impl QueueCache {
 
     /// Returns lanes with limits that have no known jobs while the store may have some. A claim
     /// reads them even if it finds enough other jobs.
-    pub(crate) fn thirsty(&self, names: &[String]) -> Vec<RefillTarget> {
-        let each = self.lock();
+    pub(crate) fn lanes_to_refill(&self, names: &[String]) -> Vec<RefillTarget> {
+        let by_name = self.lock();
         let to_read = |name: &String| {
-            let queue = each
+            let queue = by_name
                 .get(name.as_str())
-                .filter(|queue| !queue.paused && queue.lanes.has_limits())?;
+                .filter(|queue| !queue.paused && queue.ready_jobs.has_limits())?;
             let lanes: Vec<LaneKey> = queue
-                .lanes
-                .thirsty(|more| more.local)
+                .ready_jobs
+                .lanes_to_refill(|more| more.local)
                 .take(MAX_REFILL_LANES)
                 .cloned()
                 .collect();
@@ -183,15 +183,15 @@ impl QueueCache {
 
     /// Marks queues as due for a read, because other servers write too. Queues that a worker waits
     /// for are returned instead: the caller reads them at once, so claims need not.
-    pub(crate) fn age(&self) -> Vec<String> {
-        let mut wanted = Vec::new();
+    pub(crate) fn mark_all_old(&self) -> Vec<String> {
+        let mut waited_for = Vec::new();
         for (name, queue) in self.lock().iter_mut() {
-            if queue.is_wanted() {
-                wanted.push(name.clone())
+            if queue.has_waiters() {
+                waited_for.push(name.clone())
             } else {
                 queue.mark_old()
             }
         }
-        wanted
+        waited_for
     }
 }

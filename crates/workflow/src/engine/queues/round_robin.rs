@@ -6,19 +6,22 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
     /// Last name that was returned, empty before the first rotation.
-    last: Mutex<String>,
+    last_name: Mutex<String>,
 }
 
 impl RoundRobin {
     /// Returns at most `limit` of these names. While the names stay unchanged, each is returned
     /// once before any is returned again.
-    pub(super) fn next(&self, mut names: Vec<String>, most: usize) -> Vec<String> {
-        if names.len() > most {
+    pub(super) fn next(&self, mut names: Vec<String>, limit: usize) -> Vec<String> {
+        if names.len() > limit {
             names.sort_unstable();
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self
+                .last_name
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let next = names.partition_point(|name| *name <= *last);
             names.rotate_left(next);
-            names.truncate(most);
+            names.truncate(limit);
             names
                 .last()
                 .into_iter()

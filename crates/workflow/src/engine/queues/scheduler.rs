@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::blocked_limits::BlockedLimits;
 use super::excluded_jobs::ExcludedJobs;
 use super::known_jobs::DispatchKey;
-use super::ready_jobs::{Group, LaneKey, Lanes};
-use crate::engine::post::thread_map::CallerThread;
+use super::ready_jobs::{LaneKey, LimitGroup, ReadyJobs};
+use crate::engine::dispatch::thread_map::CallerThread;
 use crate::time::Timestamp;
 
 /// Filter for the jobs that a claim may get.
@@ -19,7 +19,7 @@ pub(super) struct ClaimFilter<'a> {
     pub(super) except: &'a ExcludedJobs,
     /// Handlers that the worker can run. `None` if it runs all.
     pub(super) handlers: Option<&'a [String]>,
-    pub(super) near: CallerThread<'a>,
+    pub(super) caller_thread: CallerThread<'a>,
     pub(super) now: Timestamp,
 }
 
@@ -30,23 +30,23 @@ impl ClaimFilter<'_> {
     }
 }
 
-type Heads<'a> = Peekable<Box<dyn Iterator<Item = (DispatchKey, &'a Arc<str>)> + 'a>>;
+type JobIterator<'a> = Peekable<Box<dyn Iterator<Item = (DispatchKey, &'a Arc<str>)> + 'a>>;
 
 /// A key and its remaining jobs.
 struct KeyCursor<'a> {
-    group: &'a Group,
-    heads: Heads<'a>,
+    group: &'a LimitGroup,
+    jobs: JobIterator<'a>,
 }
 
 /// Yields the jobs of one queue in dispatch order.
 pub(super) struct StrideScheduler<'a> {
-    claimant: ClaimFilter<'a>,
-    closings: &'a BlockedLimits,
+    filter: ClaimFilter<'a>,
+    blocked_limits: &'a BlockedLimits,
     /// Groups that have no cursor yet.
-    rest: Peekable<Box<dyn Iterator<Item = &'a Group> + 'a>>,
+    unvisited: Peekable<Box<dyn Iterator<Item = &'a LimitGroup> + 'a>>,
     /// The group without limits, while it has no cursor. It has a pass, too.
-    free: Option<&'a Group>,
-    parts: Vec<KeyCursor<'a>>,
+    unlimited: Option<&'a LimitGroup>,
+    cursors: Vec<KeyCursor<'a>>,
     /// Passes and indices of `cursors`.
     by_pass: BinaryHeap<Reverse<(u64, usize)>>,
     /// Keys under a blocked limit, each with that limit.
@@ -55,27 +55,30 @@ pub(super) struct StrideScheduler<'a> {
 
 impl<'a> StrideScheduler<'a> {
     pub(super) fn new(
-        lanes: &'a Lanes,
-        claimant: ClaimFilter<'a>,
-        closings: &'a BlockedLimits,
+        ready_jobs: &'a ReadyJobs,
+        filter: ClaimFilter<'a>,
+        blocked_limits: &'a BlockedLimits,
     ) -> Self {
-        let any = claimant
-            .handlers
-            .is_none_or(|handlers| handlers.iter().any(|handler| lanes.open_of(handler) > 0));
-        let rest: Box<dyn Iterator<Item = &'a Group> + 'a> = if any {
-            Box::new(lanes.in_order())
+        let any_runnable = filter.handlers.is_none_or(|handlers| {
+            handlers
+                .iter()
+                .any(|handler| ready_jobs.runnable_for(handler) > 0)
+        });
+        let unvisited: Box<dyn Iterator<Item = &'a LimitGroup> + 'a> = if any_runnable {
+            Box::new(ready_jobs.groups_in_order())
         } else {
             Box::new(std::iter::empty())
         };
-        let free = (any && lanes.free.known() > 0).then_some(&lanes.free);
-        let parts = Vec::new();
+        let unlimited =
+            (any_runnable && ready_jobs.unlimited.known() > 0).then_some(&ready_jobs.unlimited);
+        let cursors = Vec::new();
         let by_pass = BinaryHeap::new();
         Self {
-            claimant,
-            closings,
-            rest: rest.peekable(),
-            free,
-            parts,
+            filter,
+            blocked_limits,
+            unvisited: unvisited.peekable(),
+            unlimited,
+            cursors,
             by_pass,
             newly_blocked: Vec::new(),
         }
@@ -85,34 +88,34 @@ impl<'a> StrideScheduler<'a> {
     pub(super) fn peek(&mut self) -> Option<DispatchKey> {
         loop {
             let first = self.by_pass.peek().map(|Reverse((pass, _))| *pass);
-            let next = [self.free, self.rest.peek().copied()]
+            let next = [self.unlimited, self.unvisited.peek().copied()]
                 .into_iter()
                 .flatten()
-                .map(Group::pass)
+                .map(LimitGroup::pass)
                 .min();
             match (first, next) {
                 (None, None) => return None,
                 (Some(first), next) if next.is_none_or(|next| first <= next) => {
                     let Reverse((_, at)) = self.by_pass.peek().expect("it was just looked at");
-                    match self.parts[*at].heads.peek() {
-                        Some((turn, _)) => return Some(*turn),
+                    match self.cursors[*at].jobs.peek() {
+                        Some((dispatch_key, _)) => return Some(*dispatch_key),
                         None => _ = self.by_pass.pop(),
                     }
                 }
-                _ => self.open_one(),
+                _ => self.open_cursor(),
             }
         }
     }
 
     /// Dequeues the job whose key [`StrideScheduler::peek`] has just returned.
-    pub(super) fn take(&mut self) -> Option<(DispatchKey, LaneKey)> {
+    pub(super) fn pop(&mut self) -> Option<(DispatchKey, LaneKey)> {
         let mut next = self.by_pass.peek_mut()?;
         let Reverse((pass, at)) = &mut *next;
-        let KeyCursor { group, heads } = &mut self.parts[*at];
-        let (turn, handler) = heads.next()?;
+        let KeyCursor { group, jobs } = &mut self.cursors[*at];
+        let (dispatch_key, handler) = jobs.next()?;
         *pass += group.stride();
         Some((
-            turn,
+            dispatch_key,
             LaneKey {
                 limits: Arc::clone(&group.key),
                 handler: Arc::clone(handler),
@@ -121,71 +124,79 @@ impl<'a> StrideScheduler<'a> {
     }
 
     /// Opens a cursor on the group that is next by its pass, unless one of its limits is blocked.
-    fn open_one(&mut self) {
-        let free = self.free.filter(|free| {
-            self.rest
+    fn open_cursor(&mut self) {
+        let unlimited = self.unlimited.filter(|unlimited| {
+            self.unvisited
                 .peek()
-                .is_none_or(|next| free.pass() <= next.pass())
+                .is_none_or(|next| unlimited.pass() <= next.pass())
         });
-        let group = match free {
-            Some(_) => self.free.take(),
-            None => self.rest.next(),
+        let group = match unlimited {
+            Some(_) => self.unlimited.take(),
+            None => self.unvisited.next(),
         };
         let Some(group) = group else { return };
-        if let Some(limit) = self.closings.closes(&group.names) {
+        if let Some(limit) = self.blocked_limits.first_blocked(&group.limit_names) {
             self.newly_blocked.push((Arc::clone(&group.key), limit));
             return;
         }
         let ClaimFilter {
-            near, now, except, ..
-        } = self.claimant;
-        let claimant = self.claimant;
+            caller_thread,
+            now,
+            except,
+            ..
+        } = self.filter;
+        let filter = self.filter;
         let mut lanes = group
             .lanes
             .iter()
-            .filter(move |(handler, lane)| !lane.heads.is_empty() && claimant.can_run(handler));
-        let of = move |(handler, lane): (&'a Arc<str>, &'a super::lane::Lane)| {
-            let allowed = move |turn: &DispatchKey| except.allows(&turn.2);
-            lane.heads
-                .in_dispatch_order(now, near)
+            .filter(move |(handler, lane)| !lane.known_jobs.is_empty() && filter.can_run(handler));
+        let jobs_of_lane = move |(handler, lane): (&'a Arc<str>, &'a super::lane::Lane)| {
+            let allowed = move |dispatch_key: &DispatchKey| except.allows(&dispatch_key.2);
+            lane.known_jobs
+                .in_dispatch_order(now, caller_thread)
                 .filter(allowed)
-                .map(move |turn| (turn, handler))
+                .map(move |dispatch_key| (dispatch_key, handler))
         };
-        let Some(first) = lanes.next().map(of) else {
+        let Some(first) = lanes.next().map(jobs_of_lane) else {
             return;
         };
-        let heads: Box<dyn Iterator<Item = (DispatchKey, &'a Arc<str>)> + 'a> =
-            match lanes.next().map(of) {
+        let jobs: Box<dyn Iterator<Item = (DispatchKey, &'a Arc<str>)> + 'a> =
+            match lanes.next().map(jobs_of_lane) {
                 None => Box::new(first),
-                Some(second) => Box::new(merged(
+                Some(second) => Box::new(merge_all(
                     vec![first, second]
                         .into_iter()
-                        .chain(lanes.map(of))
+                        .chain(lanes.map(jobs_of_lane))
                         .collect(),
                 )),
             };
-        self.by_pass.push(Reverse((group.pass(), self.parts.len())));
-        self.parts.push(KeyCursor {
+        self.by_pass
+            .push(Reverse((group.pass(), self.cursors.len())));
+        self.cursors.push(KeyCursor {
             group,
-            heads: heads.peekable(),
+            jobs: jobs.peekable(),
         });
     }
 }
 
 /// Merges sorted sequences.
-fn merged<'a, T: Iterator<Item = (DispatchKey, &'a Arc<str>)>>(
-    many: Vec<T>,
+fn merge_all<'a, T: Iterator<Item = (DispatchKey, &'a Arc<str>)>>(
+    sequences: Vec<T>,
 ) -> impl Iterator<Item = (DispatchKey, &'a Arc<str>)> {
-    let mut many: Vec<Peekable<T>> = many.into_iter().map(Iterator::peekable).collect();
-    let first = many
+    let mut sequences: Vec<Peekable<T>> = sequences.into_iter().map(Iterator::peekable).collect();
+    let first = sequences
         .iter_mut()
         .enumerate()
         .filter_map(|(at, one)| Some(Reverse((one.peek()?.0, at))));
-    let mut turns: BinaryHeap<Reverse<(DispatchKey, usize)>> = first.collect();
+    let mut next_keys: BinaryHeap<Reverse<(DispatchKey, usize)>> = first.collect();
     std::iter::from_fn(move || {
-        let Reverse((_, at)) = turns.pop()?;
-        let next = many[at].next();
-        turns.extend(many[at].peek().map(|(turn, _)| Reverse((*turn, at))));
+        let Reverse((_, at)) = next_keys.pop()?;
+        let next = sequences[at].next();
+        next_keys.extend(
+            sequences[at]
+                .peek()
+                .map(|(dispatch_key, _)| Reverse((*dispatch_key, at))),
+        );
         next
     })
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use super::QueueCache;
 use super::queue::{Queue, Waiter};
-use crate::engine::actor::answer::Leased;
+use crate::engine::actor::answer::LeasedJob;
 use crate::id::{JobIndex, WorkflowId};
-use crate::state::Worker;
+use crate::state::WorkerName;
 
 /// The claim that a waiting worker would make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WaitingClaim {
-    pub(crate) worker: Worker,
+    pub(crate) worker: WorkerName,
     pub(crate) lease: Duration,
     /// Maximum number of jobs.
     pub(crate) limit: usize,
@@ -24,9 +24,9 @@ pub(crate) struct WaitingClaim {
 /// Jobs that were delivered to a waiting worker.
 #[derive(Debug)]
 pub(super) enum Delivery {
-    Jobs(Vec<(WorkflowId, Leased)>),
+    Jobs(Vec<(WorkflowId, LeasedJob)>),
     /// The worker no longer waits.
-    Left,
+    Closed,
 }
 
 impl Default for Delivery {
@@ -50,44 +50,44 @@ pub(crate) struct JobOffer<'a> {
 #[derive(Debug)]
 pub(crate) struct ReservedWorker {
     waiter: Arc<Waiter>,
-    lessee: WaitingClaim,
+    claim: WaitingClaim,
 }
 
 impl QueueCache {
     /// Whether a worker waits that accepts jobs as they become ready.
     pub(crate) fn has_waiting_claims(&self) -> bool {
-        self.takers.load(Acquire) > 0
+        self.waiting_claims.load(Acquire) > 0
     }
 
     /// Removes the first waiting worker that may run a job which is about to become ready. `None`
     /// if there is no such worker, the queue is paused, or the queue has a more urgent job.
-    pub(crate) fn choose(&self, job: JobOffer<'_>) -> Option<ReservedWorker> {
+    pub(crate) fn reserve_worker(&self, job: JobOffer<'_>) -> Option<ReservedWorker> {
         if !self.has_waiting_claims() {
             return None;
         }
-        let mut each = self.lock();
-        let queue = each
+        let mut by_name = self.lock();
+        let queue = by_name
             .get_mut(job.queue)
-            .filter(|queue| queue.is_free_for(job.priority))?;
-        let chosen = queue.choose(job)?;
-        queue.asked = Some(self.now());
-        Some(chosen)
+            .filter(|queue| queue.may_lease_directly(job.priority))?;
+        let reserved = queue.reserve_worker(job)?;
+        queue.last_requested_at = Some(self.now());
+        Some(reserved)
     }
 }
 
 impl Queue {
-    fn choose(&mut self, job: JobOffer<'_>) -> Option<ReservedWorker> {
-        let takes = |waiter: &Waiter| waiter.is_open.load(Acquire) && waiter.takes(job);
+    fn reserve_worker(&mut self, job: JobOffer<'_>) -> Option<ReservedWorker> {
+        let accepts = |waiter: &Waiter| waiter.accepts_offers.load(Acquire) && waiter.accepts(job);
         let mut at = 0;
         while let Some(waiter) = self.waiting.get(at) {
-            let Some(lessee) = waiter.lessee.clone().filter(|_| takes(waiter)) else {
+            let Some(claim) = waiter.claim.clone().filter(|_| accepts(waiter)) else {
                 at += 1;
                 continue;
             };
             let waiter = self.waiting.remove(at).expect("it was just looked at");
-            if !waiter.done.swap(true, AcqRel) {
-                waiter.is_chosen.store(true, Release);
-                return Some(ReservedWorker { waiter, lessee });
+            if !waiter.is_done.swap(true, AcqRel) {
+                waiter.is_reserved.store(true, Release);
+                return Some(ReservedWorker { waiter, claim });
             }
         }
         None
@@ -95,49 +95,49 @@ impl Queue {
 }
 
 impl Waiter {
-    fn takes(&self, job: JobOffer<'_>) -> bool {
-        self.can_run(job.handler) && !self.except.has(job.workflow, job.job)
+    fn accepts(&self, job: JobOffer<'_>) -> bool {
+        self.can_run(job.handler) && !self.except.contains(job.workflow, job.job)
     }
 
-    fn handed(&self) -> MutexGuard<'_, Delivery> {
-        self.handed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn delivery(&self) -> MutexGuard<'_, Delivery> {
+        self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the delivered jobs and accepts no more. Later deliveries are returned to their
     /// queues.
-    pub(super) fn leave(&self) -> Vec<(WorkflowId, Leased)> {
-        match mem::replace(&mut *self.handed(), Delivery::Left) {
+    pub(super) fn close(&self) -> Vec<(WorkflowId, LeasedJob)> {
+        match mem::replace(&mut *self.delivery(), Delivery::Closed) {
             Delivery::Jobs(jobs) => jobs,
-            Delivery::Left => Vec::new(),
+            Delivery::Closed => Vec::new(),
         }
     }
 }
 
 impl ReservedWorker {
     /// The claim that the worker would make.
-    pub(crate) fn lessee(&self) -> &WaitingClaim {
-        &self.lessee
+    pub(crate) fn claim(&self) -> &WaitingClaim {
+        &self.claim
     }
 
     /// Whether the worker may run another job of the queue for which it was chosen.
-    pub(crate) fn takes(&self, job: JobOffer<'_>) -> bool {
-        self.waiter.takes(job)
+    pub(crate) fn accepts(&self, job: JobOffer<'_>) -> bool {
+        self.waiter.accepts(job)
     }
 
     /// Delivers jobs that are leased to the worker. If the worker has left, they return to their
     /// queues.
-    pub(crate) fn deliver(self, jobs: Vec<(WorkflowId, Leased)>) {
-        let mut handed = self.waiter.handed();
-        let unwanted = match &mut *handed {
+    pub(crate) fn deliver(self, jobs: Vec<(WorkflowId, LeasedJob)>) {
+        let mut delivery = self.waiter.delivery();
+        let undelivered = match &mut *delivery {
             Delivery::Jobs(all) => {
                 all.extend(jobs);
                 Vec::new()
             }
-            Delivery::Left => jobs,
+            Delivery::Closed => jobs,
         };
-        drop(handed);
+        drop(delivery);
         // Dropping undelivered jobs sends requests to actors, so the lock is released before.
-        drop(unwanted);
+        drop(undelivered);
     }
 }
 

@@ -32,12 +32,12 @@ impl Weights {
 
     /// Weight of a key: the weight with most entries that one limit of the key has all of, or 1 if
     /// there is none.
-    pub(super) fn of(&self, limits: &Limits) -> u32 {
+    pub(super) fn weight_for(&self, limits: &Limits) -> u32 {
         if self.by_first.is_empty() {
             return 1;
         }
         let mut best: Option<&Weight> = None;
-        for limit in limits.each() {
+        for limit in limits.as_slice() {
             let entries = limit.definition().into_entries();
             let may = entries
                 .iter()
@@ -59,7 +59,7 @@ impl QueueCache {
     /// Replaces the weights of all queues, for known keys and later ones. Queues that are not named
     /// have none.
     pub(crate) fn set_weights(&self, weights: &HashMap<String, Vec<Weight>>) {
-        let mut each = self.lock();
+        let mut by_name = self.lock();
         let mut known = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *known);
         for (name, weights) in weights {
@@ -73,17 +73,17 @@ impl QueueCache {
         for name in before.keys().chain(known.keys()) {
             let weights = known.get(name);
             if before.get(name).map(Arc::as_ptr) != weights.map(Arc::as_ptr)
-                && let Some(queue) = each.get_mut(name)
+                && let Some(queue) = by_name.get_mut(name)
             {
                 queue
-                    .lanes
+                    .ready_jobs
                     .set_weights(weights.cloned().unwrap_or_default());
             }
         }
     }
 
     /// Returns the weights of a new queue. Lock order: after `by_name`, or without it.
-    pub(super) fn weights_of(&self, name: &str) -> Arc<Weights> {
+    pub(super) fn weights_for(&self, name: &str) -> Arc<Weights> {
         self.weights
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -96,7 +96,7 @@ impl QueueCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::queues::ready_jobs::{Lanes, Room};
+    use crate::engine::queues::ready_jobs::{KeyMemory, ReadyJobs};
 
     fn weight(entries: &[(&str, &str)], weight: u32) -> Weight {
         let entries = entries
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_weight_that_says_most_of_a_limit_holds() {
+    fn the_weight_with_most_entries_of_a_limit_holds() {
         let weights = Weights::new(&[
             weight(&[("tenant", "gold")], 5),
             weight(&[("tenant", "gold"), ("region", "eu")], 9),
@@ -126,7 +126,11 @@ mod tests {
             (r#"[[3,"queue:q","region","us"]]"#, 2),
             (r#"[["vendor",1,"gold","tenant"]]"#, 1),
         ] {
-            assert_eq!(weights.of(&Limits::read(key).unwrap()), expected, "{key}");
+            assert_eq!(
+                weights.weight_for(&Limits::parse(key).unwrap()),
+                expected,
+                "{key}"
+            );
         }
     }
 
@@ -136,12 +140,12 @@ mod tests {
             limits: format!(r#"[["vendor",1,"tenant","{tenant}"]]"#).into(),
             handler: "h".into(),
         };
-        let mut lanes = Lanes::new(Room::new(1 << 20), Arc::default());
-        let strides = |lanes: &Lanes| {
+        let mut lanes = ReadyJobs::new(KeyMemory::new(1 << 20), Arc::default());
+        let strides = |lanes: &ReadyJobs| {
             ["gold", "iron"].map(|tenant| {
                 lanes
                     .group(&key(tenant).limits)
-                    .map(|group| lanes.free.stride() / group.stride())
+                    .map(|group| lanes.unlimited.stride() / group.stride())
             })
         };
         lanes.change(&key("gold"), |_| ());

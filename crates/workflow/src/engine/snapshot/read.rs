@@ -8,9 +8,9 @@ use super::{JobResult, PartialSnapshot, Snapshot, SnapshotSource, WorkflowSummar
 use crate::codec::change::ResultField;
 use crate::codec::record::decode;
 use crate::engine::Engine;
+use crate::engine::dispatch::run_blocking::LargeReadPermit;
 use crate::engine::error::EngineError;
-use crate::engine::list::{Listed, listed};
-use crate::engine::post::run_blocking::LargeReadPermit;
+use crate::engine::list::{ListedWorkflow, decode_listed};
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{AttemptError, Job, JobState, Meta};
@@ -19,10 +19,10 @@ use crate::store::query::EncodedSummary;
 use crate::workflow::Workflow;
 
 /// Bytes of a graph above which decoding takes longer than a millisecond.
-const LARGE: usize = 128 << 10;
+const LARGE_GRAPH_BYTES: usize = 128 << 10;
 
 /// Maximum parents whose states are read with the shown jobs. Above it, the whole workflow is read.
-const MOST_PARENTS: usize = 10_000;
+const MAX_PARENTS: usize = 10_000;
 
 impl Engine {
     /// A workflow as the store has it now. Two large workflows may be in memory for display: a
@@ -31,7 +31,7 @@ impl Engine {
     /// # Errors
     /// The workflow does not exist, or cannot be read.
     pub async fn show(&self, id: WorkflowId) -> Result<Snapshot, EngineError> {
-        let place = if self.is_large(id).await? {
+        let read_permit = if self.is_large(id).await? {
             Some(self.large_read_permit().await)
         } else {
             None
@@ -42,10 +42,10 @@ impl Engine {
             None
         };
         let stored = stored.ok_or(EngineError::NoWorkflow { workflow: id })?;
-        let large = stored.graph.len() > LARGE;
+        let is_large = stored.graph.len() > LARGE_GRAPH_BYTES;
         // Decoding a large graph takes longer than everything else, and a graph never changes.
-        let graph = if large {
-            self.core.states.graph(id)
+        let graph = if is_large {
+            self.core.state_cache.graph(id)
         } else {
             None
         };
@@ -54,19 +54,19 @@ impl Engine {
                 Some(graph) => Workflow::read_state(id, graph, &stored.state),
                 None => Workflow::read(id, &stored),
             };
-            workflow.map(|workflow| (queues(&workflow.graph), workflow))
+            workflow.map(|workflow| (queue_names_in(&workflow.graph), workflow))
         };
-        let (names, workflow) = if large {
+        let (names, workflow) = if is_large {
             self.run_blocking(read).await?
         } else {
             read()?
         };
-        if large {
-            self.core.states.keep_graph(id, &workflow.graph);
+        if is_large {
+            self.core.state_cache.insert_graph(id, &workflow.graph);
         }
         Ok(Snapshot {
-            place,
-            ..self.snapshot(SnapshotSource::All(Box::new(workflow)), &names)
+            read_permit,
+            ..self.snapshot(SnapshotSource::Whole(Box::new(workflow)), &names)
         })
     }
 
@@ -79,17 +79,17 @@ impl Engine {
             return Ok(false);
         }
         let size = self.store().sizes(&[id]).await?.pop().unwrap_or_default();
-        Ok(size > LARGE as u64)
+        Ok(size > LARGE_GRAPH_BYTES as u64)
     }
 
-    fn snapshot(&self, shown: SnapshotSource, queues: &[String]) -> Snapshot {
+    fn snapshot(&self, source: SnapshotSource, queues: &[String]) -> Snapshot {
         let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
         Snapshot {
-            shown,
+            source,
             paused_queues,
             served_queues,
-            place: None,
-            found: HashMap::new(),
+            read_permit: None,
+            reasons: HashMap::new(),
         }
     }
 
@@ -98,7 +98,7 @@ impl Engine {
     ///
     /// # Errors
     /// The workflow does not exist, or cannot be read.
-    pub async fn show_some(
+    pub async fn show_jobs(
         &self,
         id: WorkflowId,
         choose: impl FnOnce(&Graph) -> Vec<JobIndex>,
@@ -107,17 +107,17 @@ impl Engine {
             return self.show(id).await;
         }
         let none = || EngineError::NoWorkflow { workflow: id };
-        let (graph, place) = self.graph(id).await?.ok_or_else(none)?;
+        let (graph, read_permit) = self.graph(id).await?.ok_or_else(none)?;
         let chosen = choose(&graph);
         let mut wanted = chosen.clone();
         wanted.extend(
             chosen
                 .iter()
                 .flat_map(|job| &graph.jobs[job.index()].parents)
-                .take(MOST_PARENTS + 1),
+                .take(MAX_PARENTS + 1),
         );
-        if wanted.len() > chosen.len() + MOST_PARENTS {
-            drop((graph, place));
+        if wanted.len() > chosen.len() + MAX_PARENTS {
+            drop((graph, read_permit));
             return self.show(id).await;
         }
         let state = self.store().excerpt(id, &wanted).await?.ok_or_else(none)?;
@@ -134,7 +134,7 @@ impl Engine {
                 .is_none_or(|job: &Job| job.state == JobState::Waiting)
         };
         if meta.blocked() != Some(0) && chosen.iter().any(waits) {
-            drop((graph, place));
+            drop((graph, read_permit));
             return self.show(id).await;
         }
         let queues: HashSet<&str> = chosen
@@ -143,7 +143,7 @@ impl Engine {
             .collect();
         let queues: Vec<String> = queues.into_iter().map(str::to_owned).collect();
         let unknown = Job::default();
-        let shown = SnapshotSource::Some(Box::new(PartialSnapshot {
+        let source = SnapshotSource::Partial(Box::new(PartialSnapshot {
             id,
             graph,
             meta,
@@ -151,8 +151,8 @@ impl Engine {
             unknown,
         }));
         Ok(Snapshot {
-            place,
-            ..self.snapshot(shown, &queues)
+            read_permit,
+            ..self.snapshot(source, &queues)
         })
     }
 
@@ -165,10 +165,10 @@ impl Engine {
         if !self.has_partition(id) {
             return Ok(None);
         }
-        if let Some(graph) = self.core.states.graph(id) {
+        if let Some(graph) = self.core.state_cache.graph(id) {
             return Ok(Some((graph, None)));
         }
-        let place = if self.is_large(id).await? {
+        let read_permit = if self.is_large(id).await? {
             Some(self.large_read_permit().await)
         } else {
             None
@@ -176,18 +176,18 @@ impl Engine {
         let Some(stored) = self.store().graph(id).await? else {
             return Ok(None);
         };
-        let large = stored.len() > LARGE;
+        let is_large = stored.len() > LARGE_GRAPH_BYTES;
         let read = move || -> Result<Graph, StoreError> {
             decode(&stored, || format!("the graph of workflow {id}"))
         };
-        let graph = if large {
+        let graph = if is_large {
             self.run_blocking(read).await?
         } else {
             read()?
         };
-        let graph = Arc::new(self.core.states.shapes.share(graph));
-        self.core.states.keep_graph(id, &graph);
-        Ok(Some((graph, place)))
+        let graph = Arc::new(self.core.state_cache.interner.share(graph));
+        self.core.state_cache.insert_graph(id, &graph);
+        Ok(Some((graph, read_permit)))
     }
 
     /// A workflow without its graph and its jobs. The whole state is read only if jobs failed and
@@ -195,8 +195,8 @@ impl Engine {
     ///
     /// # Errors
     /// The workflow does not exist, or cannot be read.
-    pub async fn outline(&self, id: WorkflowId) -> Result<WorkflowSummary, EngineError> {
-        let listed = listed(id, &self.head(id).await?)?;
+    pub async fn workflow_summary(&self, id: WorkflowId) -> Result<WorkflowSummary, EngineError> {
+        let listed = decode_listed(id, &self.encoded_summary(id).await?)?;
         if let Some(blocked) = listed.meta.blocked() {
             return Ok(WorkflowSummary { listed, blocked });
         }
@@ -204,7 +204,7 @@ impl Engine {
         let label = listed.label;
         let meta = snapshot.meta().clone();
         Ok(WorkflowSummary {
-            listed: Listed {
+            listed: ListedWorkflow {
                 workflow: id,
                 label,
                 meta,
@@ -217,18 +217,23 @@ impl Engine {
     ///
     /// # Errors
     /// The workflow does not exist, or cannot be read.
-    pub async fn glance(&self, id: WorkflowId) -> Result<Meta, EngineError> {
-        Ok(decode(&self.head(id).await?.meta, || {
+    pub async fn workflow_meta(&self, id: WorkflowId) -> Result<Meta, EngineError> {
+        Ok(decode(&self.encoded_summary(id).await?.meta, || {
             format!("the state of workflow {id}")
         })?)
     }
 
-    pub(in crate::engine) async fn head(
+    pub(in crate::engine) async fn encoded_summary(
         &self,
         id: WorkflowId,
     ) -> Result<EncodedSummary, EngineError> {
         let head = if self.has_partition(id) {
-            self.store().heads(&[id]).await.pop().transpose()?.flatten()
+            self.store()
+                .summaries(&[id])
+                .await
+                .pop()
+                .transpose()?
+                .flatten()
         } else {
             None
         };
@@ -246,7 +251,7 @@ impl Engine {
     ) -> Result<Vec<JobResult>, EngineError> {
         const ERRORS: u8 = 10;
         let fields = jobs.iter().flat_map(|&job| {
-            let errors = (0..ERRORS).map(move |place| ResultField::Error(job, place));
+            let errors = (0..ERRORS).map(move |read_permit| ResultField::Error(job, read_permit));
             [ResultField::Output(job), ResultField::Progress(job)]
                 .into_iter()
                 .chain(errors)
@@ -285,7 +290,7 @@ impl Engine {
 }
 
 /// The names of all queues of a graph's jobs.
-fn queues(graph: &Graph) -> Vec<String> {
+fn queue_names_in(graph: &Graph) -> Vec<String> {
     let names: HashSet<&str> = graph.jobs.iter().map(|job| job.queue.as_str()).collect();
     names.into_iter().map(str::to_owned).collect()
 }

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
 /// A time later than all timers.
-const END: Timestamp = Timestamp::from_micros(u64::MAX);
+const FAR_FUTURE: Timestamp = Timestamp::from_micros(u64::MAX);
 
 impl Engine {
     /// The earliest time at which a scheduled job becomes ready or a rate limit has room. Ends of
@@ -19,18 +19,24 @@ impl Engine {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn next_wait(&self) -> Result<Option<Timestamp>, EngineError> {
-        let partitions: Vec<_> = self.core.context.home.mine.each().collect();
+    pub async fn next_ready_time(&self) -> Result<Option<Timestamp>, EngineError> {
+        let partitions: Vec<_> = self
+            .core
+            .context
+            .membership
+            .local_partitions
+            .iter()
+            .collect();
         let mut timers: Vec<(WorkflowId, Timestamp)> = Vec::new();
         for read in self
             .store()
-            .due(TimeIndex::Timers, END, usize::MAX, &partitions)
+            .due(TimeIndex::Timers, FAR_FUTURE, usize::MAX, &partitions)
             .await
         {
             timers.extend(read?);
         }
         timers.sort_unstable_by_key(|&(_, at)| at);
-        let mut next = self.queues().next_turn();
+        let mut next = self.queues().next_window_end();
         for (id, timer) in timers {
             // The timer of a workflow is at or before the earliest due time of its jobs.
             if next.is_some_and(|next| next <= timer) {
@@ -68,7 +74,7 @@ impl Engine {
     /// Work that was not done stays due.
     pub async fn catch_up(&self, now: Timestamp) -> Result<(), StoreError> {
         while self.sweep(now).await? {}
-        self.queues().open_due(now);
+        self.queues().unblock_due(now);
         Ok(())
     }
 }

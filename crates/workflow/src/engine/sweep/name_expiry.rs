@@ -29,25 +29,25 @@ use crate::engine::queues::Paused;
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::store::query::{Order, Register, RowRange, RowSet};
-use crate::store::register::Entered;
+use crate::store::register::RegisteredName;
 use crate::time::Timestamp;
 
 /// Minimum age of the latest entry of a name that is removed. By then no server relies on the name,
 /// and suspended creations have resumed.
-const UNUSED: Duration = Duration::from_secs(3 * 3_600);
+const UNUSED_TTL: Duration = Duration::from_secs(3 * 3_600);
 /// Minimum age of the latest entry of a queue's name that is removed although older workflows
 /// exist.
-const FORGOTTEN: Duration = Duration::from_secs(30 * 86_400);
+const UNUSED_QUEUE_TTL: Duration = Duration::from_secs(30 * 86_400);
 /// Names of a page.
-const PAGE: usize = 256;
+const PAGE_NAMES: usize = 256;
 /// Rows of one read that searches for used names.
-const ROWS: usize = 256;
+const PAGE_ROWS: usize = 256;
 /// Maximum unknown queue names that one call looks up in the register.
-const ASKED: usize = 4_096;
+const MAX_UNKNOWN_QUEUES: usize = 4_096;
 /// Interval between pages, and the delay after a page with removals, because more unused names may
 /// follow.
-const PAUSE: Duration = Duration::from_secs(300);
-const SHORT_PAUSE: Duration = Duration::from_secs(1);
+const PAGE_INTERVAL: Duration = Duration::from_secs(300);
+const BUSY_PAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The progress of the search for unused names.
 #[derive(Debug, Default)]
@@ -59,12 +59,12 @@ struct ScanProgress {
     next: Option<Timestamp>,
     /// For each register, the last name that was checked, and the last name that was restored from
     /// rows. `None` to begin with the first.
-    looked: [Option<String>; 2],
-    led: [Option<String>; 2],
+    checked: [Option<String>; 2],
+    restored: [Option<String>; 2],
 }
 
 /// The rows that contain the names of a register: a set, and the bytes before the name.
-fn rows_with(register: Register) -> (RowSet, &'static [u8]) {
+fn register_rows(register: Register) -> (RowSet, &'static [u8]) {
     match register {
         Register::Queues => (RowSet::Ready, b""),
         Register::Names => (RowSet::Index, b"n"),
@@ -72,7 +72,7 @@ fn rows_with(register: Register) -> (RowSet, &'static [u8]) {
 }
 
 /// The prefix of the rows of a name.
-fn rows_of(before: &[u8], name: &str) -> Row {
+fn name_rows(before: &[u8], name: &str) -> Row {
     [before, name.as_bytes(), &[0]].concat()
 }
 
@@ -88,7 +88,7 @@ impl NameExpiry {
         let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = progress.next.is_some_and(|next| next <= now);
         if is_due || progress.next.is_none() {
-            progress.next = Some(now + PAUSE);
+            progress.next = Some(now + PAGE_INTERVAL);
         }
         is_due.then(|| progress.clone())
     }
@@ -107,10 +107,11 @@ impl Engine {
     pub(in crate::engine) async fn read_names(&self) -> Result<(), StoreError> {
         let now = self.queues().now();
         let queues = self.queues();
-        let known = self.core.names.count(now);
-        let (looked, paused) = tokio::try_join!(self.store().look(), self.store().paused_queues())?;
-        if let Some(looked) = looked {
-            self.restore_names(known, looked, now).await?;
+        let known = self.core.name_cache.count(now);
+        let (registers, paused) =
+            tokio::try_join!(self.store().verify(), self.store().paused_queues())?;
+        if let Some(registers) = registers {
+            self.restore_names(known, registers, now).await?;
         }
         for name in &paused {
             queues.set_paused(name, Paused::Yes);
@@ -126,98 +127,103 @@ impl Engine {
                 .into_iter()
                 .for_each(|value| queues.set_paused(name, Paused::read(&value)));
         }
-        self.read_terms(looked).await
+        self.refresh_policies(registers).await
     }
 
     /// Those of these queues that may have jobs: a creation enters the names of its queues first.
     /// All if the register cannot be read. If very many are unknown here, a random selection of
     /// them is looked up.
-    pub(super) async fn named(&self, queues: Vec<String>) -> Vec<String> {
-        let (mut named, mut unknown): (Vec<_>, Vec<_>) = queues
+    pub(super) async fn registered_queues(&self, queues: Vec<String>) -> Vec<String> {
+        let (mut registered, mut unknown): (Vec<_>, Vec<_>) = queues
             .into_iter()
-            .partition(|name| self.core.names.has_queue(name));
-        if unknown.len() > ASKED {
+            .partition(|name| self.core.name_cache.has_queue(name));
+        if unknown.len() > MAX_UNKNOWN_QUEUES {
             fastrand::shuffle(&mut unknown);
-            unknown.truncate(ASKED);
+            unknown.truncate(MAX_UNKNOWN_QUEUES);
         }
         match self.store().registered(Register::Queues, &unknown).await {
-            Ok(found) => named.extend(
+            Ok(found) => registered.extend(
                 unknown
                     .into_iter()
                     .zip(found)
                     .filter_map(|(name, found)| found.map(|_| name)),
             ),
-            Err(_) => named.extend(unknown),
+            Err(_) => registered.extend(unknown),
         }
-        named
+        registered
     }
 
     /// Checks a page of names of each register, if it is time and this server is responsible.
     /// Failures are tried again later.
     pub(super) async fn expire_names(&self, now: Timestamp) {
-        let is_home = self.core.context.home.mine.contains(Partition(0));
-        if !is_home || !self.core.context.troubles.is_none() {
+        let is_assigned = self
+            .core
+            .context
+            .membership
+            .local_partitions
+            .contains(Partition(0));
+        if !is_assigned || !self.core.context.store_health.is_healthy() {
             return;
         }
-        let Some(mut progress) = self.core.unused.begin(now) else {
+        let Some(mut progress) = self.core.name_expiry.begin(now) else {
             return;
         };
-        progress.next = Some(now + PAUSE);
+        progress.next = Some(now + PAGE_INTERVAL);
         for register in [Register::Queues, Register::Names] {
-            match self.look_after(register, &mut progress, now).await {
+            match self.expire_page(register, &mut progress, now).await {
                 Ok(0) => {}
-                Ok(_) => progress.next = Some(now + SHORT_PAUSE),
+                Ok(_) => progress.next = Some(now + BUSY_PAGE_INTERVAL),
                 Err(error) => debug!(%error, "unused names cannot be looked for"),
             }
         }
         progress
             .next
             .into_iter()
-            .for_each(|next| self.core.context.expect_by(Partition(0), next));
-        self.core.unused.end(progress);
+            .for_each(|next| self.core.context.schedule_sweep(Partition(0), next));
+        self.core.name_expiry.end(progress);
     }
 
     /// Checks a page and returns the number of removed names.
-    async fn look_after(
+    async fn expire_page(
         &self,
         register: Register,
         progress: &mut ScanProgress,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        let looked = &mut progress.looked[register as usize];
-        let led = &mut progress.led[register as usize];
-        let names = self.names_of_rows(register, led).await?;
-        self.bring_back(register, names, now).await?;
+        let checked = &mut progress.checked[register as usize];
+        let restored = &mut progress.restored[register as usize];
+        let names = self.names_of_rows(register, restored).await?;
+        self.restore_missing(register, names, now).await?;
         let page = self
             .store()
-            .register_page(register, looked.as_deref(), PAGE)
+            .register_page(register, checked.as_deref(), PAGE_NAMES)
             .await?;
-        *looked = page
+        *checked = page
             .last()
-            .filter(|_| page.len() == PAGE)
+            .filter(|_| page.len() == PAGE_NAMES)
             .map(|(name, _)| name.clone());
         let open = page
             .into_iter()
             .filter(|(_, value)| Paused::read(value) == Paused::No);
         let entered = self
             .store()
-            .entered(register, open.map(|(name, _)| name).collect())
+            .registered_at(register, open.map(|(name, _)| name).collect())
             .await?;
         // An entry time of zero means that the time is unknown.
-        let is_noted = |(_, at): &Entered| at.is_some_and(|at| at > Timestamp::default());
-        let (noted, unnoted): (Vec<Entered>, Vec<Entered>) =
-            entered.into_iter().partition(is_noted);
-        self.enter(
+        let has_time = |(_, at): &RegisteredName| at.is_some_and(|at| at > Timestamp::default());
+        let (timed, untimed): (Vec<RegisteredName>, Vec<RegisteredName>) =
+            entered.into_iter().partition(has_time);
+        self.enter_names(
             register,
-            unnoted.into_iter().map(|(name, _)| (name, String::new())),
+            untimed.into_iter().map(|(name, _)| (name, String::new())),
             now,
         )
         .await?;
-        let unused = self.unused(register, noted, now).await?;
-        let removed = self.store().forget(register, &unused).await?;
+        let unused = self.unused_names(register, timed, now).await?;
+        let removed = self.store().remove_unused(register, &unused).await?;
         if removed > 0 {
             let names: Vec<String> = unused.into_iter().map(|(name, _)| name).collect();
-            self.core.names.drop(register, &names);
+            self.core.name_cache.forget(register, &names);
             info!(
                 removed,
                 ?register,
@@ -228,32 +234,34 @@ impl Engine {
     }
 
     /// The unused names among these, in order.
-    async fn unused(
+    async fn unused_names(
         &self,
         register: Register,
-        mut names: Vec<Entered>,
+        mut names: Vec<RegisteredName>,
         now: Timestamp,
-    ) -> Result<Vec<Entered>, StoreError> {
-        names.retain(|(_, at)| at.is_some_and(|at| now.since(at) > UNUSED));
+    ) -> Result<Vec<RegisteredName>, StoreError> {
+        names.retain(|(_, at)| at.is_some_and(|at| now.since(at) > UNUSED_TTL));
         if names.is_empty() {
             return Ok(names);
         }
         if register == Register::Queues {
-            let oldest = self.oldest().await?;
+            let oldest = self.oldest_workflow().await?;
             let is_before = |at: Timestamp| {
                 oldest
                     .is_none_or(|oldest| at + REGISTERED_TTL + REGISTERED_TTL < oldest.created_at())
             };
-            names.retain(|(_, at)| at.is_some_and(|at| is_before(at) || now.since(at) > FORGOTTEN));
+            names.retain(|(_, at)| {
+                at.is_some_and(|at| is_before(at) || now.since(at) > UNUSED_QUEUE_TTL)
+            });
         }
-        let used = self.used(register, &names).await?;
+        let used = self.used_names(register, &names).await?;
         names.retain(|(name, _)| !used.contains(name));
         Ok(names)
     }
 
     /// The oldest existing workflow.
-    async fn oldest(&self) -> Result<Option<WorkflowId>, StoreError> {
-        let all = RowRange::of(Section::All.prefix());
+    async fn oldest_workflow(&self) -> Result<Option<WorkflowId>, StoreError> {
+        let all = RowRange::section(Section::All.prefix());
         let each: Vec<_> = self
             .store()
             .all_partitions()
@@ -268,12 +276,12 @@ impl Engine {
     }
 
     /// The names among these that some row contains.
-    async fn used(
+    async fn used_names(
         &self,
         register: Register,
-        names: &[Entered],
+        names: &[RegisteredName],
     ) -> Result<HashSet<String>, StoreError> {
-        let (set, before) = rows_with(register);
+        let (set, before) = register_rows(register);
         let mut used = HashSet::new();
         for partition in self.store().all_partitions() {
             let mut at = 0;
@@ -281,18 +289,18 @@ impl Engine {
             while let Some((name, _)) = names.get(at) {
                 let rows = self
                     .store()
-                    .rows(partition, set, Some(&rows_of(before, name)), ROWS)
+                    .rows(partition, set, Some(&name_rows(before, name)), PAGE_ROWS)
                     .await?;
                 used.extend(
                     rows.iter()
                         .filter_map(|row| name_in(before, row))
                         .map(str::to_owned),
                 );
-                let Some(last) = rows.last().filter(|_| rows.len() == ROWS) else {
+                let Some(last) = rows.last().filter(|_| rows.len() == PAGE_ROWS) else {
                     break;
                 };
                 at += names[at..]
-                    .partition_point(|(name, _)| rows_of(before, name) <= *last)
+                    .partition_point(|(name, _)| name_rows(before, name) <= *last)
                     .max(1);
             }
         }
@@ -303,11 +311,11 @@ impl Engine {
     async fn names_of_rows(
         &self,
         register: Register,
-        led: &mut Option<String>,
+        restored: &mut Option<String>,
     ) -> Result<BTreeSet<String>, StoreError> {
-        let (set, before) = rows_with(register);
+        let (set, before) = register_rows(register);
         // This key sorts after all rows of the last name, because names contain no such byte.
-        let after = led.as_ref().map_or(before.to_vec(), |name| {
+        let after = restored.as_ref().map_or(before.to_vec(), |name| {
             [before, name.as_bytes(), &[1]].concat()
         });
         let mut names = BTreeSet::new();
@@ -315,7 +323,7 @@ impl Engine {
         for partition in self.store().all_partitions() {
             let rows = self
                 .store()
-                .rows(partition, set, Some(&after), ROWS)
+                .rows(partition, set, Some(&after), PAGE_ROWS)
                 .await?;
             names.extend(
                 rows.iter()
@@ -325,18 +333,18 @@ impl Engine {
             // Names after the end of a read may be missing from this partition.
             let last = rows
                 .last()
-                .filter(|_| rows.len() == ROWS)
+                .filter(|_| rows.len() == PAGE_ROWS)
                 .and_then(|row| name_in(before, row));
             if let Some(last) = last {
                 end = Some(end.map_or(last.to_owned(), |end| end.min(last.to_owned())));
             }
         }
-        *led = end;
+        *restored = end;
         Ok(names)
     }
 
     /// Enters the names that are missing in the register.
-    async fn bring_back(
+    async fn restore_missing(
         &self,
         register: Register,
         names: BTreeSet<String>,
@@ -348,7 +356,7 @@ impl Engine {
             .into_iter()
             .zip(found)
             .filter(|(_, found)| found.is_none());
-        self.enter(
+        self.enter_names(
             register,
             missing.map(|(name, _)| (name, String::new())),
             now,

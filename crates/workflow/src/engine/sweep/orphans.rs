@@ -18,49 +18,51 @@ use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
 /// Interval at which removed rows are logged.
-const TOLD: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum workflows in the table; above it the table is cleared.
-const MOST: usize = 16_384;
+const MAX_WORKFLOWS: usize = 16_384;
 /// Workflows of one call of the store.
-const TOGETHER: usize = 256;
+const CHANGES_PER_CALL: usize = 256;
 
 /// Workflows that were due and did not exist, and removed rows that are not logged yet.
 #[derive(Debug, Default)]
-pub(crate) struct Gone(Mutex<Known>);
+pub(crate) struct OrphanRows(Mutex<OrphanTable>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct OrphanTable {
     /// Workflows that were due in a sweep and did not exist.
     due: HashSet<WorkflowId>,
     /// Number of removals that are not logged yet.
-    untold: u64,
-    told: Option<Timestamp>,
+    unlogged: u64,
+    logged_at: Option<Timestamp>,
 }
 
-impl Gone {
-    fn known<T>(&self, with: impl FnOnce(&mut Known) -> T) -> T {
+impl OrphanRows {
+    fn with_table<T>(&self, with: impl FnOnce(&mut OrphanTable) -> T) -> T {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Records workflows that were due in a sweep and did not exist. A sweep reads only some
     /// partitions, so other workflows stay in the table.
-    pub(super) fn note(&self, due: HashSet<WorkflowId>) {
-        self.known(|known| {
-            if known.due.len() + due.len() > MOST {
-                known.due.clear();
+    pub(super) fn record(&self, due: HashSet<WorkflowId>) {
+        self.with_table(|table| {
+            if table.due.len() + due.len() > MAX_WORKFLOWS {
+                table.due.clear();
             }
-            known.due.extend(due);
+            table.due.extend(due);
         });
     }
 
     /// Counts removals. Returns the number to log, at most once a minute.
     fn count(&self, removed: u64, now: Timestamp) -> Option<u64> {
-        self.known(|known| {
-            known.untold += removed;
-            let may = known.told.is_none_or(|told| now.since(told) >= TOLD);
-            (known.untold > 0 && may).then(|| {
-                known.told = Some(now);
-                std::mem::take(&mut known.untold)
+        self.with_table(|table| {
+            table.unlogged += removed;
+            let may_log = table
+                .logged_at
+                .is_none_or(|logged_at| now.since(logged_at) >= LOG_INTERVAL);
+            (table.unlogged > 0 && may_log).then(|| {
+                table.logged_at = Some(now);
+                std::mem::take(&mut table.unlogged)
             })
         })
     }
@@ -69,60 +71,66 @@ impl Gone {
 impl Engine {
     /// Removes ready rows whose workflows are gone. If a workflow exists, its rows are written
     /// again from its state.
-    pub(crate) async fn bury_rows(&self, rows: Vec<Row>) {
+    pub(crate) async fn remove_orphan_rows(&self, rows: Vec<Row>) {
         let mut orphans: HashMap<WorkflowId, Delete> = HashMap::new();
         for row in rows {
             if let Some(entry) = ReadyJob::read(&row) {
                 orphans.entry(entry.workflow).or_default().ready.push(row);
             }
         }
-        self.bury(orphans).await;
+        self.remove_orphans(orphans).await;
     }
 
     /// Removes workflows from `due` that did not exist in an earlier sweep either, with their
     /// remaining rows. After the first sweep another server may just have removed a workflow.
     /// Returns their number.
-    pub(super) async fn bury_known(
+    pub(super) async fn remove_known_orphans(
         &self,
         due: impl Iterator<Item = &mut Vec<(WorkflowId, Timestamp)>>,
     ) -> usize {
-        let mut known = self
+        let mut known_absent = self
             .core
             .context
-            .gone
-            .known(|known| std::mem::take(&mut known.due));
+            .orphan_rows
+            .with_table(|known_absent| std::mem::take(&mut known_absent.due));
         let mut orphans = HashMap::new();
-        for due in due.filter(|_| !known.is_empty()) {
+        for due in due.filter(|_| !known_absent.is_empty()) {
             orphans.extend(
-                due.extract_if(.., |(id, _)| known.contains(id))
+                due.extract_if(.., |(id, _)| known_absent.contains(id))
                     .map(|(id, _)| (id, Delete::default())),
             );
         }
-        known.retain(|id| !orphans.contains_key(id));
-        self.core.context.gone.note(known);
+        known_absent.retain(|id| !orphans.contains_key(id));
+        self.core.context.orphan_rows.record(known_absent);
         let number = orphans.len();
-        self.bury(orphans).await;
+        self.remove_orphans(orphans).await;
         number
     }
 
     /// Completes interrupted writes: rows of existing workflows are written again, rows of
     /// interrupted creations are removed.
-    pub(super) async fn mend_torn(&self, serve: SweepScope, now: Timestamp) {
-        let mut torn: Vec<WorkflowId> = Vec::new();
-        for (partition, desk) in self.store().all_partitions().zip(&self.core.desks) {
-            let most = serve.most(
-                &self.core.context.troubles,
+    pub(super) async fn repair_partial_writes(&self, scope: SweepScope, now: Timestamp) {
+        let mut partial_writes: Vec<WorkflowId> = Vec::new();
+        for (partition, actor) in self.store().all_partitions().zip(&self.core.actors) {
+            let max_workflows = scope.max_workflows(
+                &self.core.context.store_health,
                 partition,
                 StoreOperation::Write,
             );
-            torn.extend(desk.torn.due(now, most));
+            partial_writes.extend(actor.partial_writes.due(now, max_workflows));
         }
-        let requests = torn.iter().map(|&id| (id, Request::Mend)).collect();
+        let requests = partial_writes
+            .iter()
+            .map(|&id| (id, Request::RepairRows))
+            .collect();
         let mut orphans = HashMap::new();
-        for (id, answer) in torn.iter().zip(self.request_all(requests, now).await) {
+        for (id, answer) in partial_writes
+            .iter()
+            .zip(self.request_all(requests, now).await)
+        {
             match answer {
                 Err(EngineError::NoWorkflow { .. }) => {
-                    orphans.extend(self.strays(*id).map(|strays| (*id, strays)))
+                    orphans.extend(self.orphan_rows(*id).map(|orphan_rows| (*id, orphan_rows)))
                 }
                 Err(error) => {
                     tracing::debug!(workflow = %id, %error, "the rows of a workflow could not be written again")
@@ -130,21 +138,26 @@ impl Engine {
                 Ok(_) => {}
             }
         }
-        self.bury(orphans).await;
+        self.remove_orphans(orphans).await;
     }
 
-    fn strays(&self, id: WorkflowId) -> Option<Delete> {
-        self.core.desks[usize::from(id.partition().0)]
-            .torn
+    fn orphan_rows(&self, id: WorkflowId) -> Option<Delete> {
+        self.core.actors[usize::from(id.partition().0)]
+            .partial_writes
             .orphan_rows(id)
     }
 
     /// Removes the remains of workflows that are gone: these rows, and everything that is found
     /// without the state. Existing workflows, and those that cannot be removed now, are quarantined
     /// for a while.
-    pub(super) async fn bury(&self, orphans: HashMap<WorkflowId, Delete>) {
-        let removed = self.remove_left(orphans).await;
-        if let Some(removed) = self.core.context.gone.count(removed, self.queues().now()) {
+    pub(super) async fn remove_orphans(&self, orphans: HashMap<WorkflowId, Delete>) {
+        let removed = self.remove_remains(orphans).await;
+        if let Some(removed) = self
+            .core
+            .context
+            .orphan_rows
+            .count(removed, self.queues().now())
+        {
             tracing::warn!(
                 removed,
                 "the store had lost workflows that were ready or due: what was left of them is removed"
@@ -154,7 +167,7 @@ impl Engine {
 
     /// Works as [`Engine::remove_orphans`], without a log message. Returns the number of workflows
     /// with removals.
-    pub(super) async fn remove_left(&self, orphans: HashMap<WorkflowId, Delete>) -> u64 {
+    pub(super) async fn remove_remains(&self, orphans: HashMap<WorkflowId, Delete>) -> u64 {
         let mut changes: HashMap<Partition, Vec<Change>> = HashMap::new();
         for (workflow, delete) in orphans {
             let small = workflow.is_small();
@@ -171,29 +184,30 @@ impl Engine {
         }
         let mut removed = 0;
         for (partition, changes) in changes {
-            for some in changes.chunks(TOGETHER) {
-                removed += self.bury_some(partition, some).await;
+            for batch in changes.chunks(CHANGES_PER_CALL) {
+                removed += self.remove_batch(partition, batch).await;
             }
         }
         removed
     }
 
     /// Returns the number of removals.
-    async fn bury_some(&self, partition: Partition, changes: &[Change]) -> u64 {
+    async fn remove_batch(&self, partition: Partition, changes: &[Change]) -> u64 {
         let applied = self.store().apply(partition, changes).await;
         // An answer that a workflow exists does not prove that removals work.
         if applied
             .as_ref()
             .map_or(true, |applied| applied.contains(&Applied::Done))
         {
-            self.core
-                .context
-                .troubles
-                .note(partition, StoreOperation::Removal, applied.as_ref());
+            self.core.context.store_health.record(
+                partition,
+                StoreOperation::Removal,
+                applied.as_ref(),
+            );
         }
-        let torn = &self.core.desks[usize::from(partition.0)].torn;
+        let partial_writes = &self.core.actors[usize::from(partition.0)].partial_writes;
         let mut removed = 0;
-        let mut there = Vec::new();
+        let mut existing = Vec::new();
         for (at, change) in changes.iter().enumerate() {
             let Write::Delete(delete) = &change.write else {
                 continue;
@@ -201,32 +215,37 @@ impl Engine {
             match applied.as_ref().map(|applied| &applied[at]) {
                 Ok(Applied::Done) => {
                     removed += 1;
-                    torn.repaired(change.workflow);
-                    self.queues().change(&delete.ready, &[]);
+                    partial_writes.repaired(change.workflow);
+                    self.queues().apply_rows(&delete.ready, &[]);
                 }
-                Ok(Applied::Conflict(Some(_)) | Applied::Elsewhere) if !delete.ready.is_empty() => {
-                    torn.note_rows(change.workflow, &delete.ready, &[]);
-                    there.push(change.workflow);
+                Ok(Applied::Conflict(Some(_)) | Applied::MustReload)
+                    if !delete.ready.is_empty() =>
+                {
+                    partial_writes.record_rows(change.workflow, &delete.ready, &[]);
+                    existing.push(change.workflow);
                 }
                 // The workflow exists, and its due work does not depend on this removal.
-                Ok(Applied::Conflict(Some(_)) | Applied::Elsewhere) => {}
+                Ok(Applied::Conflict(Some(_)) | Applied::MustReload) => {}
                 Err(
                     StoreError::Unavailable { .. }
                     | StoreError::Unknown { .. }
-                    | StoreError::Torn { .. },
+                    | StoreError::PartialWrite { .. },
                 ) => {
                     self.queues().add_until_store_works(change.workflow);
                 }
-                _ => _ = self.queues().put_aside(change.workflow),
+                _ => _ = self.queues().quarantine_workflow(change.workflow),
             }
         }
-        self.mend(there).await;
+        self.rewrite_rows(existing).await;
         removed
     }
 
     /// Writes the rows of workflows again. Workflows that cannot be written now are quarantined.
-    async fn mend(&self, workflows: Vec<WorkflowId>) {
-        let requests = workflows.iter().map(|&id| (id, Request::Mend)).collect();
+    async fn rewrite_rows(&self, workflows: Vec<WorkflowId>) {
+        let requests = workflows
+            .iter()
+            .map(|&id| (id, Request::RepairRows))
+            .collect();
         for (id, answer) in workflows
             .iter()
             .zip(self.request_all(requests, self.queues().now()).await)
@@ -234,7 +253,7 @@ impl Engine {
             match answer {
                 Ok(_) => {}
                 Err(EngineError::Store(StoreError::Corrupt { .. })) => {
-                    _ = self.queues().put_aside(*id)
+                    _ = self.queues().quarantine_workflow(*id)
                 }
                 Err(_) => self.queues().add_until_store_works(*id),
             }
@@ -248,7 +267,7 @@ mod tests {
 
     #[test]
     fn removals_are_logged_once_a_minute_with_their_number() {
-        let gone = Gone::default();
+        let gone = OrphanRows::default();
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
         let told: Vec<Option<u64>> = [(0, 0), (3, 1), (2, 2), (1, 60), (4, 61), (0, 200)]
             .map(|(removed, seconds)| gone.count(removed, at(seconds)))

@@ -22,15 +22,18 @@ impl Engine {
     pub async fn repair(
         &self,
         workflow: WorkflowId,
-        strays: Delete,
+        orphan_rows: Delete,
         now: Timestamp,
     ) -> Result<(), EngineError> {
-        if let Some(desk) = self.core.desks.get(usize::from(workflow.partition().0)) {
-            desk.torn.note_rows(workflow, &strays.ready, &strays.index);
+        if let Some(actor) = self.core.actors.get(usize::from(workflow.partition().0)) {
+            actor
+                .partial_writes
+                .record_rows(workflow, &orphan_rows.ready, &orphan_rows.index);
         }
-        match self.request(workflow, Request::Mend, now).await {
+        match self.request(workflow, Request::RepairRows, now).await {
             Err(EngineError::NoWorkflow { .. }) => {
-                self.remove_left(HashMap::from([(workflow, strays)])).await;
+                self.remove_remains(HashMap::from([(workflow, orphan_rows)]))
+                    .await;
                 Ok(())
             }
             answer => answer.map(drop),
@@ -49,7 +52,7 @@ impl Engine {
         workflow: WorkflowId,
         now: Timestamp,
     ) -> Result<(), EngineError> {
-        self.request(workflow, Request::MendKey, now)
+        self.request(workflow, Request::RestoreKey, now)
             .await
             .map(drop)
     }

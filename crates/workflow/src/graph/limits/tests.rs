@@ -24,7 +24,7 @@ fn running(most: u32, scope: Scope, value: &str) -> Limit {
 fn check(limits: Vec<Limit>, key: &str) {
     let limits = Limits::new(limits);
     assert_eq!(limits.key(), key);
-    assert_eq!(Limits::read(key).as_ref(), Some(&limits));
+    assert_eq!(Limits::parse(key).as_ref(), Some(&limits));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_limit_that_is_there_twice_counts_once() {
         r#"[[4,"all","tenant","a"],[3,"queue:mail","tenant","a"]]"#,
     );
     let most = Limits::new([units(u32::MAX, "a"), units(1, "a")]);
-    assert_eq!(most.each(), [units(u32::MAX, "a")]);
+    assert_eq!(most.as_slice(), [units(u32::MAX, "a")]);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_limit_says_what_its_author_did() {
         };
         let limit = running(3, of, "a:b");
         assert_eq!(
-            (limit.definition(), limit.within(id).definition()),
+            (limit.definition(), limit.for_workflow(id).definition()),
             (expected.clone(), expected)
         );
     }
@@ -115,23 +115,26 @@ fn the_own_workflow_is_filled_in() {
         running(1, Scope::Workflow, "a"),
         running(2, Scope::All, "workflow"),
     ]);
-    let within = limits.within(id);
+    let within = limits.for_workflow(id);
     let expected = format!(
         r#"[["vendor",1,"tenant","workflow"],[1,"workflow:{id}","tenant","a"],[2,"all","tenant","workflow"]]"#
     );
     assert_eq!(
-        (within.key(), &*limits.key_within(id)),
+        (within.key(), &*limits.key_for_workflow(id)),
         (&*expected, &*expected)
     );
-    assert_eq!(Limits::read(&expected).as_ref(), Some(&*within));
-    assert_eq!(limits.longest_key(), expected.len());
+    assert_eq!(Limits::parse(&expected).as_ref(), Some(&*within));
+    assert_eq!(limits.max_key_bytes(), expected.len());
     let other = Limits::new([units(1, "a")]);
     assert!(
-        matches!(other.within(id), Cow::Borrowed(_))
-            && matches!(other.key_within(id), Cow::Borrowed(_))
+        matches!(other.for_workflow(id), Cow::Borrowed(_))
+            && matches!(other.key_for_workflow(id), Cow::Borrowed(_))
     );
     let alone = Limits::new([Limit::concurrency(1, Scope::Workflow, "q", &[])]);
-    assert_eq!(alone.key_within(id), format!(r#"[[1,"workflow:{id}"]]"#));
+    assert_eq!(
+        alone.key_for_workflow(id),
+        format!(r#"[[1,"workflow:{id}"]]"#)
+    );
 }
 
 #[test]
@@ -156,10 +159,10 @@ fn other_texts_are_no_keys() {
         r#"[[10]]"#,
         r#"[[1,2]]"#,
     ] {
-        assert_eq!(Limits::read(text), None, "{text}");
+        assert_eq!(Limits::parse(text), None, "{text}");
     }
     let long = |bytes: usize| Limits::new([units(1, &"x".repeat(bytes))]);
     let most = MAX_LIMIT_KEY - long(0).key().len();
-    assert!(Limits::read(long(most).key()).is_some());
-    assert_eq!(Limits::read(long(most + 1).key()), None);
+    assert!(Limits::parse(long(most).key()).is_some());
+    assert_eq!(Limits::parse(long(most + 1).key()), None);
 }

@@ -47,7 +47,7 @@ fn value(written: &str) -> Result<String, String> {
     )
     .map_err(|error| error.to_string())?;
     assert_eq!(graph.limits(JobIndex(0)), None);
-    match &graph.limits(JobIndex(1)).unwrap().each()[0] {
+    match &graph.limits(JobIndex(1)).unwrap().as_slice()[0] {
         Limit::Units { entries, .. } => Ok(entries[0].1.clone()),
         other => panic!("{other:?}"),
     }

@@ -4,14 +4,14 @@
 mod answer;
 mod arguments;
 mod operations;
-pub(super) mod piece;
+pub(super) mod script_arg;
 
 use hashbrown::HashSet;
 
-pub(super) use self::answer::{was_empty, was_not_told};
+pub(super) use self::answer::{found_empty_partition, was_not_announced};
 pub(super) use self::operations::state_fields;
-pub(super) use self::piece::{ScriptArg, pack};
-use super::keys::{Keys, META, Part, Set};
+pub(super) use self::script_arg::{ScriptArg, pack};
+use super::keys::{Keys, META, Set, WorkflowKey};
 use crate::codec::change::{Change, Stamp, Write};
 use crate::codec::rows::Row;
 use crate::id::WorkflowId;
@@ -21,10 +21,10 @@ pub(super) const SCRIPT: &str = include_str!("apply.lua");
 
 /// Arguments and bytes at which a call takes no more changes. Redis runs nothing else during a
 /// call, and larger calls cost no less per change.
-const MOST_ARGUMENTS: usize = 4_000;
-const MOST_BYTES: usize = 512 << 10;
+const MAX_ARGUMENTS: usize = 4_000;
+const MAX_CALL_BYTES: usize = 512 << 10;
 /// Capacity reserved for a call: more changes than most calls have.
-const MANY: usize = 128;
+const TYPICAL_CHANGES: usize = 128;
 
 /// A long row in the timers of each partition. Its score is lower than any time, so no read returns
 /// it. Redis keeps a set of up to 128 short rows as a list, which it scans for each insertion and
@@ -100,8 +100,8 @@ struct SingleWrites<'a> {
 
 /// One operation for several changes: rows to add to a set, or to remove from it.
 #[derive(Debug, Default)]
-struct Rows<'a> {
-    pieces: Vec<ScriptArg<'a>>,
+struct SharedRows<'a> {
+    arguments: Vec<ScriptArg<'a>>,
     /// The changes that take part in the operation, each with its number of arguments.
     shares: Vec<(usize, usize)>,
 }
@@ -112,9 +112,9 @@ pub(super) struct ScriptCall<'a> {
     /// Whether the states are those of small workflows. All states of a call are of one kind.
     small: bool,
     /// Whether the state must have a field, instead of an expected meta.
-    marked: bool,
+    expects_field: bool,
     /// Positions of the changes of this call among all changes.
-    places: Vec<usize>,
+    positions: Vec<usize>,
     expected: Vec<&'a [u8]>,
     states: Vec<String>,
     /// Number of `fields` of each change.
@@ -122,14 +122,14 @@ pub(super) struct ScriptCall<'a> {
     fields: Vec<ScriptArg<'a>>,
     strings: Vec<StringWrite<'a>>,
     /// Keys after those of the states.
-    others: Vec<String>,
+    other_keys: Vec<String>,
     claims: Vec<KeyClaim>,
-    since: Vec<ExpectedWrite>,
+    expected_writes: Vec<ExpectedWrite>,
     /// Operations that add, and operations that remove.
-    own: [SingleWrites<'a>; 2],
+    single_writes: [SingleWrites<'a>; 2],
     /// Rows of each set, in the order of the keys.
-    removed: [Rows<'a>; Set::ALL.len()],
-    added: [Rows<'a>; Set::ALL.len()],
+    removed: [SharedRows<'a>; Set::ALL.len()],
+    added: [SharedRows<'a>; Set::ALL.len()],
     bytes: usize,
     announcement: Option<AnnounceCommand>,
     workflows: HashSet<WorkflowId>,
@@ -142,38 +142,38 @@ pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<ScriptCall<'a
     let mut calls: Vec<ScriptCall<'a>> = Vec::new();
     for small in [true, false] {
         let each = changes.iter().enumerate();
-        for (place, change) in each.filter(|(_, change)| change.small == small) {
-            if !calls.last().is_some_and(|call| call.has_room_for(change)) {
-                calls.push(ScriptCall::with_room_for(small, changes.len()));
+        for (position, change) in each.filter(|(_, change)| change.small == small) {
+            if !calls.last().is_some_and(|call| call.accepts(change)) {
+                calls.push(ScriptCall::with_capacity(small, changes.len()));
             }
             let call = calls.last_mut().expect("there is one with room");
-            call.add(keys, place, change);
+            call.add(keys, position, change);
         }
     }
-    calls.iter_mut().for_each(ScriptCall::ask_for_room);
+    calls.iter_mut().for_each(ScriptCall::add_memory_check);
     calls
 }
 
 /// The idempotency key that a change claims or releases.
 fn idempotency_key(change: &Change) -> Option<&str> {
     match &change.write {
-        Write::Put(put) => put.birth.as_ref()?.idempotency_key.as_deref(),
+        Write::Put(put) => put.creation.as_ref()?.idempotency_key.as_deref(),
         Write::Delete(delete) => delete.idempotency_key.as_deref(),
     }
 }
 
 impl<'a> ScriptCall<'a> {
     /// An empty call with capacity for the given changes, at most [`TYPICAL_CHANGES`].
-    fn with_room_for(small: bool, changes: usize) -> Self {
-        let most = changes.min(MANY);
+    fn with_capacity(small: bool, changes: usize) -> Self {
+        let capacity = changes.min(TYPICAL_CHANGES);
         Self {
             small,
-            places: Vec::with_capacity(most),
-            expected: Vec::with_capacity(most),
-            states: Vec::with_capacity(most),
-            counts: Vec::with_capacity(most),
-            fields: Vec::with_capacity(most),
-            workflows: HashSet::with_capacity(most),
+            positions: Vec::with_capacity(capacity),
+            expected: Vec::with_capacity(capacity),
+            states: Vec::with_capacity(capacity),
+            counts: Vec::with_capacity(capacity),
+            fields: Vec::with_capacity(capacity),
+            workflows: HashSet::with_capacity(capacity),
             ..Self::default()
         }
     }
@@ -184,28 +184,37 @@ impl<'a> ScriptCall<'a> {
             .removed
             .iter()
             .chain(&self.added)
-            .map(|rows| rows.pieces.len());
-        let own = self.own.iter().map(|own| own.arguments.len());
-        self.fields.len() + self.strings.len() + own.chain(rows).sum::<usize>()
+            .map(|rows| rows.arguments.len());
+        let single = self
+            .single_writes
+            .iter()
+            .map(|single| single.arguments.len());
+        self.fields.len() + self.strings.len() + single.chain(rows).sum::<usize>()
     }
 
-    fn has_room_for(&self, change: &Change) -> bool {
+    fn accepts(&self, change: &Change) -> bool {
         self.small == change.small
-            && self.arguments() < MOST_ARGUMENTS
-            && self.bytes < MOST_BYTES
+            && self.arguments() < MAX_ARGUMENTS
+            && self.bytes < MAX_CALL_BYTES
             && !self.workflows.contains(&change.workflow)
             && idempotency_key(change).is_none_or(|key| !self.idempotency_keys.contains(key))
     }
 
-    fn add(&mut self, keys: &Keys, place: usize, change: &'a Change) {
-        self.places.push(place);
+    fn add(&mut self, keys: &Keys, position: usize, change: &'a Change) {
+        self.positions.push(position);
         let id = &change.workflow;
         self.workflows.insert(*id);
         self.idempotency_keys.extend(idempotency_key(change));
         self.expected
             .push(change.expected.as_deref().unwrap_or_default());
-        self.states
-            .push(keys.part(*id, if self.small { Part::Small } else { Part::State }));
+        self.states.push(keys.workflow_key(
+            *id,
+            if self.small {
+                WorkflowKey::Small
+            } else {
+                WorkflowKey::State
+            },
+        ));
         let before = self.fields.len();
         match &change.write {
             Write::Put(put) => self.put(keys, id, put),
@@ -216,7 +225,7 @@ impl<'a> ScriptCall<'a> {
 
     /// A call that only adds and removes rows of a set, if `state` has the field `mark`. If `mark`
     /// is empty, `state` must not exist.
-    pub(super) fn of_rows(
+    pub(super) fn for_rows(
         state: &str,
         mark: &'a str,
         set: Set,
@@ -226,15 +235,15 @@ impl<'a> ScriptCall<'a> {
         let mut call = Self {
             expected: vec![mark.as_bytes()],
             states: vec![state.to_owned()],
-            marked: !mark.is_empty(),
-            places: vec![0],
+            expects_field: !mark.is_empty(),
+            positions: vec![0],
             ..Self::default()
         };
         let rows = add
             .iter()
             .flat_map(|row| [ScriptArg::Bytes(b"0"), ScriptArg::Bytes(row)]);
-        share(&mut call.added[set as usize], 0, rows);
-        share(
+        add_shared(&mut call.added[set as usize], 0, rows);
+        add_shared(
             &mut call.removed[set as usize],
             0,
             remove.iter().map(|row| ScriptArg::Bytes(row)),
@@ -250,32 +259,32 @@ impl<'a> ScriptCall<'a> {
         let mut call = Self {
             expected: vec![b""],
             states: vec![hash.clone()],
-            places: vec![0],
+            positions: vec![0],
             ..Self::default()
         };
         let nothing = || ScriptArg::Bytes(b"");
         call.claims.push(KeyClaim { change: 0, key: 0 });
-        call.string(string.clone(), nothing());
-        call.own(
+        call.add_string(string.clone(), nothing());
+        call.add_single(
             Opcode::PutFields,
             hash.clone(),
             [ScriptArg::Bytes(META), nothing()],
         );
-        call.own(Opcode::Remove, hash.clone(), []);
-        call.own(Opcode::Remove, string, []);
-        call.own(Opcode::RemoveFields, hash.clone(), [ScriptArg::Bytes(META)]);
+        call.add_single(Opcode::Remove, hash.clone(), []);
+        call.add_single(Opcode::Remove, string, []);
+        call.add_single(Opcode::RemoveFields, hash.clone(), [ScriptArg::Bytes(META)]);
         // The hash is handled as a staged state that is renamed to itself.
         call.fields.push(ScriptArg::Integer(
-            (Set::ALL.len() + 2 + call.others.len()) as u64,
+            (Set::ALL.len() + 2 + call.other_keys.len()) as u64,
         ));
-        call.others.push(hash);
+        call.other_keys.push(hash);
         for set in Set::ALL {
-            share(
+            add_shared(
                 &mut call.added[set as usize],
                 0,
                 [ScriptArg::Bytes(b"XX"), ScriptArg::Integer(0), nothing()],
             );
-            share(&mut call.removed[set as usize], 0, [nothing()]);
+            add_shared(&mut call.removed[set as usize], 0, [nothing()]);
         }
         call.counts.push(1);
         call
@@ -284,10 +293,10 @@ impl<'a> ScriptCall<'a> {
     /// Adds a write that adds nothing to a call that changes states and removes rows but adds none.
     /// Redis checks its memory only at the first write of a script, and the script's test of ZREM
     /// would be that write.
-    fn ask_for_room(&mut self) {
-        let own = !self.own[0].operations.is_empty() || !self.strings.is_empty();
-        let adds = own || self.added.iter().any(|rows| !rows.pieces.is_empty());
-        let removes = self.removed.iter().any(|rows| !rows.pieces.is_empty());
+    fn add_memory_check(&mut self) {
+        let adds_single = !self.single_writes[0].operations.is_empty() || !self.strings.is_empty();
+        let adds = adds_single || self.added.iter().any(|rows| !rows.arguments.is_empty());
+        let removes = self.removed.iter().any(|rows| !rows.arguments.is_empty());
         let change = self.counts.iter().position(|&fields| fields > 0);
         if let Some(change) = change.filter(|_| removes && !adds) {
             let nothing = [
@@ -295,7 +304,7 @@ impl<'a> ScriptCall<'a> {
                 ScriptArg::Integer(0),
                 ScriptArg::Bytes(b""),
             ];
-            share(&mut self.added[Set::Timers as usize], change, nothing);
+            add_shared(&mut self.added[Set::Timers as usize], change, nothing);
         }
     }
 
@@ -305,7 +314,7 @@ impl<'a> ScriptCall<'a> {
         let Some(&(change, _)) = timers.shares.last() else {
             return false;
         };
-        share(
+        add_shared(
             timers,
             change,
             [ScriptArg::Bytes(b"-1"), ScriptArg::Bytes(LONG_ROW)],
@@ -328,14 +337,18 @@ impl<'a> ScriptCall<'a> {
     }
 
     /// The position of the change that is being added.
-    fn current(&self) -> usize {
+    fn current_change(&self) -> usize {
         self.counts.len()
     }
 }
 
-fn share<'a>(rows: &mut Rows<'a>, change: usize, pieces: impl IntoIterator<Item = ScriptArg<'a>>) {
-    let before = rows.pieces.len();
-    rows.pieces.extend(pieces);
-    let count = rows.pieces.len() - before;
+fn add_shared<'a>(
+    rows: &mut SharedRows<'a>,
+    change: usize,
+    arguments: impl IntoIterator<Item = ScriptArg<'a>>,
+) {
+    let before = rows.arguments.len();
+    rows.arguments.extend(arguments);
+    let count = rows.arguments.len() - before;
     rows.shares.extend((count > 0).then_some((change, count)));
 }

@@ -15,31 +15,33 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::call::{self, ScriptCall};
-use super::keys::{self, Part, Set};
+use super::keys::{self, Set, WorkflowKey};
 use super::reply::{answer, count, reason};
-use super::{Ran, RedisStore, Written, applied, with_advice};
-use crate::codec::change::{Applied, Change, Put, RowChange, Rows, Write};
+use super::{RedisStore, ScriptRun, WriteOutcome, applied, with_advice};
+use crate::codec::change::{Applied, Change, Put, RowChange, RowTiming, Write};
 use crate::id::{Partition, WorkflowId};
 use crate::store::change_notice::Notifier;
 use crate::store::error::StoreError;
 
 /// Jobs or rows of a change above which it is written in chunks. At 4 us for a job and a row, other
 /// calls wait for at most 16 ms.
-pub(crate) const LARGE: usize = 4_096;
+pub(crate) const MAX_INLINE: usize = 4_096;
 /// Arguments of a chunk: some 2 ms of Redis.
-const PIECE: usize = 2_048;
+const CHUNK_ARGUMENTS: usize = 2_048;
 /// Chunks of one batch. They queue at one server, whose queue is bounded.
-const TOGETHER: usize = 16;
+const BATCH_CHUNKS: usize = 16;
 /// Time after which a staged state expires if its server died. A write takes far less.
-const STAGED: Duration = Duration::from_secs(600);
+const STAGED_TTL: Duration = Duration::from_secs(600);
 /// The script that adds to a staged state. Redis caches its compiled form, and its text is short
 /// compared to a chunk.
-const STAGE: &str = include_str!("chunked/stage.lua");
+const STAGE_SCRIPT: &str = include_str!("chunked/stage.lua");
 
 pub(super) fn is_large(change: &Change) -> bool {
     match &change.write {
         Write::Put(put) => {
-            put.whole.is_some() || put.rows == Rows::Follow || put.ready.remove.len() > LARGE
+            put.rewrite_label.is_some()
+                || put.row_timing == RowTiming::AfterState
+                || put.ready.remove.len() > MAX_INLINE
         }
         Write::Delete(_) => false,
     }
@@ -47,36 +49,36 @@ pub(super) fn is_large(change: &Change) -> bool {
 
 impl RedisStore {
     /// Writes changes one after the other, because some of them are large.
-    pub(super) async fn write_in_pieces(
+    pub(super) async fn write_chunked(
         &self,
         partition: Partition,
         changes: &[Change],
-        announcer: Option<&Notifier>,
-    ) -> Result<Written, StoreError> {
-        let mut all = Written {
+        notifier: Option<&Notifier>,
+    ) -> Result<WriteOutcome, StoreError> {
+        let mut all = WriteOutcome {
             applied: Vec::with_capacity(changes.len()),
-            suspicious: false,
+            may_have_lost_data: false,
         };
         for change in changes {
             let written = match &change.write {
                 Write::Put(put) if is_large(change) => {
-                    self.write_large(change, put, announcer).await
+                    self.write_large(change, put, notifier).await
                 }
                 _ => {
-                    self.write(partition, std::slice::from_ref(change), announcer)
+                    self.write(partition, std::slice::from_ref(change), notifier)
                         .await
                 }
             };
             // Earlier changes of the list are written already.
-            let doubt = |error| match error {
+            let to_unknown = |error| match error {
                 StoreError::Unavailable { reason } if !all.applied.is_empty() => {
                     StoreError::Unknown { reason }
                 }
                 error => error,
             };
-            let written = written.map_err(doubt)?;
+            let written = written.map_err(to_unknown)?;
             all.applied.extend(written.applied);
-            all.suspicious |= written.suspicious;
+            all.may_have_lost_data |= written.may_have_lost_data;
         }
         Ok(all)
     }
@@ -85,13 +87,14 @@ impl RedisStore {
         &self,
         change: &Change,
         put: &Put,
-        announcer: Option<&Notifier>,
-    ) -> Result<Written, StoreError> {
+        notifier: Option<&Notifier>,
+    ) -> Result<WriteOutcome, StoreError> {
         self.stage(change.workflow, put).await?;
-        let follows = put.rows == Rows::Follow || put.ready.remove.len() > LARGE;
+        let follows =
+            put.row_timing == RowTiming::AfterState || put.ready.remove.len() > MAX_INLINE;
         // Rows that are added later are guarded by a mark of the state, which exists only if all of
         // them follow.
-        let add = if put.rows == Rows::Follow {
+        let add = if put.row_timing == RowTiming::AfterState {
             Vec::new()
         } else {
             put.ready.add.clone()
@@ -101,16 +104,18 @@ impl RedisStore {
             remove: Vec::new(),
         };
         let ready = if follows { &first } else { &put.ready };
-        match self.take_place(change, put, ready, announcer).await {
+        match self.write_unstaged(change, put, ready, notifier).await {
             // It is unknown whether the state was written and its rows must follow. After a partial
             // write, all rows are written again.
-            Err(StoreError::Unknown { reason }) if follows => Err(StoreError::Torn { reason }),
+            Err(StoreError::Unknown { reason }) if follows => {
+                Err(StoreError::PartialWrite { reason })
+            }
             Ok(written) if written.applied != [Applied::Done] => {
                 self.unstage(change.workflow, put).await;
                 Ok(written)
             }
             Ok(written) if follows => {
-                self.follow(change, put, announcer).await?;
+                self.write_following_rows(change, put, notifier).await?;
                 Ok(written)
             }
             written => written,
@@ -119,18 +124,18 @@ impl RedisStore {
 
     /// Writes everything of a change except what was staged, with `ready` in place of its ready
     /// rows.
-    async fn take_place(
+    async fn write_unstaged(
         &self,
         change: &Change,
         put: &Put,
         ready: &RowChange,
-        announcer: Option<&Notifier>,
-    ) -> Result<Written, StoreError> {
+        notifier: Option<&Notifier>,
+    ) -> Result<WriteOutcome, StoreError> {
         let short = Put {
             meta: put.meta.clone(),
-            birth: put.birth.clone(),
+            creation: put.creation.clone(),
             // If none are staged, there are few jobs: only the rows are many.
-            jobs: if put.whole.is_some() {
+            jobs: if put.rewrite_label.is_some() {
                 Vec::new()
             } else {
                 put.jobs.clone()
@@ -141,11 +146,11 @@ impl RedisStore {
             index: put.index.clone(),
             timer: put.timer,
             expiry: put.expiry,
-            was: put.was,
+            stored_times: put.stored_times,
             trail: put.trail,
-            whole: put.whole.clone(),
-            rows: put.rows,
-            settled: put.settled.clone(),
+            rewrite_label: put.rewrite_label.clone(),
+            row_timing: put.row_timing,
+            completed_row_writers: put.completed_row_writers.clone(),
         };
         let short = Change {
             workflow: change.workflow,
@@ -154,14 +159,14 @@ impl RedisStore {
             write: Write::Put(Box::new(short)),
         };
         let partition = change.workflow.partition();
-        self.write(partition, std::slice::from_ref(&short), announcer)
+        self.write(partition, std::slice::from_ref(&short), notifier)
             .await
     }
 
     /// Stages all fields of a state that is written as a whole, under a key that only this write
     /// uses.
     async fn stage(&self, id: WorkflowId, put: &Put) -> Result<(), StoreError> {
-        let (Some(label), Some(trail)) = (&put.whole, put.trail) else {
+        let (Some(label), Some(trail)) = (&put.rewrite_label, put.trail) else {
             return Ok(());
         };
         let key = self.keys.staged(id, trail.stamp.writer);
@@ -172,31 +177,31 @@ impl RedisStore {
             .collect();
         args.extend(fields.iter().map(call::ScriptArg::arg));
         // The first chunk is sent alone: later chunks add only to an existing key.
-        let (first, others) = args.split_at(PIECE.min(args.len()));
-        let parts = std::iter::once(first).chain(others.chunks(PIECE * TOGETHER));
+        let (first, others) = args.split_at(CHUNK_ARGUMENTS.min(args.len()));
+        let parts = std::iter::once(first).chain(others.chunks(CHUNK_ARGUMENTS * BATCH_CHUNKS));
         for (at, part) in parts.enumerate() {
             let mut batch = Batch::new();
-            for piece in part.chunks(PIECE) {
+            for chunk in part.chunks(CHUNK_ARGUMENTS) {
                 let head = [
-                    Arg::Bytes(STAGE.as_bytes()),
+                    Arg::Bytes(STAGE_SCRIPT.as_bytes()),
                     Arg::Integer(1),
                     key,
-                    Arg::Integer(STAGED.as_millis() as i64),
+                    Arg::Integer(STAGED_TTL.as_millis() as i64),
                 ];
                 let head = head.into_iter().chain([Arg::Integer((at == 0).into())]);
                 batch.unit().repeatable(
                     "EVAL",
-                    &head.chain(piece.iter().copied()).collect::<Vec<_>>(),
+                    &head.chain(chunk.iter().copied()).collect::<Vec<_>>(),
                 );
             }
-            self.send(batch).await.iter().try_for_each(staged)?;
+            self.send(batch).await.iter().try_for_each(check_staged)?;
         }
         Ok(())
     }
 
     /// Removes a staged state that is not used. If that fails, it expires.
     async fn unstage(&self, id: WorkflowId, put: &Put) {
-        if let (Some(_), Some(trail)) = (&put.whole, put.trail) {
+        if let (Some(_), Some(trail)) = (&put.rewrite_label, put.trail) {
             let key = self.keys.staged(id, trail.stamp.writer);
             let mut batch = Batch::new();
             batch
@@ -207,17 +212,19 @@ impl RedisStore {
     }
 
     /// Writes the rows that follow a state, and then removes the mark of the state.
-    async fn follow(
+    async fn write_following_rows(
         &self,
         change: &Change,
         put: &Put,
-        announcer: Option<&Notifier>,
+        notifier: Option<&Notifier>,
     ) -> Result<(), StoreError> {
-        let state = self.keys.part(change.workflow, Part::State);
-        let trail = put.trail.filter(|_| put.rows == Rows::Follow);
-        let mark = trail.map(|trail| keys::owing_field(trail.stamp.writer));
+        let state = self.keys.workflow_key(change.workflow, WorkflowKey::State);
+        let trail = put
+            .trail
+            .filter(|_| put.row_timing == RowTiming::AfterState);
+        let mark = trail.map(|trail| keys::missing_rows_field(trail.stamp.writer));
         if !self
-            .write_rows(change, put, mark.as_deref(), announcer)
+            .write_rows(change, put, mark.as_deref(), notifier)
             .await?
         {
             // This server was stopped for so long that another one has written the rows.
@@ -230,7 +237,7 @@ impl RedisStore {
                 &[Arg::Key(state.as_bytes()), Arg::Bytes(mark.as_bytes())],
             );
             // If the mark remains, the existing rows are written again.
-            let _told = self.send(batch).await;
+            let _reply = self.send(batch).await;
         }
         Ok(())
     }
@@ -242,37 +249,40 @@ impl RedisStore {
         change: &Change,
         put: &Put,
         mark: Option<&str>,
-        announcer: Option<&Notifier>,
+        notifier: Option<&Notifier>,
     ) -> Result<bool, StoreError> {
         let partition = change.workflow.partition();
-        let state = &self.keys.part(change.workflow, Part::State);
+        let state = &self.keys.workflow_key(change.workflow, WorkflowKey::State);
         let scratch = &self.keys.scratch(partition)[0];
         let mut calls = Vec::new();
         if let Some(mark) = mark {
-            let pieces = put.ready.add.chunks(PIECE / 2);
-            calls
-                .extend(pieces.map(|rows| ScriptCall::of_rows(state, mark, Set::Ready, rows, &[])));
+            let chunks = put.ready.add.chunks(CHUNK_ARGUMENTS / 2);
+            calls.extend(
+                chunks.map(|rows| ScriptCall::for_rows(state, mark, Set::Ready, rows, &[])),
+            );
         }
-        let pieces = put.ready.remove.chunks(PIECE);
-        calls.extend(pieces.map(|rows| ScriptCall::of_rows(scratch, "", Set::Ready, &[], rows)));
-        if let (Some(announcer), Some(last)) = (announcer, calls.last_mut()) {
+        let chunks = put.ready.remove.chunks(CHUNK_ARGUMENTS);
+        calls.extend(chunks.map(|rows| ScriptCall::for_rows(scratch, "", Set::Ready, &[], rows)));
+        if let (Some(notifier), Some(last)) = (notifier, calls.last_mut()) {
             // Other servers are notified with the last rows, when all are there.
             let changes = std::slice::from_ref(change);
             let calls = std::slice::from_mut(last);
-            self.announce(partition, changes, announcer, calls);
+            self.announce(partition, changes, notifier, calls);
         }
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
-        for some in calls.chunks(TOGETHER) {
-            let Ran {
-                outcomes, enough, ..
-            } = self.run(some, &sets, Instant::now() + self.timeout).await;
+        for batch in calls.chunks(BATCH_CHUNKS) {
+            let ScriptRun {
+                outcomes,
+                replicated,
+                ..
+            } = self.run(batch, &sets, Instant::now() + self.timeout).await;
             if let Some(failed) = outcomes.iter().find(|outcome| outcome.reply().is_err()) {
-                return Err(StoreError::Torn {
+                return Err(StoreError::PartialWrite {
                     reason: reason(failed),
                 });
             }
-            enough?;
-            let applied = applied(some, &outcomes)?;
+            replicated?;
+            let applied = applied(batch, &outcomes)?;
             if applied.iter().any(|applied| *applied != Applied::Done) {
                 return Ok(false);
             }
@@ -282,7 +292,7 @@ impl RedisStore {
 }
 
 /// Whether a chunk was staged.
-fn staged(outcome: &Outcome) -> Result<(), StoreError> {
+fn check_staged(outcome: &Outcome) -> Result<(), StoreError> {
     let there = answer(outcome).map_err(|_| StoreError::Unavailable {
         reason: with_advice(reason(outcome)),
     })?;

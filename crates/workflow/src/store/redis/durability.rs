@@ -13,7 +13,7 @@ use crate::id::Partition;
 use crate::store::error::StoreError;
 
 /// The eviction policy that Redis should have: no key is evicted when its memory is full.
-const KEEPS_ALL: &str = "noeviction";
+const NO_EVICTION: &str = "noeviction";
 
 /// How the nodes that have partitions persist their data.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -92,11 +92,11 @@ impl Durability {
     /// of replicas that a write waits for.
     #[must_use]
     pub fn risks(&self, replicas: u16) -> Vec<String> {
-        let of = |wanted: &dyn Fn(&NodeDurability) -> bool| {
+        let count_nodes = |wanted: &dyn Fn(&NodeDurability) -> bool| {
             self.nodes.iter().filter(|node| wanted(node)).count()
         };
         let all = self.nodes.len();
-        let persists = |kind: Persistence| of(&move |node| node.persistence == kind);
+        let persists = |kind: Persistence| count_nodes(&move |node| node.persistence == kind);
         let causes = [
             (
                 persists(Persistence::Nothing),
@@ -112,19 +112,19 @@ impl Durability {
                  appendfsync everysec, or always",
             ),
             (
-                of(&|node| {
+                count_nodes(&|node| {
                     node.policy
                         .as_deref()
-                        .is_some_and(|policy| policy != KEEPS_ALL)
+                        .is_some_and(|policy| policy != NO_EVICTION)
                 }),
                 "redis removes keys when its memory is full, and workflows with them. Set maxmemory-policy noeviction",
             ),
             (
-                of(&|node| replicas == 0 && node.replicas > 0),
+                count_nodes(&|node| replicas == 0 && node.replicas > 0),
                 "redis has replicas, and a failover loses what had not reached them. Set TIDEGATE_ACKNOWLEDGED_BY=replicas:1",
             ),
             (
-                of(&|node| node.replicas < u64::from(replicas)),
+                count_nodes(&|node| node.replicas < u64::from(replicas)),
                 "redis has fewer replicas than TIDEGATE_ACKNOWLEDGED_BY asks for: writes are answered with 503 until they are connected",
             ),
         ];
@@ -233,7 +233,7 @@ impl Nodes<'_> {
     async fn durability(&self) -> Result<Durability, StoreError> {
         let mut nodes: Vec<(String, String, Vec<Partition>)> = Vec::new();
         for (partition, fields) in self.keys.all().zip(
-            self.ask_nodes(self.keys.all(), &[("INFO", &["server"])])
+            self.query_nodes(self.keys.all(), &[("INFO", &["server"])])
                 .await,
         ) {
             let (Some(id), Some(version)) =
@@ -246,7 +246,7 @@ impl Nodes<'_> {
                 None => nodes.push((id.to_owned(), version.to_owned(), vec![partition])),
             }
         }
-        let questions: [(&'static str, &[&str]); 5] = [
+        let commands: [(&'static str, &[&str]); 5] = [
             ("INFO", &["persistence"]),
             ("INFO", &["replication"]),
             ("INFO", &["memory"]),
@@ -254,26 +254,31 @@ impl Nodes<'_> {
             ("CONFIG", &["GET", "save"]),
         ];
         let firsts: Vec<Partition> = nodes.iter().map(|(.., partitions)| partitions[0]).collect();
-        let told = self.ask_nodes(firsts.into_iter(), &questions).await;
-        let of = |((_, version, partitions), fields): ((_, _, Vec<_>), Vec<_>)| NodeDurability {
-            version,
-            partitions: partitions.len(),
-            persistence: persistence(&fields),
-            replicas: value(&fields, "connected_slaves")
-                .and_then(|number| number.parse().ok())
-                .unwrap_or_default(),
-            policy: value(&fields, "maxmemory_policy").map(str::to_owned),
-        };
+        let replies = self.query_nodes(firsts.into_iter(), &commands).await;
+        let node_durability =
+            |((_, version, partitions), fields): ((_, _, Vec<_>), Vec<_>)| NodeDurability {
+                version,
+                partitions: partitions.len(),
+                persistence: persistence(&fields),
+                replicas: value(&fields, "connected_slaves")
+                    .and_then(|number| number.parse().ok())
+                    .unwrap_or_default(),
+                policy: value(&fields, "maxmemory_policy").map(str::to_owned),
+            };
         Ok(Durability {
-            nodes: nodes.into_iter().zip(told).map(of).collect(),
+            nodes: nodes
+                .into_iter()
+                .zip(replies)
+                .map(node_durability)
+                .collect(),
         })
     }
 
     /// The answers of the nodes of the given partitions to these commands.
-    async fn ask_nodes(
+    async fn query_nodes(
         &self,
         partitions: impl Iterator<Item = Partition>,
-        questions: &[(&'static str, &[&str])],
+        commands: &[(&'static str, &[&str])],
     ) -> Vec<Vec<(String, String)>> {
         let mut batch = Batch::new();
         for partition in partitions {
@@ -282,15 +287,15 @@ impl Nodes<'_> {
             let mut unit = batch
                 .unit()
                 .repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
-            for (name, args) in questions {
+            for (name, args) in commands {
                 let args: Vec<Arg<'_>> =
                     args.iter().map(|arg| Arg::Bytes(arg.as_bytes())).collect();
                 unit = unit.repeatable(name, &args);
             }
         }
         let outcomes = self.client.send(batch, Instant::now() + self.timeout).await;
-        let each = outcomes.chunks(1 + questions.len());
-        each.map(|of_node| of_node[1..].iter().flat_map(fields).collect())
+        let each = outcomes.chunks(1 + commands.len());
+        each.map(|replies| replies[1..].iter().flat_map(fields).collect())
             .collect()
     }
 }

@@ -18,7 +18,7 @@ impl RedisStore {
         let mut batch = Batch::new();
         let keys: Vec<String> = wanted
             .iter()
-            .map(|&(id, _)| self.keys.part(id, state_of(id)))
+            .map(|&(id, _)| self.keys.workflow_key(id, state_of(id)))
             .collect();
         for ((id, jobs), key) in wanted.iter().zip(&keys) {
             let key = Arg::Key(key.as_bytes());

@@ -2,8 +2,8 @@
 //! restarted without its data, answers like an empty store. So the store has a random id, which is
 //! verified regularly and after each answer that suggests a loss.
 
+mod policies;
 mod register;
-mod terms;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,26 +17,26 @@ use tracing::error;
 use self::register::REGISTERS;
 use super::RedisStore;
 use super::keys::{Keys, MAX_PARTITIONS};
-use super::open::Facts;
+use super::open::StoreFacts;
 use super::reply::{self, answer, unexpected};
 use crate::id::Partition;
 use crate::store::error::StoreError;
-use crate::store::register::Looked;
+use crate::store::register::Verification;
 
 /// The field of the store's facts that has the id.
-const ID: &[u8] = b"id";
+const ID_FIELD: &[u8] = b"id";
 /// The longest time for which a write waits for the verification. The id may be on a node that does
 /// not answer, and other nodes must not wait for it.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Facts about the store that this process opened.
 #[derive(Debug)]
-pub(super) struct Identity {
-    facts: Facts,
+pub(super) struct StoreIdentity {
+    facts: StoreFacts,
     /// `None` if the id could not be written yet.
     id: Mutex<Option<String>>,
     /// For each partition, whether its timers have their long row.
-    lengthened: [AtomicBool; MAX_PARTITIONS as usize],
+    has_long_row: [AtomicBool; MAX_PARTITIONS as usize],
     /// Number of times at which Redis was found to have lost the store's own keys.
     losses: AtomicU64,
     /// For each register, whether all of its names are in its sorted set.
@@ -45,12 +45,12 @@ pub(super) struct Identity {
     replaced: CancellationToken,
 }
 
-impl Identity {
-    pub(super) fn new(facts: Facts, id: Option<String>) -> Self {
+impl StoreIdentity {
+    pub(super) fn new(facts: StoreFacts, id: Option<String>) -> Self {
         Self {
             facts,
             id: Mutex::new(id),
-            lengthened: [const { AtomicBool::new(false) }; MAX_PARTITIONS as usize],
+            has_long_row: [const { AtomicBool::new(false) }; MAX_PARTITIONS as usize],
             losses: AtomicU64::new(0),
             ordered: Default::default(),
             replaced: CancellationToken::new(),
@@ -63,19 +63,19 @@ impl Identity {
 
     /// Whether the timers of a partition may lack their long row.
     pub(super) fn lacks_long_row(&self, partition: Partition) -> bool {
-        self.lengthened
+        self.has_long_row
             .get(usize::from(partition.0))
             .is_some_and(|has| !has.load(Relaxed))
     }
 
     /// Records whether the timers of a partition have their long row.
-    pub(super) fn note_long_row(&self, partition: Partition, has: bool) {
-        if let Some(noted) = self.lengthened.get(usize::from(partition.0)) {
-            noted.store(has, Relaxed);
+    pub(super) fn record_long_row(&self, partition: Partition, has: bool) {
+        if let Some(known) = self.has_long_row.get(usize::from(partition.0)) {
+            known.store(has, Relaxed);
         }
     }
 
-    fn replaced_error(&self, ours: &Facts, found: &Facts) -> StoreError {
+    fn replaced_error(&self, ours: &StoreFacts, found: &StoreFacts) -> StoreError {
         self.replaced.cancel();
         let reason = format!(
             "redis lost the store, and another server made it anew with {found}; this server opened it with {ours}, and opens it again",
@@ -85,7 +85,7 @@ impl Identity {
 }
 
 /// A random id.
-fn random() -> String {
+fn random_id() -> String {
     format!("{:032x}", fastrand::u128(..))
 }
 
@@ -96,17 +96,17 @@ pub(super) async fn establish(
     key: &str,
     deadline: Instant,
 ) -> Result<Option<String>, StoreError> {
-    ask(client, key, &random(), deadline).await
+    ensure_id(client, key, &random_id(), deadline).await
 }
 
-async fn ask(
+async fn ensure_id(
     client: &Client,
     key: &str,
     id: &str,
     deadline: Instant,
 ) -> Result<Option<String>, StoreError> {
     let key = Arg::Key(key.as_bytes());
-    let field = Arg::Bytes(ID);
+    let field = Arg::Bytes(ID_FIELD);
     let mut batch = Batch::new();
     let unit = batch
         .unit()
@@ -142,18 +142,19 @@ impl RedisStore {
 
     /// Verifies that Redis still has the store, and writes its facts again if it does not. It takes
     /// one round trip if nothing is missing.
-    pub(crate) async fn verify(&self) -> Result<Looked, StoreError> {
+    pub(crate) async fn verify(&self) -> Result<Verification, StoreError> {
         let deadline = Instant::now() + self.timeout;
         let key = Keys::meta(self.keys.prefix());
         let mut batch = Batch::new();
-        let [schema, partitions, from] = Facts::FIELDS.map(Arg::Bytes);
+        let [schema, partitions, from] = StoreFacts::FIELDS.map(Arg::Bytes);
         let at = Arg::Key(key.as_bytes());
-        batch
-            .unit()
-            .repeatable("HMGET", &[at, Arg::Bytes(ID), schema, partitions, from]);
+        batch.unit().repeatable(
+            "HMGET",
+            &[at, Arg::Bytes(ID_FIELD), schema, partitions, from],
+        );
         REGISTERS
             .iter()
-            .for_each(|&register| self.ask_sizes(&mut batch, register));
+            .for_each(|&register| self.request_sizes(&mut batch, register));
         let outcomes = self.client.send(batch, deadline).await;
         let values = reply::array(answer(&outcomes[0])?)?;
         let [id, facts @ ..] = &values[..] else {
@@ -163,21 +164,23 @@ impl RedisStore {
         let known = self.identity.id().clone();
         match known {
             Some(known) if found.as_ref() != Some(&known) => {
-                self.found_other(&key, found, known, deadline).await?
+                self.on_other_id(&key, found, known, deadline).await?
             }
-            Some(_) => self.adopt(Facts::read(facts, &key)?, &key)?,
+            Some(_) => self.adopt(StoreFacts::read(facts, &key)?, &key)?,
             // Redis took no writes when the store was opened, so the store had no id.
-            None => *self.identity.id() = ask(&self.client, &key, &random(), deadline).await?,
+            None => {
+                *self.identity.id() = ensure_id(&self.client, &key, &random_id(), deadline).await?
+            }
         }
-        let names = self.look_at_registers(&outcomes[1..]).await;
-        Ok(Looked {
+        let names = self.verify_registers(&outcomes[1..]).await;
+        Ok(Verification {
             names,
             losses: self.losses(),
         })
     }
 
     /// Adopts the format that a migration has set.
-    fn adopt(&self, facts: Facts, key: &str) -> Result<(), StoreError> {
+    fn adopt(&self, facts: StoreFacts, key: &str) -> Result<(), StoreError> {
         let adopted = facts.adopt(key, &self.schema);
         if matches!(adopted, Err(StoreError::Schema { .. })) {
             // This program does not know the schema. The error is reported when the store is opened
@@ -188,7 +191,7 @@ impl RedisStore {
     }
 
     /// Handles an id that is missing or differs from the known one.
-    async fn found_other(
+    async fn on_other_id(
         &self,
         key: &str,
         found: Option<String>,
@@ -196,14 +199,14 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let identity = &*self.identity;
-        let ours = identity.facts.now(&self.schema);
-        let facts = Facts::make(&self.client, key, deadline, ours).await?;
-        if !facts.fit(ours) {
-            return Err(identity.replaced_error(&ours, &facts));
+        let expected = identity.facts.current(&self.schema);
+        let facts = StoreFacts::create(&self.client, key, deadline, expected).await?;
+        if !facts.is_compatible_with(expected) {
+            return Err(identity.replaced_error(&expected, &facts));
         }
         // All servers of the store remember the same id. Servers that create the store anew at the
         // same time agree on one.
-        let agreed = ask(&self.client, key, &known, deadline).await?;
+        let agreed = ensure_id(&self.client, key, &known, deadline).await?;
         identity.losses.fetch_add(1, Relaxed);
         let by = if found.is_some() {
             "another server"
@@ -226,14 +229,14 @@ impl RedisStore {
     ///
     /// # Errors
     /// Another server has created the store anew in a way that does not fit.
-    pub(super) async fn look_at_once(&self) -> Result<(), StoreError> {
+    pub(super) async fn verify_now(&self) -> Result<(), StoreError> {
         let _ = timeout(VERIFY_TIMEOUT, self.verify()).await;
-        self.must_fit()
+        self.ensure_compatible()
     }
 
     /// # Errors
     /// Another server has created the store anew in a way that does not fit.
-    pub(super) fn must_fit(&self) -> Result<(), StoreError> {
+    pub(super) fn ensure_compatible(&self) -> Result<(), StoreError> {
         if !self.is_replaced() {
             return Ok(());
         }

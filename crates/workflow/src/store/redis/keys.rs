@@ -17,7 +17,7 @@ pub(super) const META: &[u8] = b"m";
 pub(super) const LABEL: [&[u8]; 4] = [b"l", b"l1", b"l2", b"l3"];
 
 /// Bytes of the longest value that Redis keeps in a compact hash, by default.
-const COMPACT: usize = 64;
+const MAX_COMPACT_BYTES: usize = 64;
 
 /// Builds the names of keys.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(super) struct Keys {
 
 /// The keys that belong to one workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum WorkflowKey {
     /// A hash: meta, label, and the jobs that have changed.
     State = b'w' as isize,
     /// A string: the state of a small workflow.
@@ -90,7 +90,7 @@ impl Keys {
         (0..self.partitions).map(Partition)
     }
 
-    fn of(&self, partition: Partition, rest: usize) -> String {
+    fn partition_key(&self, partition: Partition, rest: usize) -> String {
         // An id may name a partition that this store does not have. Such a key never exists.
         let tag = TAGS[usize::from(partition.0 % self.partitions)
             * (TAGS.len() / usize::from(self.partitions))];
@@ -103,37 +103,41 @@ impl Keys {
     }
 
     pub(super) fn set(&self, partition: Partition, set: Set) -> String {
-        let mut key = self.of(partition, 2);
+        let mut key = self.partition_key(partition, 2);
         key.push_str(set.word());
         key
     }
 
-    pub(super) fn part(&self, id: WorkflowId, part: Part) -> String {
-        let mut key = self.of(id.partition(), 28);
-        key.push(char::from(part as u8));
+    pub(super) fn workflow_key(&self, id: WorkflowId, kind: WorkflowKey) -> String {
+        let mut key = self.partition_key(id.partition(), 28);
+        key.push(char::from(kind as u8));
         key.push(':');
         id.push_to(&mut key);
         key
     }
 
     /// The pattern of SCAN for the keys of all states of a partition.
-    pub(super) fn states(&self, partition: Partition) -> String {
-        self.of(partition, 6) + "[ws]:*"
+    pub(super) fn state_pattern(&self, partition: Partition) -> String {
+        self.partition_key(partition, 6) + "[ws]:*"
     }
 
     /// The key under which a state is staged before it is renamed.
     pub(super) fn staged(&self, id: WorkflowId, writer: u32) -> String {
-        format!("{}n:{id}:{writer:08x}", self.of(id.partition(), 38))
+        format!(
+            "{}n:{id}:{writer:08x}",
+            self.partition_key(id.partition(), 38)
+        )
     }
 
     /// Scratch keys of probes: a hash and a string. They exist only while a script runs.
     pub(super) fn scratch(&self, partition: Partition) -> [String; 2] {
-        [":h", ":s"].map(|word| self.of(partition, 3) + "p" + word)
+        [":h", ":s"].map(|word| self.partition_key(partition, 3) + "p" + word)
     }
 
     /// The holders of a limit's permits, and the server that waits for one of them.
-    pub(super) fn holders(&self, partition: Partition, set: &str) -> [String; 2] {
-        ["h:", "hw:"].map(|word| self.of(partition, word.len() + set.len()) + word + set)
+    pub(super) fn permits(&self, partition: Partition, limit: &str) -> [String; 2] {
+        ["h:", "hw:"]
+            .map(|word| self.partition_key(partition, word.len() + limit.len()) + word + limit)
     }
 
     /// The channel of notices about a partition. It has the partition's tag, because a script may
@@ -143,26 +147,26 @@ impl Keys {
             Audience::Waiting => "cw",
             Audience::All => "ca",
         };
-        self.of(partition, word.len()) + word
+        self.partition_key(partition, word.len()) + word
     }
 
     /// The hash of server heartbeats, and the channel of broadcasts to all servers. They are on the
     /// node whose clock all servers follow.
     pub(super) fn servers(&self) -> [String; 2] {
-        ["sv", "cs"].map(|word| self.of(Partition(0), word.len()) + word)
+        ["sv", "cs"].map(|word| self.partition_key(Partition(0), word.len()) + word)
     }
 
     /// The hash of a shared table, on the same node as the heartbeats.
-    pub(super) fn board(&self, sheet: SharedTable) -> String {
-        let word = match sheet {
+    pub(super) fn shared_table(&self, table: SharedTable) -> String {
+        let word = match table {
             SharedTable::Workers => "bw",
             SharedTable::Draining => "bd",
         };
-        self.of(Partition(0), word.len()) + word
+        self.partition_key(Partition(0), word.len()) + word
     }
 
     pub(super) fn idempotency(&self, partition: Partition, name: &str) -> String {
-        let mut key = self.of(partition, 2 + name.len());
+        let mut key = self.partition_key(partition, 2 + name.len());
         key.push_str("k:");
         key.push_str(name);
         key
@@ -182,7 +186,7 @@ impl Keys {
 
     /// The policies of queues and handlers, on the node of the names of queues: a server needs no
     /// other node to start.
-    pub(super) fn terms(&self) -> String {
+    pub(super) fn policies(&self) -> String {
         format!(
             "{}{{{}}}:terms",
             self.prefix,
@@ -192,7 +196,7 @@ impl Keys {
 
     /// The keys that accompany a register, on its node: its sorted names, and the times at which
     /// they were registered.
-    pub(super) fn beside(&self, register: Register) -> [String; 2] {
+    pub(super) fn register_indexes(&self, register: Register) -> [String; 2] {
         let tag = self.register(register);
         ["order", "entered"].map(|word| format!("{}{{{tag}}}:{word}", self.prefix))
     }
@@ -211,15 +215,15 @@ pub(super) fn result_field(field: ResultField) -> String {
 }
 
 /// The field of a state that marks a write whose ready rows may be missing.
-pub(super) fn owing_field(writer: u32) -> String {
+pub(super) fn missing_rows_field(writer: u32) -> String {
     format!("x{writer:08x}")
 }
 
 /// The pattern of HSCAN for these marks.
-pub(super) const OWING: &[u8] = b"x*";
+pub(super) const MISSING_ROWS_PATTERN: &[u8] = b"x*";
 
 /// The writer that such a mark names. `None` for other fields.
-pub(super) fn owing_of(field: &[u8]) -> Option<u32> {
+pub(super) fn missing_rows_writer(field: &[u8]) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(field.strip_prefix(b"x")?).ok()?, 16).ok()
 }
 
@@ -231,14 +235,16 @@ pub(super) fn job_of(field: &[u8]) -> Option<JobIndex> {
 /// The fields of a label. One long value would make Redis store the whole hash in three times the
 /// memory, so a long label is divided into chunks. A very long one is not.
 pub(super) fn label_fields(label: &[u8]) -> impl Iterator<Item = (&'static [u8], &[u8])> {
-    let piece = if label.len() <= COMPACT * LABEL.len() {
-        COMPACT
+    let chunk_bytes = if label.len() <= MAX_COMPACT_BYTES * LABEL.len() {
+        MAX_COMPACT_BYTES
     } else {
         label.len()
     };
     // An empty label has a field too.
-    let pieces = label.chunks(piece).chain(label.is_empty().then_some(label));
-    LABEL.into_iter().zip(pieces)
+    let chunks = label
+        .chunks(chunk_bytes)
+        .chain(label.is_empty().then_some(label));
+    LABEL.into_iter().zip(chunks)
 }
 
 /// Tag n is in slots 64n to 64n+63. P partitions use every 256/P-th tag, so they are spread evenly
@@ -272,10 +278,16 @@ mod tests {
         let keys = Keys::new("my:".to_owned(), 16);
         let id = WorkflowId::new(Timestamp::from_micros(0), Partition(15), 1);
         let last = TAGS[240];
-        assert_eq!(keys.part(id, Part::State), format!("my:{{{last}}}:w:{id}"));
-        assert_eq!(keys.part(id, Part::Graph), format!("my:{{{last}}}:d:{id}"));
         assert_eq!(
-            keys.part(id, Part::Results),
+            keys.workflow_key(id, WorkflowKey::State),
+            format!("my:{{{last}}}:w:{id}")
+        );
+        assert_eq!(
+            keys.workflow_key(id, WorkflowKey::Graph),
+            format!("my:{{{last}}}:d:{id}")
+        );
+        assert_eq!(
+            keys.workflow_key(id, WorkflowKey::Results),
             format!("my:{{{last}}}:o:{id}")
         );
         assert_eq!(

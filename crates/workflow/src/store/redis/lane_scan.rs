@@ -15,19 +15,19 @@ impl RedisStore {
     pub(crate) async fn lanes(
         &self,
         wanted: &[(Partition, Vec<LaneScan>)],
-        each: usize,
-        lanes: usize,
+        rows_per_lane: usize,
+        max_lanes: usize,
     ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
         let mut batch = Batch::new();
-        for (partition, walks) in wanted {
+        for (partition, scans) in wanted {
             let key = self.keys.set(*partition, Set::Ready);
-            let bounds: Vec<(Vec<u8>, Vec<u8>)> = walks.iter().map(bounds).collect();
+            let bounds: Vec<(Vec<u8>, Vec<u8>)> = scans.iter().map(bounds).collect();
             let head = [
                 Arg::Bytes(SCRIPT.as_bytes()),
                 Arg::Integer(1),
                 Arg::Key(key.as_bytes()),
-                Arg::Integer(each as i64),
-                Arg::Integer(lanes as i64),
+                Arg::Integer(rows_per_lane as i64),
+                Arg::Integer(max_lanes as i64),
             ];
             let bounds = bounds
                 .iter()
@@ -36,7 +36,7 @@ impl RedisStore {
                 .unit()
                 .repeatable("EVAL", &head.into_iter().chain(bounds).collect::<Vec<_>>());
         }
-        self.send(batch).await.iter().map(found).collect()
+        self.send(batch).await.iter().map(parse_scans).collect()
     }
 }
 
@@ -47,9 +47,9 @@ fn bounds(LaneScan { from, to }: &LaneScan) -> (Vec<u8>, Vec<u8>) {
     )
 }
 
-fn found(outcome: &Outcome) -> Result<Vec<LaneRows>, StoreError> {
-    let walk = |walk| {
-        let values = reply::array(walk)?;
+fn parse_scans(outcome: &Outcome) -> Result<Vec<LaneRows>, StoreError> {
+    let scan = |scan| {
+        let values = reply::array(scan)?;
         let Some((all, rows)) = values.split_first() else {
             return Ok((Vec::new(), true));
         };
@@ -65,6 +65,6 @@ fn found(outcome: &Outcome) -> Result<Vec<LaneRows>, StoreError> {
     };
     reply::array(answer(outcome)?)?
         .into_iter()
-        .map(walk)
+        .map(scan)
         .collect()
 }

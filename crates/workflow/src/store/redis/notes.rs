@@ -5,46 +5,46 @@ use std::collections::BTreeMap;
 
 use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
-use super::keys::Part;
+use super::keys::WorkflowKey;
 use super::reply::{array, count, reason, unavailable, unexpected};
 use super::{RedisStore, with_advice, wrote_nothing};
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
-use crate::store::notes::{FULL, MOST_BYTES, Noted, SLOTS, Written};
+use crate::store::notes::{EncodedNote, FULL_CHUNK_BYTES, LOG_SLOTS, MAX_LOG_BYTES, NoteOutcome};
 
 const SCRIPT: &[u8] = include_bytes!("notes.lua");
 
 /// Notes and bytes at which a script call takes no more: about a millisecond of Redis.
-const MOST_NOTES: usize = 128;
-const MOST_OF_CALL: usize = 256 << 10;
+const MAX_NOTES: usize = 128;
+const MAX_CALL_BYTES: usize = 256 << 10;
 
 /// The notes of one script call, as positions among all notes.
 #[derive(Debug, Default)]
-struct Call {
+struct NotesCall {
     notes: Vec<usize>,
     bytes: usize,
 }
 
 /// Divides notes into calls, each of one partition.
-fn calls(notes: &[Written]) -> Vec<Call> {
-    let mut partitions: BTreeMap<Partition, Vec<Call>> = BTreeMap::new();
-    for (place, note) in notes.iter().enumerate() {
+fn calls(notes: &[EncodedNote]) -> Vec<NotesCall> {
+    let mut partitions: BTreeMap<Partition, Vec<NotesCall>> = BTreeMap::new();
+    for (position, note) in notes.iter().enumerate() {
         let calls = partitions.entry(note.workflow.partition()).or_default();
         if calls
             .last()
-            .is_none_or(|call| call.notes.len() >= MOST_NOTES || call.bytes >= MOST_OF_CALL)
+            .is_none_or(|call| call.notes.len() >= MAX_NOTES || call.bytes >= MAX_CALL_BYTES)
         {
-            calls.push(Call::default());
+            calls.push(NotesCall::default());
         }
         let call = calls.last_mut().expect("there is one with room");
-        call.notes.push(place);
+        call.notes.push(position);
         call.bytes += note.entry.len() + note.progress.as_ref().map_or(0, Vec::len);
     }
     partitions.into_values().flatten().collect()
 }
 
 /// The outcomes of the notes of a call.
-fn noted(outcome: &Outcome, number: usize) -> Result<Vec<Noted>, StoreError> {
+fn parse_outcomes(outcome: &Outcome, number: usize) -> Result<Vec<NoteOutcome>, StoreError> {
     let reply = match outcome {
         Outcome::Reply(reply) => reply,
         failed if wrote_nothing(failed) => return Err(unavailable(failed)),
@@ -60,37 +60,44 @@ fn noted(outcome: &Outcome, number: usize) -> Result<Vec<Noted>, StoreError> {
     }
     let one = |one: &Reply| {
         Ok(if count(one)? > 0 {
-            Noted::Yes
+            NoteOutcome::Stored
         } else {
-            Noted::Gone
+            NoteOutcome::Gone
         })
     };
     each.into_iter().map(one).collect()
 }
 
 impl RedisStore {
-    pub(crate) async fn note(&self, notes: &[Written]) -> Vec<Result<Noted, StoreError>> {
-        if let Err(error) = self.must_fit() {
+    pub(crate) async fn add_notes(
+        &self,
+        notes: &[EncodedNote],
+    ) -> Vec<Result<NoteOutcome, StoreError>> {
+        if let Err(error) = self.ensure_compatible() {
             return vec![Err(error); notes.len()];
         }
         let calls = calls(notes);
         let mut batch = Batch::new();
         for call in &calls {
-            self.append_notes(&mut batch, call.notes.iter().map(|&place| &notes[place]));
+            self.append_notes(
+                &mut batch,
+                call.notes.iter().map(|&position| &notes[position]),
+            );
         }
         let outcomes = self.send(batch).await;
-        let mut all: Vec<Result<Noted, StoreError>> = vec![Ok(Noted::Gone); notes.len()];
+        let mut all: Vec<Result<NoteOutcome, StoreError>> =
+            vec![Ok(NoteOutcome::Gone); notes.len()];
         for (call, outcome) in calls.iter().zip(&outcomes) {
-            match noted(outcome, call.notes.len()) {
+            match parse_outcomes(outcome, call.notes.len()) {
                 Ok(each) => call
                     .notes
                     .iter()
                     .zip(each)
-                    .for_each(|(&place, noted)| all[place] = Ok(noted)),
+                    .for_each(|(&position, noted)| all[position] = Ok(noted)),
                 Err(error) => call
                     .notes
                     .iter()
-                    .for_each(|&place| all[place] = Err(error.clone())),
+                    .for_each(|&position| all[position] = Err(error.clone())),
             }
         }
         all
@@ -101,24 +108,31 @@ impl RedisStore {
     fn append_notes<'a>(
         &self,
         batch: &mut Batch,
-        notes: impl Iterator<Item = &'a Written> + Clone,
+        notes: impl Iterator<Item = &'a EncodedNote> + Clone,
     ) {
         let mut workflows: BTreeMap<WorkflowId, i64> = BTreeMap::new();
         let mut keys: Vec<String> = Vec::new();
-        for Written { workflow, .. } in notes.clone() {
+        for EncodedNote { workflow, .. } in notes.clone() {
             let next = workflows.len() as i64;
             workflows.entry(*workflow).or_insert_with(|| {
                 keys.extend(
-                    [Part::Results, Part::State, Part::Small]
-                        .map(|part| self.keys.part(*workflow, part)),
+                    [WorkflowKey::Results, WorkflowKey::State, WorkflowKey::Small]
+                        .map(|part| self.keys.workflow_key(*workflow, part)),
                 );
                 next
             });
         }
         let mut args = vec![Arg::Bytes(SCRIPT), Arg::Integer(keys.len() as i64)];
         args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
-        args.extend([i64::from(SLOTS), MOST_BYTES as i64, FULL as i64].map(Arg::Integer));
-        for Written {
+        args.extend(
+            [
+                i64::from(LOG_SLOTS),
+                MAX_LOG_BYTES as i64,
+                FULL_CHUNK_BYTES as i64,
+            ]
+            .map(Arg::Integer),
+        );
+        for EncodedNote {
             workflow,
             job,
             progress,

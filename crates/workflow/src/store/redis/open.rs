@@ -7,7 +7,7 @@ use std::time::Instant;
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
 use tracing::info;
 
-use super::identity::{self, Identity};
+use super::identity::{self, StoreIdentity};
 use super::keys::{self, Keys, Set};
 use super::reply::{self, answer, reason, unavailable, unexpected};
 use super::{RedisOptions, RedisStore, call};
@@ -15,10 +15,10 @@ use crate::codec::format::{Format, Schema};
 use crate::store::error::StoreError;
 
 /// The fields of the facts about a store.
-const SCHEMA: &[u8] = b"schema";
-const PARTITIONS: &[u8] = b"partitions";
+const SCHEMA_FIELD: &[u8] = b"schema";
+const PARTITIONS_FIELD: &[u8] = b"partitions";
 /// The schema that a migration started from. It exists while the migration runs.
-const MIGRATES_FROM: &[u8] = b"migrates_from";
+const MIGRATES_FROM_FIELD: &[u8] = b"migrates_from";
 
 impl RedisStore {
     /// Opens the store, or creates it. An existing store keeps its number of partitions.
@@ -35,14 +35,14 @@ impl RedisStore {
             timeout,
         } = options;
         let key = Keys::meta(&prefix);
-        let mut facts = Facts::ask(&client, &key, Instant::now() + timeout, &[]).await?;
+        let mut facts = StoreFacts::load(&client, &key, Instant::now() + timeout, &[]).await?;
         if facts.schema.is_none() {
-            let made = Facts {
+            let made = StoreFacts {
                 schema: Some(Format::LATEST.schema()),
                 partitions: Some(partitions.into()),
                 from: None,
             };
-            facts = Facts::make(&client, &key, Instant::now() + timeout, made).await?;
+            facts = StoreFacts::create(&client, &key, Instant::now() + timeout, made).await?;
             info!(partitions, key, "a store of workflows was made");
         }
         let format = facts.format(&key)?;
@@ -57,7 +57,7 @@ impl RedisStore {
         }
         let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
         let keys = Arc::new(Keys::new(prefix, found));
-        let identity = Arc::new(Identity::new(facts, id));
+        let identity = Arc::new(StoreIdentity::new(facts, id));
         let schema = Schema::new(format, facts.from);
         let mut store = Self {
             client,
@@ -65,13 +65,13 @@ impl RedisStore {
             schema,
             timeout,
             digest: Arc::default(),
-            holders_digest: Arc::default(),
+            permits_digest: Arc::default(),
             identity,
             replicas: None,
-            voice: Arc::default(),
+            publish_support: Arc::default(),
         };
-        store.digest = store.introduce().await?;
-        store.find_voice().await;
+        store.digest = store.load_script().await?;
+        store.probe_publish().await;
         Ok(store)
     }
 
@@ -81,7 +81,7 @@ impl RedisStore {
     /// Redis does not answer, or forbids the read.
     pub async fn exists(client: &Client, options: &RedisOptions) -> Result<bool, StoreError> {
         let deadline = Instant::now() + options.timeout;
-        let facts = Facts::ask(client, &Keys::meta(&options.prefix), deadline, &[]).await?;
+        let facts = StoreFacts::load(client, &Keys::meta(&options.prefix), deadline, &[]).await?;
         Ok(facts.schema.is_some() || facts.partitions.is_some())
     }
 
@@ -95,13 +95,17 @@ impl RedisStore {
         let unit = batch.unit();
         let unit = unit.repeatable(
             "HSETNX",
-            &[at, Arg::Bytes(MIGRATES_FROM), Arg::Integer(from.into())],
+            &[
+                at,
+                Arg::Bytes(MIGRATES_FROM_FIELD),
+                Arg::Integer(from.into()),
+            ],
         );
         unit.repeatable(
             "HSET",
             &[
                 at,
-                Arg::Bytes(SCHEMA),
+                Arg::Bytes(SCHEMA_FIELD),
                 Arg::Integer(Format::LATEST.schema().into()),
             ],
         );
@@ -109,7 +113,7 @@ impl RedisStore {
             .await
             .iter()
             .try_for_each(|outcome| answer(outcome).map(|_| ()))?;
-        Facts::ask(&self.client, &key, Instant::now() + self.timeout, &[])
+        StoreFacts::load(&self.client, &key, Instant::now() + self.timeout, &[])
             .await?
             .adopt(&key, &self.schema)
     }
@@ -120,7 +124,7 @@ impl RedisStore {
         let mut batch = Batch::new();
         batch.unit().repeatable(
             "HDEL",
-            &[Arg::Key(key.as_bytes()), Arg::Bytes(MIGRATES_FROM)],
+            &[Arg::Key(key.as_bytes()), Arg::Bytes(MIGRATES_FROM_FIELD)],
         );
         answer(&self.send(batch).await[0])?;
         self.schema.set(Format::LATEST, None);
@@ -128,7 +132,7 @@ impl RedisStore {
     }
 
     /// Loads the script into every node that has a partition. Returns its digest.
-    async fn introduce(&self) -> Result<Arc<[u8]>, StoreError> {
+    async fn load_script(&self) -> Result<Arc<[u8]>, StoreError> {
         /// Commands for each partition.
         const COMMANDS: usize = 3;
         let [least, most, by_name, limit] =
@@ -161,7 +165,7 @@ impl RedisStore {
         }
         let outcomes = self.send(batch).await;
         for outcome in outcomes.iter().skip(2).step_by(COMMANDS) {
-            knows_ranges(outcome)?;
+            check_range_support(outcome)?;
         }
         // A cluster node that is down makes its own partitions unavailable, and no others.
         let mut answers = outcomes.chunks_exact(COMMANDS);
@@ -177,7 +181,7 @@ impl RedisStore {
 }
 
 /// Whether a node supports the range reads of lists and queues.
-fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
+fn check_range_support(outcome: &Outcome) -> Result<(), StoreError> {
     match outcome {
         Outcome::ServerError(error) => {
             let reason = format!(
@@ -190,7 +194,7 @@ fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
     }
 }
 
-impl fmt::Display for Facts {
+impl fmt::Display for StoreFacts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             schema, partitions, ..
@@ -206,18 +210,18 @@ impl fmt::Display for Facts {
 
 /// The facts that are written about a store when it is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Facts {
+pub(super) struct StoreFacts {
     schema: Option<u32>,
     partitions: Option<u32>,
     /// The schema that it is being migrated from.
     from: Option<u32>,
 }
 
-impl Facts {
-    pub(super) const FIELDS: [&[u8]; 3] = [SCHEMA, PARTITIONS, MIGRATES_FROM];
+impl StoreFacts {
+    pub(super) const FIELDS: [&[u8]; 3] = [SCHEMA_FIELD, PARTITIONS_FIELD, MIGRATES_FROM_FIELD];
 
     /// The current facts of a store that had these when it was opened.
-    pub(super) fn now(self, schema: &Schema) -> Self {
+    pub(super) fn current(self, schema: &Schema) -> Self {
         Self {
             schema: Some(schema.format().schema()),
             ..self
@@ -226,7 +230,7 @@ impl Facts {
 
     /// Whether a process that opened a store with these facts can continue with a store that has
     /// the others.
-    pub(super) fn fit(self, other: Self) -> bool {
+    pub(super) fn is_compatible_with(self, other: Self) -> bool {
         (self.schema, self.partitions) == (other.schema, other.partitions)
     }
 
@@ -248,24 +252,24 @@ impl Facts {
 
     fn fields(self) -> [(&'static [u8], u32); 2] {
         [
-            (PARTITIONS, self.partitions.unwrap_or_default()),
-            (SCHEMA, self.schema.unwrap_or_default()),
+            (PARTITIONS_FIELD, self.partitions.unwrap_or_default()),
+            (SCHEMA_FIELD, self.schema.unwrap_or_default()),
         ]
     }
 
     /// Reads the facts, after writing those of `made` that are missing. Servers that do so at the
     /// same time read the same facts.
-    pub(super) async fn make(
+    pub(super) async fn create(
         client: &Client,
         key: &str,
         deadline: Instant,
         made: Self,
     ) -> Result<Self, StoreError> {
-        Self::ask(client, key, deadline, &made.fields()).await
+        Self::load(client, key, deadline, &made.fields()).await
     }
 
     /// Reads the facts, after writing those of `missing` that do not exist.
-    async fn ask(
+    async fn load(
         client: &Client,
         key: &str,
         deadline: Instant,
@@ -329,7 +333,7 @@ impl Facts {
             reason: "it has no schema version".to_owned(),
         };
         let schema = self.schema.ok_or_else(missing)?;
-        Format::of_schema(schema).ok_or_else(|| StoreError::other_schema(schema))
+        Format::from_schema(schema).ok_or_else(|| StoreError::other_schema(schema))
     }
 
     /// The number of partitions.

@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tidegate_pipeline::{Arg, Batch, Outcome, Reply, UnitBuilder};
 
-use super::call::piece::ScriptArg;
+use super::call::script_arg::ScriptArg;
 use super::reply::{self, array, count, reason, unavailable, unexpected};
-use super::{RedisStore, is_forgotten, wrote_nothing};
+use super::{RedisStore, lacks_script, wrote_nothing};
 use crate::codec::lease::LeaseRef;
 use crate::id::Partition;
 use crate::store::change_notice::{Audience, ServerId};
 use crate::store::error::StoreError;
-use crate::store::permits::{Extended, PermitCount, PermitHolders, PermitRequest, term};
+use crate::store::permits::{
+    PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
+};
 use crate::store::release::Release;
 use crate::time::Timestamp;
 
@@ -24,19 +26,19 @@ const SCRIPT: &[u8] = include_bytes!("permits.lua");
 
 /// The longest time for which a permit is held, in milliseconds: 270 years. Redis accepts somewhat
 /// more.
-const LONGEST: u64 = 1 << 43;
+const MAX_PERMIT_MILLIS: u64 = 1 << 43;
 
 /// A script call for one limit.
-struct Ask<'a> {
-    set: &'a str,
-    word: &'static [u8],
-    pieces: Vec<ScriptArg<'a>>,
+struct PermitCall<'a> {
+    limit: &'a str,
+    operation: &'static [u8],
+    arguments: Vec<ScriptArg<'a>>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> PermitCall<'a> {
     fn new(
-        word: &'static [u8],
-        set: &'a str,
+        operation: &'static [u8],
+        limit: &'a str,
         how: impl IntoIterator<Item = ScriptArg<'a>>,
         leases: impl IntoIterator<Item = LeaseRef>,
     ) -> Self {
@@ -44,9 +46,9 @@ impl<'a> Ask<'a> {
             .into_iter()
             .map(|lease| ScriptArg::Text(lease.text()));
         Self {
-            set,
-            word,
-            pieces: how.into_iter().chain(leases).collect(),
+            limit,
+            operation,
+            arguments: how.into_iter().chain(leases).collect(),
         }
     }
 }
@@ -60,58 +62,58 @@ struct Script<'a> {
 
 /// Parameters that all script calls of a request share.
 #[derive(Clone, Copy)]
-struct CallTerms {
+struct CallParameters {
     now: Timestamp,
-    safe: Safe,
+    replication: Replication,
     deadline: Instant,
 }
 
 /// Whether an answer counts only when replicas have the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Safe {
-    Yes,
-    No,
+enum Replication {
+    Required,
+    NotRequired,
 }
 
 /// The answers of script calls, each with its own error.
 type Answers = Vec<Result<Reply, StoreError>>;
 
 /// Positions of the permits of each limit.
-fn by_set<'a>(places: &[(&'a str, LeaseRef)]) -> BTreeMap<&'a str, Vec<usize>> {
-    let mut sets: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (at, (set, _)) in places.iter().enumerate() {
-        sets.entry(set).or_default().push(at);
+fn by_limit<'a>(permits: &[(&'a str, LeaseRef)]) -> BTreeMap<&'a str, Vec<usize>> {
+    let mut limits: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, (limit, _)) in permits.iter().enumerate() {
+        limits.entry(limit).or_default().push(at);
     }
-    sets
+    limits
 }
 
 /// Distributes the answer of each limit to its permits.
-fn of_each<T: Copy>(
-    places: usize,
-    sets: &BTreeMap<&str, Vec<usize>>,
+fn for_each_permit<T: Copy>(
+    permits: usize,
+    limits: &BTreeMap<&str, Vec<usize>>,
     answers: impl Iterator<Item = Result<T, StoreError>>,
 ) -> Vec<Result<T, StoreError>> {
-    let mut each = vec![None; places];
-    for (numbers, answer) in sets.values().zip(answers) {
-        numbers
+    let mut each = vec![None; permits];
+    for (positions, answer) in limits.values().zip(answers) {
+        positions
             .iter()
             .for_each(|&at| each[at] = Some(answer.clone()));
     }
     each.into_iter()
-        .map(|one| one.expect("each place has a set"))
+        .map(|answer| answer.expect("each place has a set"))
         .collect()
 }
 
 fn millis(time: Duration) -> ScriptArg<'static> {
     ScriptArg::Integer(
         u64::try_from(time.as_millis())
-            .unwrap_or(LONGEST)
-            .min(LONGEST),
+            .unwrap_or(MAX_PERMIT_MILLIS)
+            .min(MAX_PERMIT_MILLIS),
     )
 }
 
 /// The reply of Redis, or an error.
-fn answered(outcome: &Outcome) -> Result<Reply, StoreError> {
+fn reply_or_error(outcome: &Outcome) -> Result<Reply, StoreError> {
     match outcome {
         Outcome::Reply(reply) => Ok(reply.clone()),
         Outcome::ServerError(error)
@@ -131,39 +133,39 @@ fn answered(outcome: &Outcome) -> Result<Reply, StoreError> {
 }
 
 /// A number of holders.
-fn number(reply: &Reply) -> Result<u32, StoreError> {
+fn parse_number(reply: &Reply) -> Result<u32, StoreError> {
     Ok(u32::try_from(count(reply)?).unwrap_or(u32::MAX))
 }
 
-fn standing(reply: &Reply) -> Result<PermitCount, StoreError> {
-    let [granted, taken, Reply::Integer(next)] = array(reply)?[..] else {
+fn parse_count(reply: &Reply) -> Result<PermitCount, StoreError> {
+    let [granted, in_use, Reply::Integer(next_expiry)] = array(reply)?[..] else {
         return Err(unexpected("places that were given", reply));
     };
-    let next = u64::try_from(*next).ok().map(Duration::from_millis);
+    let next_expiry = u64::try_from(*next_expiry).ok().map(Duration::from_millis);
     Ok(PermitCount {
         granted: count(granted)? as usize,
-        number: number(taken)?,
-        next,
+        in_use: parse_number(in_use)?,
+        next_expiry,
     })
 }
 
-fn extended(reply: &Reply, number: usize) -> Result<Vec<Extended>, StoreError> {
-    let places = array(reply)?;
-    if places.len() != number {
+fn parse_extensions(reply: &Reply, number: usize) -> Result<Vec<PermitExtension>, StoreError> {
+    let permits = array(reply)?;
+    if permits.len() != number {
         return Err(unexpected("which places last longer", reply));
     }
-    let one = |place: &Reply| {
-        Ok(if count(place)? > 0 {
-            Extended::Yes
+    let one = |permit: &Reply| {
+        Ok(if count(permit)? > 0 {
+            PermitExtension::Extended
         } else {
-            Extended::Gone
+            PermitExtension::Expired
         })
     };
-    places.iter().map(|place| one(place)).collect()
+    permits.iter().map(|permit| one(permit)).collect()
 }
 
-fn holders(reply: &Reply) -> Result<PermitHolders, StoreError> {
-    let [taken, first] = array(reply)?[..] else {
+fn parse_holders(reply: &Reply) -> Result<PermitHolders, StoreError> {
+    let [in_use, first] = array(reply)?[..] else {
         return Err(unexpected("who has places", reply));
     };
     let holder = |(name, until): &(String, String)| {
@@ -181,131 +183,154 @@ fn holders(reply: &Reply) -> Result<PermitHolders, StoreError> {
         .collect::<Result<Vec<(LeaseRef, Timestamp)>, _>>()?;
     first.sort_by_key(|(_, until)| *until);
     Ok(PermitHolders {
-        number: number(taken)?,
+        number: parse_number(in_use)?,
         first,
     })
 }
 
 impl RedisStore {
-    fn partition_of_set(&self, set: &str) -> Partition {
-        Partition::of_text(set, self.partitions())
+    fn partition_of_limit(&self, limit: &str) -> Partition {
+        Partition::for_name(limit, self.partitions())
     }
 
-    pub(crate) async fn hold(
+    pub(crate) async fn acquire_permits(
         &self,
-        holds: &[PermitRequest<'_>],
+        requests: &[PermitRequest<'_>],
         by: ServerId,
         now: Timestamp,
         lease: Duration,
     ) -> Vec<Result<PermitCount, StoreError>> {
-        let asks = holds.iter().map(|hold| {
+        let calls = requests.iter().map(|request| {
             let how = [
-                ScriptArg::Integer(hold.most.into()),
-                millis(term(lease)),
+                ScriptArg::Integer(request.permits.into()),
+                millis(permit_duration(lease)),
                 ScriptArg::Text(by.to_string()),
             ];
-            Ask::new(b"hold", hold.set, how, hold.leases.iter().copied())
+            PermitCall::new(b"hold", request.limit, how, request.leases.iter().copied())
         });
-        let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::Yes).await;
+        let answers = self
+            .call_script(&calls.collect::<Vec<_>>(), now, Replication::Required)
+            .await;
         answers
             .into_iter()
-            .map(|answer| standing(&answer?))
+            .map(|answer| parse_count(&answer?))
             .collect()
     }
 
-    pub(crate) async fn extend_holds(
+    pub(crate) async fn extend_permits(
         &self,
-        places: &[(&str, LeaseRef)],
+        permits: &[(&str, LeaseRef)],
         now: Timestamp,
         lease: Duration,
-    ) -> Vec<Result<Extended, StoreError>> {
-        let sets = by_set(places);
-        let asks = sets.iter().map(|(set, numbers)| {
-            Ask::new(
+    ) -> Vec<Result<PermitExtension, StoreError>> {
+        let limits = by_limit(permits);
+        let calls = limits.iter().map(|(limit, positions)| {
+            PermitCall::new(
                 b"extend",
-                set,
-                [millis(term(lease))],
-                numbers.iter().map(|&at| places[at].1),
+                limit,
+                [millis(permit_duration(lease))],
+                positions.iter().map(|&at| permits[at].1),
             )
         });
-        let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::Yes).await;
-        let mut each: Vec<Result<Extended, StoreError>> = vec![Ok(Extended::Gone); places.len()];
-        for (numbers, answer) in sets.values().zip(answers) {
-            let found = answer.and_then(|answer| extended(&answer, numbers.len()));
-            for (place, &at) in numbers.iter().enumerate() {
+        let answers = self
+            .call_script(&calls.collect::<Vec<_>>(), now, Replication::Required)
+            .await;
+        let mut each: Vec<Result<PermitExtension, StoreError>> =
+            vec![Ok(PermitExtension::Expired); permits.len()];
+        for (positions, answer) in limits.values().zip(answers) {
+            let found = answer.and_then(|answer| parse_extensions(&answer, positions.len()));
+            for (index, &at) in positions.iter().enumerate() {
                 each[at] = found
                     .as_ref()
-                    .map(|found| found[place])
+                    .map(|found| found[index])
                     .map_err(StoreError::clone);
             }
         }
         each
     }
 
-    pub(crate) async fn release(
+    pub(crate) async fn release_permits(
         &self,
-        places: &[(&str, LeaseRef)],
+        permits: &[(&str, LeaseRef)],
         by: ServerId,
         now: Timestamp,
     ) -> Vec<Result<u32, StoreError>> {
-        let sets = by_set(places);
+        let limits = by_limit(permits);
         let command = self.publish_command().unwrap_or_default().as_bytes();
-        let asks = sets.iter().map(|(set, numbers)| {
+        let calls = limits.iter().map(|(limit, positions)| {
             let channel = self
                 .keys
-                .channel(self.partition_of_set(set), Audience::Waiting);
-            let message = ScriptArg::Packed(Release::write(by, set));
+                .channel(self.partition_of_limit(limit), Audience::Waiting);
+            let message = ScriptArg::Packed(Release::write(by, limit));
             let how = [
                 ScriptArg::Text(by.to_string()),
                 ScriptArg::Bytes(command),
                 ScriptArg::Text(channel),
                 message,
             ];
-            Ask::new(b"release", set, how, numbers.iter().map(|&at| places[at].1))
+            PermitCall::new(
+                b"release",
+                limit,
+                how,
+                positions.iter().map(|&at| permits[at].1),
+            )
         });
         // It does not wait for replicas: a permit that a failover restores expires by itself.
-        let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::No).await;
-        let left = |answer: Result<Reply, StoreError>| {
+        let answers = self
+            .call_script(&calls.collect::<Vec<_>>(), now, Replication::NotRequired)
+            .await;
+        let parse_in_use = |answer: Result<Reply, StoreError>| {
             let answer = answer?;
-            let [taken, deaf] = array(&answer)?[..] else {
+            let [in_use, not_announced] = array(&answer)?[..] else {
                 return Err(unexpected("places that are taken", &answer));
             };
-            if count(deaf)? > 0 {
-                self.voice.doubt();
+            if count(not_announced)? > 0 {
+                self.publish_support.request_probe();
             }
-            number(taken)
+            parse_number(in_use)
         };
-        of_each(places.len(), &sets, answers.into_iter().map(left))
+        for_each_permit(
+            permits.len(),
+            &limits,
+            answers.into_iter().map(parse_in_use),
+        )
     }
 
-    pub(crate) async fn holders(
+    pub(crate) async fn permit_holders(
         &self,
-        sets: &[&str],
+        limits: &[&str],
         now: Timestamp,
         limit: usize,
     ) -> Vec<Result<PermitHolders, StoreError>> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        let asks = sets
+        let calls = limits
             .iter()
-            .map(|set| Ask::new(b"list", set, [ScriptArg::Integer(limit.into())], []));
-        let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::No).await;
+            .map(|name| PermitCall::new(b"list", name, [ScriptArg::Integer(limit.into())], []));
+        let answers = self
+            .call_script(&calls.collect::<Vec<_>>(), now, Replication::NotRequired)
+            .await;
         answers
             .into_iter()
-            .map(|answer| holders(&answer?))
+            .map(|answer| parse_holders(&answer?))
             .collect()
     }
 
     /// Calls the script once for each limit.
-    async fn ask(&self, asks: &[Ask<'_>], now: Timestamp, safe: Safe) -> Answers {
-        if let Err(error) = self.must_fit() {
-            return asks.iter().map(|_| Err(error.clone())).collect();
+    async fn call_script(
+        &self,
+        calls: &[PermitCall<'_>],
+        now: Timestamp,
+        replication: Replication,
+    ) -> Answers {
+        if let Err(error) = self.ensure_compatible() {
+            return calls.iter().map(|_| Err(error.clone())).collect();
         }
         let deadline = Instant::now() + self.timeout;
-        let all: Vec<usize> = (0..asks.len()).collect();
-        let digest = self.digest_of_holders(deadline).await;
-        let terms = CallTerms {
+        let all: Vec<usize> = (0..calls.len()).collect();
+        let digest = self.load_permits_digest(deadline).await;
+        let parameters = CallParameters {
             now,
-            safe,
+            replication,
             deadline,
         };
         let whole = Script {
@@ -316,71 +341,75 @@ impl RedisStore {
             command: "EVALSHA",
             text: digest,
         });
-        let mut outcomes = self.run_asks(asks, &all, script, terms).await;
-        let forgotten: Vec<usize> = all
+        let mut outcomes = self.run_calls(calls, &all, script, parameters).await;
+        let missing: Vec<usize> = all
             .into_iter()
-            .filter(|&at| is_forgotten(&outcomes[at].0))
+            .filter(|&at| lacks_script(&outcomes[at].0))
             .collect();
-        if !forgotten.is_empty() {
+        if !missing.is_empty() {
             // EVAL with the text also makes Redis cache the script.
-            let again = self.run_asks(asks, &forgotten, whole, terms).await;
-            forgotten
+            let retried = self.run_calls(calls, &missing, whole, parameters).await;
+            missing
                 .into_iter()
-                .zip(again)
+                .zip(retried)
                 .for_each(|(at, outcome)| outcomes[at] = outcome);
         }
         outcomes
             .into_iter()
-            .map(|(outcome, enough)| answered(&outcome).and_then(|reply| enough.map(|()| reply)))
+            .map(|(outcome, replicated)| {
+                reply_or_error(&outcome).and_then(|reply| replicated.map(|()| reply))
+            })
             .collect()
     }
 
     /// Runs the chosen calls. Returns the outcome of each, and whether enough replicas have its
     /// writes.
-    async fn run_asks(
+    async fn run_calls(
         &self,
-        asks: &[Ask<'_>],
+        calls: &[PermitCall<'_>],
         chosen: &[usize],
         script: Script<'_>,
-        terms: CallTerms,
+        parameters: CallParameters,
     ) -> Vec<(Outcome, Result<(), StoreError>)> {
-        let CallTerms {
+        let CallParameters {
             now,
-            safe,
+            replication,
             deadline,
-        } = terms;
+        } = parameters;
         let mut partitions: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
-        for (place, &at) in chosen.iter().enumerate() {
+        for (index, &at) in chosen.iter().enumerate() {
             partitions
-                .entry(self.partition_of_set(asks[at].set))
+                .entry(self.partition_of_limit(calls[at].limit))
                 .or_default()
-                .push(place);
+                .push(index);
         }
-        let add = |batch: &mut Batch, places: &[usize]| {
-            let asks = places.iter().map(|&place| &asks[chosen[place]]);
-            let unit = self.append_asks(batch.unit(), asks, script, now);
-            if safe == Safe::Yes {
-                self.wait(unit);
+        let add = |batch: &mut Batch, indexes: &[usize]| {
+            let calls = indexes.iter().map(|&index| &calls[chosen[index]]);
+            let unit = self.append_calls(batch.unit(), calls, script, now);
+            if replication == Replication::Required {
+                self.wait_for_replicas(unit);
             }
         };
         let found: Vec<(Outcome, Result<(), StoreError>)> =
-            if safe == Safe::Yes && self.replicas() > 0 {
+            if replication == Replication::Required && self.replicas() > 0 {
                 // On one connection the waits would come one after the other.
-                let sent = partitions.values().map(|places| {
+                let sent = partitions.values().map(|indexes| {
                     let mut batch = Batch::new();
-                    add(&mut batch, places);
+                    add(&mut batch, indexes);
                     self.send_to_replicas(batch, deadline)
                 });
                 let each = join_all(sent).await.into_iter();
-                each.flat_map(|(outcomes, enough)| {
-                    outcomes.into_iter().map(move |one| (one, enough.clone()))
+                each.flat_map(|(outcomes, replicated)| {
+                    outcomes
+                        .into_iter()
+                        .map(move |one| (one, replicated.clone()))
                 })
                 .collect()
             } else {
                 let mut batch = Batch::new();
                 partitions
                     .values()
-                    .for_each(|places| add(&mut batch, places));
+                    .for_each(|indexes| add(&mut batch, indexes));
                 self.client
                     .send(batch, deadline)
                     .await
@@ -389,35 +418,37 @@ impl RedisStore {
                     .collect()
             };
         let mut found: Vec<_> = partitions.into_values().flatten().zip(found).collect();
-        found.sort_unstable_by_key(|&(place, _)| place);
+        found.sort_unstable_by_key(|&(index, _)| index);
         found.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// Adds calls of one partition.
-    fn append_asks<'u, 'a>(
+    fn append_calls<'u, 'a>(
         &self,
         mut unit: UnitBuilder<'u>,
-        asks: impl Iterator<Item = &'a Ask<'a>>,
+        calls: impl Iterator<Item = &'a PermitCall<'a>>,
         script: Script<'_>,
         now: Timestamp,
     ) -> UnitBuilder<'u> {
-        for ask in asks {
-            let keys = self.keys.holders(self.partition_of_set(ask.set), ask.set);
+        for call in calls {
+            let keys = self
+                .keys
+                .permits(self.partition_of_limit(call.limit), call.limit);
             let mut args = vec![Arg::Bytes(script.text), Arg::Integer(keys.len() as i64)];
             args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
             args.extend([
-                Arg::Bytes(ask.word),
+                Arg::Bytes(call.operation),
                 Arg::Integer(i64::try_from(now.millis()).unwrap_or(i64::MAX)),
             ]);
-            args.extend(ask.pieces.iter().map(ScriptArg::arg));
+            args.extend(call.arguments.iter().map(ScriptArg::arg));
             unit = unit.repeatable(script.command, &args);
         }
         unit
     }
 
     /// The digest of the script. `None` if Redis does not return it.
-    async fn digest_of_holders(&self, deadline: Instant) -> Option<Arc<[u8]>> {
-        if let Some(known) = self.holders_digest.get() {
+    async fn load_permits_digest(&self, deadline: Instant) -> Option<Arc<[u8]>> {
+        if let Some(known) = self.permits_digest.get() {
             return Some(Arc::clone(known));
         }
         let mut batch = Batch::new();
@@ -426,6 +457,6 @@ impl RedisStore {
             .repeatable("SCRIPT", &[Arg::Bytes(b"LOAD"), Arg::Bytes(SCRIPT)]);
         let outcome = self.client.send(batch, deadline).await.pop()?;
         let digest: Arc<[u8]> = reply::bytes(outcome.reply().ok()?).ok()??.as_ref().into();
-        Some(Arc::clone(self.holders_digest.get_or_init(|| digest)))
+        Some(Arc::clone(self.permits_digest.get_or_init(|| digest)))
     }
 }

@@ -7,43 +7,47 @@ use tidegate_pipeline::{Arg, Batch, Outcome};
 use super::call::ScriptCall;
 use super::keys::{META, Set};
 use super::reply::{answer, reason};
-use super::{Ran, RedisStore, with_advice};
+use super::{RedisStore, ScriptRun, with_advice};
 use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::probe::Probe;
 
 /// The longest wait for an answer. The commands cost Redis some microseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of commands that remove.
-const REMOVALS: usize = 2;
+const REMOVE_COMMANDS: usize = 2;
 /// Number of commands that only read.
-const READS: usize = 8;
+const READ_COMMANDS: usize = 8;
 
 impl RedisStore {
     pub(crate) async fn probe(&self, partition: Partition) -> Probe {
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         let scratch = self.keys.scratch(partition);
         // With replicas, a probe may wait for them as long as any write.
-        let patience = if self.replicas() == 0 {
-            PATIENCE.min(self.timeout)
+        let timeout = if self.replicas() == 0 {
+            PROBE_TIMEOUT.min(self.timeout)
         } else {
             self.timeout
         };
-        let deadline = Instant::now() + patience;
-        let asked = self.client.send(question(&sets, &scratch), deadline);
+        let deadline = Instant::now() + timeout;
+        let commands = self.client.send(probe_batch(&sets, &scratch), deadline);
         let calls = [ScriptCall::probe(scratch.clone())];
         let (
-            asked,
-            Ran {
-                outcomes, enough, ..
+            commands,
+            ScriptRun {
+                outcomes,
+                replicated,
+                ..
             },
-        ) = tokio::join!(asked, self.run(&calls, &sets, deadline));
-        let (reads, others) = asked.split_at(READS);
-        let (removals, others) = others.split_at(REMOVALS);
-        let writes = all(&outcomes).and(all(others)).and(enough.clone());
+        ) = tokio::join!(commands, self.run(&calls, &sets, deadline));
+        let (reads, others) = commands.split_at(READ_COMMANDS);
+        let (removals, others) = others.split_at(REMOVE_COMMANDS);
+        let writes = all_succeeded(&outcomes)
+            .and(all_succeeded(others))
+            .and(replicated.clone());
         Probe {
-            reads: all(reads),
-            removals: all(removals).and(enough),
+            reads: all_succeeded(reads),
+            removals: all_succeeded(removals).and(replicated),
             writes,
         }
     }
@@ -51,14 +55,14 @@ impl RedisStore {
 
 /// Every command that reads, then those that remove, then one that only writes need. Full memory
 /// does not stop these commands, but it stops the script.
-fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
+fn probe_batch(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
     let [ready, index, timers, expiries] = sets.each_ref().map(|key| Arg::Key(key.as_bytes()));
     let [hash, string] = scratch.each_ref().map(|key| Arg::Key(key.as_bytes()));
     let [least, most, by_name, by_score, limit] =
         [b"-".as_slice(), b"+", b"BYLEX", b"BYSCORE", b"LIMIT"].map(Arg::Bytes);
     let zero = Arg::Integer(0);
     let one = Arg::Integer(1);
-    let nobody = Arg::Bytes(b"");
+    let empty_row = Arg::Bytes(b"");
     let mut batch = Batch::new();
     batch
         .unit()
@@ -74,14 +78,14 @@ fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
             &[expiries, zero, zero, by_score, limit, zero, one],
         )
         // No row is empty, so nothing is removed.
-        .repeatable("ZREM", &[expiries, nobody])
+        .repeatable("ZREM", &[expiries, empty_row])
         .repeatable("UNLINK", &[string])
         // Large states are staged with PEXPIRE. The key does not exist.
         .repeatable("PEXPIRE", &[string, one]);
     batch
 }
 
-fn all(outcomes: &[Outcome]) -> Result<(), StoreError> {
+fn all_succeeded(outcomes: &[Outcome]) -> Result<(), StoreError> {
     match outcomes.iter().find(|outcome| answer(outcome).is_err()) {
         Some(failed) => Err(StoreError::Unavailable {
             reason: with_advice(reason(failed)),

@@ -6,18 +6,18 @@ mod workflows;
 use tidegate_pipeline::{Arg, Batch};
 
 use super::RedisStore;
-use super::keys::{Part, Set};
+use super::keys::{Set, WorkflowKey};
 use super::reply::{self, answer};
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
 /// The kind of key that has a workflow's state, by its id.
-pub(super) fn state_of(id: WorkflowId) -> Part {
+pub(super) fn state_of(id: WorkflowId) -> WorkflowKey {
     if id.is_small() {
-        Part::Small
+        WorkflowKey::Small
     } else {
-        Part::State
+        WorkflowKey::State
     }
 }
 

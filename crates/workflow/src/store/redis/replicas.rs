@@ -15,7 +15,7 @@ use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 
 /// The longest WAIT. A connection on which nothing arrives for 5 s counts as broken.
-const LONGEST: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The number of replicas that a write waits for, and the client for such writes.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub(super) struct Replicas {
 
 impl Replicas {
     /// The replicas with own connections, on the current runtime.
-    pub(super) fn again(&self) -> Self {
+    pub(super) fn for_new_thread(&self) -> Self {
         Self {
             number: self.number,
             client: self.client.for_new_thread(),
@@ -55,13 +55,13 @@ impl RedisStore {
     }
 
     /// Adds the wait for replicas to a unit that writes.
-    pub(super) fn wait<'u>(&self, unit: UnitBuilder<'u>) -> UnitBuilder<'u> {
+    pub(super) fn wait_for_replicas<'u>(&self, unit: UnitBuilder<'u>) -> UnitBuilder<'u> {
         let Some(Replicas { number, .. }) = &self.replicas else {
             return unit;
         };
         // Half of the call's timeout, so that the reply, or its absence, is known before the caller
         // gives up.
-        let timeout = i64::try_from((self.timeout / 2).min(LONGEST).as_millis())
+        let timeout = i64::try_from((self.timeout / 2).min(MAX_WAIT).as_millis())
             .unwrap_or(i64::MAX)
             .max(1);
         unit.confirmed_by(
@@ -81,16 +81,19 @@ impl RedisStore {
             return (self.client.send(batch, deadline).await, Ok(()));
         };
         let mut outcomes = client.send(batch, deadline).await;
-        let told = outcomes.pop().expect("the unit ends with the wait");
+        let acknowledged = outcomes.pop().expect("the unit ends with the wait");
         let unknown = |reason| Err(StoreError::Unknown { reason });
-        let enough = match told.integer() {
+        let replicated = match acknowledged.integer() {
             Ok(found) if found >= i64::from(number.get()) => Ok(()),
             Ok(found) => unknown(format!(
                 "{found} of {number} replicas of redis have what was written; it may be lost in a failover"
             )),
-            Err(_) => unknown(format!("waiting for replicas of redis: {}", reason(&told))),
+            Err(_) => unknown(format!(
+                "waiting for replicas of redis: {}",
+                reason(&acknowledged)
+            )),
         };
-        (outcomes, enough)
+        (outcomes, replicated)
     }
 
     /// Whether workflows still have the given states, and enough replicas have them. Returns true
@@ -110,7 +113,7 @@ impl RedisStore {
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         for (id, _) in states {
-            let key = self.keys.part(*id, state_of(*id));
+            let key = self.keys.workflow_key(*id, state_of(*id));
             let key = Arg::Key(key.as_bytes());
             // The WAIT also covers earlier writes of other connections.
             unit = if id.is_small() {
@@ -119,8 +122,8 @@ impl RedisStore {
                 unit.repeatable("HGET", &[key, Arg::Bytes(META)])
             };
         }
-        self.wait(unit);
-        let (outcomes, enough) = self
+        self.wait_for_replicas(unit);
+        let (outcomes, replicated) = self
             .send_to_replicas(batch, Instant::now() + self.timeout)
             .await;
         let mut same = true;
@@ -131,6 +134,6 @@ impl RedisStore {
                 (state, found) => state == found,
             };
         }
-        enough.map(|()| same)
+        replicated.map(|()| same)
     }
 }

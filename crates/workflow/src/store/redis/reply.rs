@@ -121,10 +121,10 @@ pub(super) fn scanned(reply: &Reply) -> Result<(u64, Vec<WorkflowId>), StoreErro
 }
 
 /// The cursor of an HSCAN reply, 0 at the end, and fields with their values.
-pub(super) type Piece = (u64, Vec<(Bytes, Bytes)>);
+pub(super) type ScanPage = (u64, Vec<(Bytes, Bytes)>);
 
 /// The content of an HSCAN reply.
-pub(super) fn piece(reply: &Reply) -> Result<Piece, StoreError> {
+pub(super) fn scan_page(reply: &Reply) -> Result<ScanPage, StoreError> {
     let [cursor, fields] = array(reply)?[..] else {
         return Err(unexpected("a cursor and fields", reply));
     };
@@ -208,7 +208,9 @@ pub(super) fn state_of<'a>(
         } else if let Some(job) = keys::job_of(field) {
             state.jobs.push((job, value.to_vec()));
         } else {
-            state.owing.extend(keys::owing_of(field));
+            state
+                .pending_row_writers
+                .extend(keys::missing_rows_writer(field));
         }
     }
     if state.meta.is_empty() {
@@ -220,7 +222,7 @@ pub(super) fn state_of<'a>(
 
 /// Version and writer of the latest write to the state at `key`, and the fields that were written
 /// after the expected state.
-pub(super) fn later(
+pub(super) fn newer_state(
     key: &str,
     reply: &[Result<Reply, ServerError>],
 ) -> Result<NewerState, StoreError> {
@@ -291,11 +293,11 @@ pub(super) fn excerpt(reply: &Reply, jobs: &[JobIndex]) -> Result<Option<StoredS
 }
 
 /// The summary of a small workflow.
-pub(super) fn small_head(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
+pub(super) fn small_summary(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
     let Some(value) = bytes(reply)? else {
         return Ok(None);
     };
-    let label = compact_state::label(value)
+    let label = compact_state::encoded_label(value)
         .ok_or_else(|| unexpected("the state of a small workflow", reply))?;
     Ok(Some(EncodedSummary {
         meta: value.to_vec(),
@@ -304,7 +306,7 @@ pub(super) fn small_head(reply: &Reply) -> Result<Option<EncodedSummary>, StoreE
 }
 
 /// The summary of a workflow: meta and the chunks of the label.
-pub(super) fn head(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
+pub(super) fn summary(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
     let values = array(reply)?;
     let values: Vec<Option<&Bytes>> = values.into_iter().map(bytes).collect::<Result<_, _>>()?;
     let Some((Some(meta), label)) = values.split_first() else {
@@ -333,7 +335,7 @@ pub(super) fn id(text: &[u8]) -> Result<WorkflowId, StoreError> {
 /// The workflows of index rows.
 pub(super) fn ids(reply: &Reply) -> Result<Vec<WorkflowId>, StoreError> {
     let of = |row: &Reply| {
-        rows::workflow_of(string(row)?).ok_or_else(|| unexpected("an index row", row))
+        rows::workflow_in_row(string(row)?).ok_or_else(|| unexpected("an index row", row))
     };
     array(reply)?.into_iter().map(of).collect()
 }

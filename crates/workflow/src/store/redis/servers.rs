@@ -5,19 +5,19 @@ use tidegate_pipeline::{Arg, Batch};
 use super::RedisStore;
 use super::reply::{self, answer};
 use crate::engine::membership::HeartbeatQuery;
-use crate::store::Roll;
+use crate::store::HeartbeatReply;
 use crate::store::change_notice::ServerId;
 use crate::store::error::StoreError;
 
 impl RedisStore {
     /// Writes the record of a server if there is one, removes the records of `gone`, and reads all
     /// records. One round trip.
-    pub(crate) async fn servers(
+    pub(crate) async fn heartbeat(
         &self,
         own: Option<(ServerId, &str)>,
         gone: &[ServerId],
-        asks: HeartbeatQuery,
-    ) -> Result<Roll, StoreError> {
+        query: HeartbeatQuery,
+    ) -> Result<HeartbeatReply, StoreError> {
         let [key, _] = self.keys.servers();
         let key = Arg::Key(key.as_bytes());
         let mut batch = Batch::new();
@@ -39,20 +39,20 @@ impl RedisStore {
             unit = unit.repeatable("HDEL", &[key].into_iter().chain(fields).collect::<Vec<_>>());
         }
         unit = unit.repeatable("HGETALL", &[key]);
-        if asks == HeartbeatQuery::StoreTime {
+        if query == HeartbeatQuery::StoreTime {
             unit.repeatable("TIME", &[]);
         }
         let outcomes = self.send(batch).await;
         let at = usize::from(own.is_some()) + usize::from(!gone.is_empty());
         // A Redis that takes no writes is reported by the calls that need them.
-        let anew = own.is_some() && outcomes[0].integer().is_ok_and(|added| added > 0);
+        let is_new = own.is_some() && outcomes[0].integer().is_ok_and(|added| added > 0);
         let time = outcomes
             .get(at + 1)
             .and_then(|time| answer(time).and_then(reply::time).ok());
-        Ok(Roll {
+        Ok(HeartbeatReply {
             entries: reply::entries(answer(&outcomes[at])?)?,
             time,
-            anew,
+            is_new,
         })
     }
 }

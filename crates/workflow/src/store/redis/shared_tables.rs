@@ -9,25 +9,25 @@ use crate::store::shared_table::SharedTable;
 
 /// A day in milliseconds: longer than the replacement of all servers takes. Afterwards nothing is
 /// left.
-const KEPT: i64 = 86_400_000;
+const TABLE_TTL_MILLIS: i64 = 86_400_000;
 
 impl RedisStore {
     pub(crate) async fn put_row(
         &self,
-        sheet: SharedTable,
+        table: SharedTable,
         name: &str,
-        note: Option<&str>,
+        row: Option<&str>,
     ) -> Result<(), StoreError> {
-        let key = self.keys.board(sheet);
+        let key = self.keys.shared_table(table);
         let key = Arg::Key(key.as_bytes());
         let name = Arg::Bytes(name.as_bytes());
         let mut batch = Batch::new();
-        match note {
-            Some(note) => {
+        match row {
+            Some(row) => {
                 let unit = batch
                     .unit()
-                    .repeatable("HSET", &[key, name, Arg::Bytes(note.as_bytes())]);
-                unit.repeatable("PEXPIRE", &[key, Arg::Integer(KEPT)]);
+                    .repeatable("HSET", &[key, name, Arg::Bytes(row.as_bytes())]);
+                unit.repeatable("PEXPIRE", &[key, Arg::Integer(TABLE_TTL_MILLIS)]);
             }
             None => {
                 batch.unit().repeatable("HDEL", &[key, name]);
@@ -41,9 +41,9 @@ impl RedisStore {
 
     pub(crate) async fn table_rows(
         &self,
-        sheet: SharedTable,
+        table: SharedTable,
     ) -> Result<Vec<(String, String)>, StoreError> {
-        let key = self.keys.board(sheet);
+        let key = self.keys.shared_table(table);
         let mut batch = Batch::new();
         batch
             .unit()

@@ -20,24 +20,24 @@ use crate::store::change_notice::Notifier;
 use crate::store::subscription::{StoreEvent, Topic};
 
 /// The field of the store's facts that has the kind of channel.
-const MESSAGES: &[u8] = b"messages";
+const DELIVERY_FIELD: &[u8] = b"messages";
 
 /// A subscription in Redis, see [`crate::store::subscription::Subscription`].
 #[derive(Debug)]
-pub(crate) struct Ears {
+pub(crate) struct RedisSubscription {
     store: RedisStore,
     subscriber: Subscriber,
     topics: Mutex<HashMap<Bytes, Topic>>,
 }
 
-fn word(delivery: Delivery) -> &'static [u8] {
+fn delivery_name(delivery: Delivery) -> &'static [u8] {
     match delivery {
         Delivery::Sharded => b"sharded",
         Delivery::Broadcast => b"broadcast",
     }
 }
 
-fn command(delivery: Delivery) -> &'static str {
+fn command_for(delivery: Delivery) -> &'static str {
     match delivery {
         Delivery::Sharded => "SPUBLISH",
         Delivery::Broadcast => "PUBLISH",
@@ -49,18 +49,18 @@ impl RedisStore {
     async fn agreed_delivery(&self, found: Option<Delivery>) -> Option<Delivery> {
         let key = Keys::meta(self.keys.prefix());
         let key = Arg::Key(key.as_bytes());
-        let field = Arg::Bytes(MESSAGES);
+        let field = Arg::Bytes(DELIVERY_FIELD);
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         if let Some(found) = found {
-            unit = unit.repeatable("HSETNX", &[key, field, Arg::Bytes(word(found))]);
+            unit = unit.repeatable("HSETNX", &[key, field, Arg::Bytes(delivery_name(found))]);
         }
         unit.repeatable("HGET", &[key, field]);
         let outcomes = self.send(batch).await;
         let agreed = reply::bytes(answer(outcomes.last()?).ok()?).ok()??;
         [Delivery::Sharded, Delivery::Broadcast]
             .into_iter()
-            .find(|&delivery| word(delivery) == agreed.as_ref())
+            .find(|&delivery| delivery_name(delivery) == agreed.as_ref())
     }
 
     async fn publish_by(&self, delivery: Delivery, message: &[u8]) -> Outcome {
@@ -68,7 +68,7 @@ impl RedisStore {
         let mut batch = Batch::new();
         // The channel is in the slot of a key with its name.
         batch.unit().repeatable(
-            command(delivery),
+            command_for(delivery),
             &[Arg::Key(channel.as_bytes()), Arg::Bytes(message)],
         );
         self.send(batch)
@@ -79,7 +79,7 @@ impl RedisStore {
 
     /// Publishes a message to all servers. If it is lost, they find out later.
     pub(crate) async fn publish(&self, message: &[u8]) {
-        if let Some(delivery) = self.voice.delivery() {
+        if let Some(delivery) = self.publish_support.delivery() {
             let _lost = self.publish_by(delivery, message).await;
         }
     }
@@ -89,19 +89,20 @@ impl RedisStore {
         &self,
         partition: Partition,
         changes: &[Change],
-        announcer: &Notifier,
+        notifier: &Notifier,
         calls: &mut [ScriptCall<'_>],
     ) {
-        let Some(delivery) = self.voice.delivery() else {
+        let Some(delivery) = self.publish_support.delivery() else {
             return;
         };
         let mut changes = changes.iter();
         for call in calls {
-            if let Some(said) = announcer.of(partition, changes.by_ref().take(call.len())) {
+            if let Some(notice) = notifier.notice_for(partition, changes.by_ref().take(call.len()))
+            {
                 call.announce(
-                    command(delivery),
-                    self.keys.channel(partition, said.audience()),
-                    said.write(),
+                    command_for(delivery),
+                    self.keys.channel(partition, notice.audience()),
+                    notice.write(),
                 );
             }
         }
@@ -109,15 +110,15 @@ impl RedisStore {
 
     /// The command by which a script publishes. `None` if it is unknown or forbidden.
     pub(super) fn publish_command(&self) -> Option<&'static str> {
-        self.voice.delivery().map(command)
+        self.publish_support.delivery().map(command_for)
     }
 
     /// A subscription to messages of other servers. `None` if Redis forbids publishing, or the
     /// command is unknown.
-    pub(crate) fn listen(&self) -> Option<Ears> {
-        let options = SubscriberOptions::new(self.voice.delivery()?);
+    pub(crate) fn subscribe(&self) -> Option<RedisSubscription> {
+        let options = SubscriberOptions::new(self.publish_support.delivery()?);
         let subscriber = Subscriber::new(&self.client, Vec::<Bytes>::new(), options);
-        Some(Ears {
+        Some(RedisSubscription {
             store: self.clone(),
             subscriber,
             topics: Mutex::default(),
@@ -125,12 +126,12 @@ impl RedisStore {
     }
 }
 
-impl Ears {
+impl RedisSubscription {
     fn topics(&self) -> MutexGuard<'_, HashMap<Bytes, Topic>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn listen_to(&self, topics: &[Topic]) {
+    pub(crate) fn set_topics(&self, topics: &[Topic]) {
         let keys = &self.store.keys;
         let channel = |topic: &Topic| match *topic {
             Topic::Servers => keys.servers()[1].clone(),
@@ -147,13 +148,13 @@ impl Ears {
     pub(crate) async fn next(&mut self) -> Option<StoreEvent> {
         loop {
             let event = self.subscriber.next().await?;
-            if let Some(heard) = self.heard(event) {
-                return Some(heard);
+            if let Some(store_event) = self.on_event(event) {
+                return Some(store_event);
             }
         }
     }
 
-    fn heard(&self, event: SubscriberEvent) -> Option<StoreEvent> {
+    fn on_event(&self, event: SubscriberEvent) -> Option<StoreEvent> {
         let topic = |channel: &Bytes| self.topics().get(channel).copied();
         match event {
             SubscriberEvent::Subscribed { channel } => topic(&channel).map(StoreEvent::Subscribed),
@@ -173,7 +174,7 @@ impl Ears {
                 })
             }
             SubscriberEvent::Message { channel, payload } => {
-                StoreEvent::of(topic(&channel)?, &payload)
+                StoreEvent::from_message(topic(&channel)?, &payload)
             }
             SubscriberEvent::Missed { .. } => Some(StoreEvent::Gap),
             // Later versions may have further events.

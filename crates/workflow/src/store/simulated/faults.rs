@@ -3,10 +3,10 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use super::SimulatedStore;
-use super::tables::Tables;
+use super::tables::SimulatedTables;
 use crate::id::{Partition, WorkflowId};
-use crate::store::each_of;
 use crate::store::error::StoreError;
+use crate::store::split_result;
 
 /// The failure of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,7 +24,7 @@ pub enum Fault {
 
 /// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
+pub enum CallKind {
     /// A call that changes something.
     Write,
     /// A call that only reads.
@@ -68,13 +68,13 @@ pub enum DataLoss {
 /// The reason of all injected failures.
 const INJECTED: &str = "injected fault";
 
-pub(super) type Faults = Box<dyn FnMut(Call) -> InjectedFault + Send>;
+pub(super) type Faults = Box<dyn FnMut(CallKind) -> InjectedFault + Send>;
 
 impl SimulatedStore {
     /// Sets the function that decides the fault of each later call.
     pub fn inject<M: Into<InjectedFault>>(
         &self,
-        mut faults: impl FnMut(Call) -> M + Send + 'static,
+        mut faults: impl FnMut(CallKind) -> M + Send + 'static,
     ) {
         self.tables().faults = Some(Box::new(move |call| faults(call).into()));
     }
@@ -95,12 +95,12 @@ impl SimulatedStore {
                 let losses = tables.losses + 1;
                 let mut servers = std::mem::take(&mut tables.servers);
                 servers.entries.clear();
-                *tables = Tables {
+                *tables = SimulatedTables {
                     faults,
                     calls,
                     losses,
                     servers,
-                    ..Tables::default()
+                    ..SimulatedTables::default()
                 };
             }
             DataLoss::State(id) => drop(tables.workflows.remove(&id)),
@@ -108,7 +108,7 @@ impl SimulatedStore {
             DataLoss::Registers => {
                 tables.queues.clear();
                 tables.names.clear();
-                tables.terms.clear();
+                tables.policies.clear();
                 tables.losses += 1;
             }
         }
@@ -119,12 +119,12 @@ impl SimulatedStore {
         self.tables().servers.lost = number;
     }
 
-    pub(super) fn tables(&self) -> MutexGuard<'_, Tables> {
+    pub(super) fn tables(&self) -> MutexGuard<'_, SimulatedTables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call, and waits as its fault demands.
-    async fn begin(&self, call: Call) -> InjectedFault {
+    async fn begin(&self, call: CallKind) -> InjectedFault {
         let injected = {
             let mut tables = self.tables();
             tables.calls += 1;
@@ -133,13 +133,13 @@ impl SimulatedStore {
                 .as_mut()
                 .map_or_else(InjectedFault::default, |faults| faults(call))
         };
-        turns(injected.before).await;
+        yield_times(injected.before).await;
         injected
     }
 
     /// The tables for a read, unless a fault is injected.
-    pub(super) async fn read(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
-        match self.begin(Call::Read).await.fault {
+    pub(super) async fn read(&self) -> Result<MutexGuard<'_, SimulatedTables>, StoreError> {
+        match self.begin(CallKind::Read).await.fault {
             Fault::None => Ok(self.tables()),
             _ => Err(StoreError::Unavailable {
                 reason: INJECTED.to_owned(),
@@ -148,24 +148,24 @@ impl SimulatedStore {
     }
 
     /// Reads a value for each of the queries, unless a fault is injected.
-    pub(super) async fn each<A, T>(
+    pub(super) async fn read_each<A, T>(
         &self,
-        asked: &[A],
-        read: impl Fn(&Tables, &A) -> T,
+        queries: &[A],
+        read: impl Fn(&SimulatedTables, &A) -> T,
     ) -> Vec<Result<T, StoreError>> {
         let found = self
             .read()
             .await
-            .map(|tables| asked.iter().map(|one| read(&tables, one)).collect());
-        each_of(asked.len(), found)
+            .map(|tables| queries.iter().map(|one| read(&tables, one)).collect());
+        split_result(queries.len(), found)
     }
 
     /// Writes, unless a fault is injected.
     pub(super) async fn write<T>(
         &self,
-        write: impl FnOnce(&mut Tables) -> T,
+        write: impl FnOnce(&mut SimulatedTables) -> T,
     ) -> Result<T, StoreError> {
-        let injected = self.begin(Call::Write).await;
+        let injected = self.begin(CallKind::Write).await;
         let reason = || INJECTED.to_owned();
         match injected.fault {
             Fault::Refused => return Err(StoreError::Unavailable { reason: reason() }),
@@ -173,7 +173,7 @@ impl SimulatedStore {
             Fault::None | Fault::AnswerLost => {}
         }
         let written = write(&mut self.tables());
-        turns(injected.after).await;
+        yield_times(injected.after).await;
         match injected.fault {
             Fault::AnswerLost => Err(StoreError::Unknown { reason: reason() }),
             _ => Ok(written),
@@ -182,7 +182,7 @@ impl SimulatedStore {
 }
 
 /// Yields to the runtime `number` times.
-async fn turns(number: u8) {
+async fn yield_times(number: u8) {
     for _ in 0..number {
         tokio::task::yield_now().await;
     }

@@ -3,32 +3,38 @@
 use std::convert::Infallible;
 
 use super::SimulatedStore;
-use super::tables::Tables;
+use super::tables::SimulatedTables;
 use crate::store::error::StoreError;
-use crate::store::notes::{Noted, Written};
+use crate::store::notes::{EncodedNote, NoteOutcome};
 
 impl SimulatedStore {
-    pub(crate) async fn note(&self, notes: &[Written]) -> Result<Vec<Noted>, StoreError> {
-        self.write(|tables: &mut Tables| notes.iter().map(|note| add(tables, note)).collect())
-            .await
+    pub(crate) async fn add_notes(
+        &self,
+        notes: &[EncodedNote],
+    ) -> Result<Vec<NoteOutcome>, StoreError> {
+        self.write(|tables: &mut SimulatedTables| {
+            notes.iter().map(|note| add(tables, note)).collect()
+        })
+        .await
     }
 }
 
-fn add(tables: &mut Tables, note: &Written) -> Noted {
+fn add(tables: &mut SimulatedTables, note: &EncodedNote) -> NoteOutcome {
     let Some(entry) = tables.workflows.get_mut(&note.workflow) else {
-        return Noted::Gone;
+        return NoteOutcome::Gone;
     };
-    let puts = note
-        .puts(|field| Ok::<_, Infallible>(entry.results.get(&field).map(|value| value.to_vec())));
-    let puts = match puts {
-        Ok(puts) => puts,
+    let writes = note.result_writes(|field| {
+        Ok::<_, Infallible>(entry.results.get(&field).map(|value| value.to_vec()))
+    });
+    let writes = match writes {
+        Ok(writes) => writes,
         Err(never) => match never {},
     };
-    for (field, value) in puts {
+    for (field, value) in writes {
         match value {
             Some(value) => drop(entry.results.insert(field, value.into())),
             None => drop(entry.results.remove(&field)),
         }
     }
-    Noted::Yes
+    NoteOutcome::Stored
 }

@@ -6,20 +6,20 @@ use std::convert::Infallible;
 use bytes::Bytes;
 
 use super::SimulatedStore;
-use super::tables::{Entry, Tables};
+use super::tables::{SimulatedTables, StoredWorkflow};
 use crate::codec::change::{ResultField, Stored, StoredState};
 use crate::codec::due::due_row;
-use crate::codec::rows::{Row, workflow_of};
+use crate::codec::rows::{Row, workflow_in_row};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::store::error::StoreError;
-use crate::store::lane_scan::{LaneRows, LaneScan, walk};
+use crate::store::lane_scan::{LaneRows, LaneScan, scan_lanes};
 use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 use crate::time::Timestamp;
 
 impl SimulatedStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         let tables = self.read().await?;
-        let stored = |entry: &Entry| Stored {
+        let stored = |entry: &StoredWorkflow| Stored {
             graph: entry.birth.graph.clone(),
             state: entry.state(),
         };
@@ -33,7 +33,7 @@ impl SimulatedStore {
         &self,
         wanted: &[(WorkflowId, Vec<JobIndex>)],
     ) -> Vec<Result<Option<StoredState>, StoreError>> {
-        let some = |entry: &Entry, jobs: &[JobIndex]| {
+        let some = |entry: &StoredWorkflow, jobs: &[JobIndex]| {
             let found = jobs
                 .iter()
                 .filter_map(|job| Some((*job, entry.jobs.get(job)?.clone())));
@@ -43,7 +43,7 @@ impl SimulatedStore {
                 ..StoredState::default()
             }
         };
-        self.each(wanted, |tables, (id, jobs)| {
+        self.read_each(wanted, |tables, (id, jobs)| {
             tables.workflows.get(id).map(|entry| some(entry, jobs))
         })
         .await
@@ -69,15 +69,15 @@ impl SimulatedStore {
         Ok(ids.iter().map(size).collect())
     }
 
-    pub(crate) async fn heads(
+    pub(crate) async fn summaries(
         &self,
         ids: &[WorkflowId],
     ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
-        let head = |entry: &Entry| EncodedSummary {
+        let head = |entry: &StoredWorkflow| EncodedSummary {
             meta: entry.meta.clone(),
             label: entry.birth.label.clone(),
         };
-        self.each(ids, |tables, id| tables.workflows.get(id).map(head))
+        self.read_each(ids, |tables, id| tables.workflows.get(id).map(head))
             .await
     }
 
@@ -102,25 +102,25 @@ impl SimulatedStore {
         limit: usize,
         partitions: &[Partition],
     ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
-        let ready = |tables: &Tables, &at: &Partition| {
+        let ready = |tables: &SimulatedTables, &at: &Partition| {
             let rows = |prefix| tables.ready_with(at, prefix).take(limit).cloned().collect();
             prefixes.iter().map(|prefix: &Row| rows(prefix)).collect()
         };
-        self.each(partitions, ready).await
+        self.read_each(partitions, ready).await
     }
 
     pub(crate) async fn lanes(
         &self,
         wanted: &[(Partition, Vec<LaneScan>)],
-        each: usize,
-        lanes: usize,
+        rows_per_lane: usize,
+        max_lanes: usize,
     ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
         let partitions: Vec<Partition> = wanted.iter().map(|(at, _)| *at).collect();
-        let walks = |tables: &Tables, at: &Partition| {
+        let scans = |tables: &SimulatedTables, at: &Partition| {
             let of = wanted
                 .iter()
                 .filter(|(partition, _)| partition == at)
-                .flat_map(|(_, walks)| walks);
+                .flat_map(|(_, scans)| scans);
             let read = |from: &Row, to: &Row, limit: usize| {
                 Ok::<_, Infallible>(
                     tables
@@ -130,13 +130,13 @@ impl SimulatedStore {
                         .collect(),
                 )
             };
-            let walk = |each_walk| match walk(each_walk, each, lanes, read) {
+            let scan_one = |scan| match scan_lanes(scan, rows_per_lane, max_lanes, read) {
                 Ok(found) => found,
                 Err(never) => match never {},
             };
-            of.map(walk).collect()
+            of.map(scan_one).collect()
         };
-        self.each(&partitions, walks).await
+        self.read_each(&partitions, scans).await
     }
 
     pub(crate) async fn due(
@@ -146,45 +146,46 @@ impl SimulatedStore {
         limit: usize,
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
-        let due = |tables: &Tables, &partition: &Partition| {
+        let due = |tables: &SimulatedTables, &partition: &Partition| {
             let due = tables
                 .due_of(which, partition)
                 .take_while(move |(at, _)| *at <= until);
             due.take(limit).map(|&(at, id)| (id, at)).collect()
         };
-        self.each(partitions, due).await
+        self.read_each(partitions, due).await
     }
 
     pub(crate) async fn page(
         &self,
-        spans: &[(Partition, RowRange)],
+        ranges: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
-        let page = |tables: &Tables, (partition, span): &(Partition, RowRange)| {
-            let rows = tables.span(*partition, span);
-            let id =
-                |(_, row): &(Partition, Row)| workflow_of(row).expect("an index row ends in an id");
+        let page = |tables: &SimulatedTables, (partition, range): &(Partition, RowRange)| {
+            let rows = tables.index_rows(*partition, range);
+            let id = |(_, row): &(Partition, Row)| {
+                workflow_in_row(row).expect("an index row ends in an id")
+            };
             match order {
                 Order::OldestFirst => rows.take(limit).map(id).collect(),
                 Order::NewestFirst => rows.rev().take(limit).map(id).collect(),
             }
         };
-        self.each(spans, page).await
+        self.read_each(ranges, page).await
     }
 
     pub(crate) async fn count(
         &self,
-        spans: &[RowRange],
+        ranges: &[RowRange],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<u64>, StoreError>> {
-        let count = |tables: &Tables, &at: &Partition| {
-            spans
+        let count = |tables: &SimulatedTables, &at: &Partition| {
+            ranges
                 .iter()
-                .map(|span| tables.span(at, span).count() as u64)
+                .map(|range| tables.index_rows(at, range).count() as u64)
                 .collect()
         };
-        self.each(partitions, count).await
+        self.read_each(partitions, count).await
     }
 
     pub(crate) async fn ready_depth(
@@ -192,17 +193,17 @@ impl SimulatedStore {
         prefixes: &[Row],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
-        let depth = |tables: &Tables, &at: &Partition| {
+        let depth = |tables: &SimulatedTables, &at: &Partition| {
             let rows = |prefix| tables.ready_with(at, prefix);
             prefixes
                 .iter()
                 .map(|prefix| (rows(prefix).count() as u64, rows(prefix).next().cloned()))
                 .collect()
         };
-        self.each(partitions, depth).await
+        self.read_each(partitions, depth).await
     }
 
-    pub(crate) async fn keyed(
+    pub(crate) async fn workflow_by_key(
         &self,
         partition: Partition,
         key: &str,
@@ -247,7 +248,10 @@ impl SimulatedStore {
         })
     }
 
-    pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
+    pub(crate) async fn scan_states(
+        &self,
+        partition: Partition,
+    ) -> Result<Vec<WorkflowId>, StoreError> {
         let tables = self.read().await?;
         Ok(tables
             .workflows

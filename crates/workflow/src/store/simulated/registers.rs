@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::SimulatedStore;
-use super::tables::Tables;
+use super::tables::SimulatedTables;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
-use crate::store::register::{Entered, Looked, PAUSED};
+use crate::store::register::{PAUSED, RegisteredName, Verification};
 use crate::time::Timestamp;
 
 /// A register: for each name its value, and the time at which it was last registered.
-pub(super) type Names = BTreeMap<String, (String, Option<Timestamp>)>;
+pub(super) type RegisterEntries = BTreeMap<String, (String, Option<Timestamp>)>;
 
 impl SimulatedStore {
     pub(crate) async fn register_page(
@@ -53,7 +53,7 @@ impl SimulatedStore {
             .collect())
     }
 
-    pub(crate) async fn enter(
+    pub(crate) async fn set_entry(
         &self,
         register: Register,
         name: &str,
@@ -69,7 +69,7 @@ impl SimulatedStore {
         .await
     }
 
-    pub(crate) async fn add(
+    pub(crate) async fn add_entries(
         &self,
         register: Register,
         entries: &[(String, String)],
@@ -87,7 +87,7 @@ impl SimulatedStore {
         .await
     }
 
-    pub(crate) async fn entered(
+    pub(crate) async fn registered_at(
         &self,
         register: Register,
         names: &[String],
@@ -97,10 +97,10 @@ impl SimulatedStore {
         Ok(names.iter().map(|name| entries.get(name)?.1).collect())
     }
 
-    pub(crate) async fn forget(
+    pub(crate) async fn remove_unused(
         &self,
         register: Register,
-        names: &[Entered],
+        names: &[RegisteredName],
     ) -> Result<u64, StoreError> {
         self.write(|tables| {
             let entries = tables.register(register);
@@ -118,18 +118,18 @@ impl SimulatedStore {
         .await
     }
 
-    pub(crate) async fn look(&self) -> Result<Looked, StoreError> {
+    pub(crate) async fn verify(&self) -> Result<Verification, StoreError> {
         let tables = self.read().await?;
         let names = [tables.queues.len() as u64, tables.names.len() as u64];
-        Ok(Looked {
+        Ok(Verification {
             names,
             losses: tables.losses,
         })
     }
 }
 
-impl Tables {
-    fn register(&mut self, register: Register) -> &mut Names {
+impl SimulatedTables {
+    fn register(&mut self, register: Register) -> &mut RegisterEntries {
         match register {
             Register::Queues => &mut self.queues,
             Register::Names => &mut self.names,

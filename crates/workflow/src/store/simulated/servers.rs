@@ -21,69 +21,72 @@ pub(super) struct Servers {
 #[derive(Debug, Default)]
 struct Listener {
     topics: Mutex<BTreeSet<Topic>>,
-    heard: Mutex<VecDeque<StoreEvent>>,
+    events: Mutex<VecDeque<StoreEvent>>,
     arrived: Notify,
 }
 
 /// A subscription in the simulated store, see [`crate::store::subscription::Subscription`].
 #[derive(Debug)]
-pub(crate) struct Ears(Arc<Listener>);
+pub(crate) struct SimulatedSubscription(Arc<Listener>);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Servers {
-    pub(super) fn listen(&mut self) -> Ears {
+    pub(super) fn subscribe(&mut self) -> SimulatedSubscription {
         let listener = Arc::new(Listener::default());
         self.listeners
             .retain(|listener| listener.strong_count() > 0);
         self.listeners.push(Arc::downgrade(&listener));
-        Ears(listener)
+        SimulatedSubscription(listener)
     }
 
-    pub(super) fn announce(&mut self, partition: Partition, announcement: Option<ChangeNotice>) {
-        if let Some(said) = announcement {
-            self.tell(Topic::Partition(partition, said.audience()), &said.write());
+    pub(super) fn announce(&mut self, partition: Partition, notice: Option<ChangeNotice>) {
+        if let Some(notice) = notice {
+            self.publish(
+                Topic::Partition(partition, notice.audience()),
+                &notice.write(),
+            );
         }
     }
 
-    pub(super) fn tell(&mut self, topic: Topic, message: &[u8]) {
+    pub(super) fn publish(&mut self, topic: Topic, message: &[u8]) {
         if self.lost > 0 {
             self.lost -= 1;
             return;
         }
-        let Some(heard) = StoreEvent::of(topic, message) else {
+        let Some(event) = StoreEvent::from_message(topic, message) else {
             return;
         };
         for listener in self.listeners.iter().filter_map(Weak::upgrade) {
-            if locked(&listener.topics).contains(&topic) {
-                listener.hear(heard.clone());
+            if lock(&listener.topics).contains(&topic) {
+                listener.push(event.clone());
             }
         }
     }
 }
 
 impl Listener {
-    fn hear(&self, heard: StoreEvent) {
-        locked(&self.heard).push_back(heard);
+    fn push(&self, event: StoreEvent) {
+        lock(&self.events).push_back(event);
         self.arrived.notify_one();
     }
 }
 
-impl Ears {
-    pub(crate) fn listen_to(&self, topics: &[Topic]) {
+impl SimulatedSubscription {
+    pub(crate) fn set_topics(&self, topics: &[Topic]) {
         let wanted: BTreeSet<Topic> = topics.iter().copied().collect();
-        let before = std::mem::replace(&mut *locked(&self.0.topics), wanted.clone());
+        let before = std::mem::replace(&mut *lock(&self.0.topics), wanted.clone());
         wanted
             .difference(&before)
-            .for_each(|topic| self.0.hear(StoreEvent::Subscribed(*topic)));
+            .for_each(|topic| self.0.push(StoreEvent::Subscribed(*topic)));
     }
 
     pub(crate) async fn next(&mut self) -> Option<StoreEvent> {
         loop {
-            if let Some(heard) = locked(&self.0.heard).pop_front() {
-                return Some(heard);
+            if let Some(event) = lock(&self.0.events).pop_front() {
+                return Some(event);
             }
             self.0.arrived.notified().await;
         }

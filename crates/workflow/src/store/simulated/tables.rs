@@ -7,8 +7,8 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::faults::Faults;
-use super::holders::Sets;
-use super::registers::Names;
+use super::permits::SimulatedPermits;
+use super::registers::RegisterEntries;
 use super::servers::Servers;
 use crate::codec::change::{
     Applied, Change, CreationRecord, Delete, NewerState, Put, ResultField, RowChange, Stamp,
@@ -21,20 +21,20 @@ use crate::time::Timestamp;
 
 /// Number of recorded writes of a workflow: few, so that tests also meet writes that are not
 /// recorded.
-const TRAIL: usize = 4;
+const RECORDED_WRITES: usize = 4;
 
 #[derive(Default)]
-pub(super) struct Tables {
-    pub(super) workflows: BTreeMap<WorkflowId, Entry>,
+pub(super) struct SimulatedTables {
+    pub(super) workflows: BTreeMap<WorkflowId, StoredWorkflow>,
     pub(super) keys: BTreeMap<(Partition, String), WorkflowId>,
     pub(super) ready: BTreeSet<(Partition, Row)>,
     pub(super) index: BTreeSet<(Partition, Row)>,
     pub(super) timers: BTreeSet<(Timestamp, WorkflowId)>,
     pub(super) expiries: BTreeSet<(Timestamp, WorkflowId)>,
-    pub(super) queues: Names,
-    pub(super) names: Names,
-    pub(super) terms: BTreeMap<String, String>,
-    pub(super) holders: Sets,
+    pub(super) queues: RegisterEntries,
+    pub(super) names: RegisterEntries,
+    pub(super) policies: BTreeMap<String, String>,
+    pub(super) permits: SimulatedPermits,
     pub(super) servers: Servers,
     pub(super) faults: Option<Faults>,
     /// Calls so far.
@@ -44,7 +44,7 @@ pub(super) struct Tables {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct StoredWorkflow {
     pub(super) meta: Vec<u8>,
     pub(super) birth: CreationRecord,
     pub(super) jobs: BTreeMap<JobIndex, Vec<u8>>,
@@ -55,7 +55,7 @@ pub(super) struct Entry {
     trail: VecDeque<(Stamp, Vec<JobIndex>)>,
 }
 
-impl fmt::Debug for Tables {
+impl fmt::Debug for SimulatedTables {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Tables")
@@ -64,7 +64,7 @@ impl fmt::Debug for Tables {
     }
 }
 
-impl Entry {
+impl StoredWorkflow {
     pub(super) fn state(&self) -> StoredState {
         let jobs = self
             .jobs
@@ -79,8 +79,8 @@ impl Entry {
     }
 
     /// Records which jobs a write changes.
-    fn note(&mut self, put: &Put) {
-        self.trail.truncate(TRAIL - 1);
+    fn record_write(&mut self, put: &Put) {
+        self.trail.truncate(RECORDED_WRITES - 1);
         match &put.trail {
             Some(trail) => self
                 .trail
@@ -90,11 +90,11 @@ impl Entry {
     }
 
     /// The changes since the state that a change expects, if they are recorded.
-    fn later(&self, change: &Change) -> Option<NewerState> {
+    fn newer_state(&self, change: &Change) -> Option<NewerState> {
         let Write::Put(put) = &change.write else {
             return None;
         };
-        let since = put.trail?.since?;
+        let since = put.trail?.base?;
         let since = self.trail.iter().position(|(stamp, _)| *stamp == since)?;
         let changed: BTreeSet<JobIndex> = self
             .trail
@@ -118,7 +118,7 @@ impl Entry {
     }
 }
 
-impl Tables {
+impl SimulatedTables {
     pub(super) fn due_of(
         &self,
         which: TimeIndex,
@@ -157,13 +157,13 @@ impl Tables {
             .map(|(_, row)| row)
     }
 
-    pub(super) fn span(
+    pub(super) fn index_rows(
         &self,
         partition: Partition,
-        span: &RowRange,
+        range: &RowRange,
     ) -> impl DoubleEndedIterator<Item = &(Partition, Row)> {
-        let from = (partition, span.start());
-        let to = (partition, span.end());
+        let from = (partition, range.start());
+        let to = (partition, range.end());
         // A tree panics on a range that ends before it starts. Here such a range is empty.
         let to = to.max(from.clone());
         self.index
@@ -176,10 +176,10 @@ impl Tables {
             let entry = self.workflows.get(&id);
             return match entry
                 .filter(|_| !change.small)
-                .and_then(|entry| entry.later(change))
+                .and_then(|entry| entry.newer_state(change))
             {
                 Some(later) => Applied::Behind(later),
-                None => Applied::Conflict(entry.map(Entry::state)),
+                None => Applied::Conflict(entry.map(StoredWorkflow::state)),
             };
         }
         match &change.write {
@@ -191,7 +191,7 @@ impl Tables {
 
     fn put(&mut self, partition: Partition, id: WorkflowId, put: &Put) -> Applied {
         if let Some(key) = put
-            .birth
+            .creation
             .as_ref()
             .and_then(|birth| birth.idempotency_key.clone())
             && let Some(&taken) = self.keys.get(&(partition, key.clone()))
@@ -200,12 +200,12 @@ impl Tables {
         }
         let entry = self.workflows.entry(id).or_default();
         entry.meta.clone_from(&put.meta);
-        if let Some(birth) = &put.birth {
+        if let Some(birth) = &put.creation {
             entry.birth = birth.clone();
             let key = birth.idempotency_key.clone();
             self.keys.extend(key.map(|key| ((partition, key), id)));
         }
-        entry.note(put);
+        entry.record_write(put);
         entry.jobs.extend(put.jobs.iter().cloned());
         entry.results.extend(
             put.results
@@ -215,8 +215,8 @@ impl Tables {
         entry
             .results
             .retain(|field, _| !put.dropped_results.contains(field));
-        moved(&mut self.timers, &mut entry.timer, put.timer, id);
-        moved(&mut self.expiries, &mut entry.expiry, put.expiry, id);
+        move_row(&mut self.timers, &mut entry.timer, put.timer, id);
+        move_row(&mut self.expiries, &mut entry.expiry, put.expiry, id);
         change_rows(&mut self.ready, partition, &put.ready);
         change_rows(&mut self.index, partition, &put.index);
         Applied::Done
@@ -224,26 +224,26 @@ impl Tables {
 
     fn delete(&mut self, partition: Partition, id: WorkflowId, delete: &Delete) {
         if let Some(mut entry) = self.workflows.remove(&id) {
-            moved(&mut self.timers, &mut entry.timer, TimerMove::Away, id);
-            moved(&mut self.expiries, &mut entry.expiry, TimerMove::Away, id);
+            move_row(&mut self.timers, &mut entry.timer, TimerMove::Remove, id);
+            move_row(&mut self.expiries, &mut entry.expiry, TimerMove::Remove, id);
         } else {
             // The rows left by a missing workflow do not show when it was due.
             self.timers.retain(|(_, due)| *due != id);
             self.expiries.retain(|(_, due)| *due != id);
         }
-        let away = |rows: &[Row]| RowChange {
+        let removal = |rows: &[Row]| RowChange {
             remove: rows.to_vec(),
             add: Vec::new(),
         };
-        change_rows(&mut self.ready, partition, &away(&delete.ready));
-        change_rows(&mut self.index, partition, &away(&delete.index));
+        change_rows(&mut self.ready, partition, &removal(&delete.ready));
+        change_rows(&mut self.index, partition, &removal(&delete.index));
         if let Some(key) = &delete.idempotency_key {
             self.keys.remove(&(partition, key.clone()));
         }
     }
 }
 
-fn moved(
+fn move_row(
     set: &mut BTreeSet<(Timestamp, WorkflowId)>,
     at: &mut Option<Timestamp>,
     to: TimerMove,
@@ -252,7 +252,7 @@ fn moved(
     let to = match to {
         TimerMove::Unchanged => return,
         TimerMove::To(moment) => Some(moment),
-        TimerMove::Away => None,
+        TimerMove::Remove => None,
     };
     if let Some(old) = std::mem::replace(at, to) {
         set.remove(&(old, id));

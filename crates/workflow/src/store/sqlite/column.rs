@@ -5,7 +5,7 @@ use crate::store::query::Register;
 use crate::time::Timestamp;
 
 /// The time that [`micros`] converted.
-pub(super) fn moment(micros: i64) -> Timestamp {
+pub(super) fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or_default())
 }
 

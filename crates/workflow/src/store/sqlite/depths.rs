@@ -7,30 +7,30 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use rusqlite::Connection;
 
-use crate::codec::rows::{Row, is_limited, lane_of};
+use crate::codec::rows::{Row, is_limited, lane_prefix};
 use crate::id::Partition;
 use crate::store::error::StoreError;
 
 /// A partition, and the prefix of the rows of a queue or a lane.
-type Place = (Partition, Row);
+type DepthKey = (Partition, Row);
 
 /// The numbers. `None` if the rows were not counted yet, or a commit has an unknown outcome.
 #[derive(Debug, Default)]
-pub(super) struct Depths(Mutex<Option<HashMap<Place, u64>>>);
+pub(super) struct Depths(Mutex<Option<HashMap<DepthKey, u64>>>);
 
 /// The changes of the numbers by one transaction.
 #[derive(Debug, Default)]
-pub(super) struct Added(HashMap<Place, i64>);
+pub(super) struct DepthChanges(HashMap<DepthKey, i64>);
 
-impl Added {
+impl DepthChanges {
     /// Adds `rows` rows like this one; a negative number removes rows.
-    pub(super) fn note(&mut self, partition: Partition, row: &[u8], rows: i64) {
+    pub(super) fn add_rows(&mut self, partition: Partition, row: &[u8], rows: i64) {
         if rows != 0 {
             *self
                 .0
                 .entry((partition, queue_of(row).to_vec()))
                 .or_default() += rows;
-            let lane = lane_of(row);
+            let lane = lane_prefix(row);
             if is_limited(lane) {
                 *self.0.entry((partition, lane.to_vec())).or_default() += rows;
             }
@@ -39,18 +39,22 @@ impl Added {
 }
 
 impl Depths {
-    fn known(&self) -> MutexGuard<'_, Option<HashMap<Place, u64>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<DepthKey, u64>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn are_known(&self) -> bool {
-        self.known().is_some()
+        self.lock().is_some()
     }
 
     /// For each partition and prefix, the number of rows that begin with the prefix of a queue or a
     /// lane. `None` if they must be counted.
-    pub(super) fn of(&self, prefixes: &[Row], partitions: &[Partition]) -> Option<Vec<Vec<u64>>> {
-        let known = self.known();
+    pub(super) fn counts_for(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Option<Vec<Vec<u64>>> {
+        let known = self.lock();
         let known = known.as_ref()?;
         let number = |at: Partition, prefix: &Row| {
             known
@@ -67,24 +71,24 @@ impl Depths {
     }
 
     /// Adds the changes of a committed transaction.
-    pub(super) fn add(&self, added: Added) {
-        let mut known = self.known();
+    pub(super) fn add(&self, added: DepthChanges) {
+        let mut known = self.lock();
         let Some(known) = known.as_mut() else { return };
-        for (place, rows) in added.0 {
+        for (key, rows) in added.0 {
             let number = known
-                .remove(&place)
+                .remove(&key)
                 .unwrap_or_default()
                 .saturating_add_signed(rows);
             // Names that are not used any more take no memory.
             if number > 0 {
-                known.insert(place, number);
+                known.insert(key, number);
             }
         }
     }
 
     /// Discards the numbers, because a commit has an unknown outcome.
-    pub(super) fn doubt(&self) {
-        *self.known() = None;
+    pub(super) fn discard(&self) {
+        *self.lock() = None;
     }
 
     /// Counts the rows if necessary: 0.1 s for a million rows. No transaction may be open.
@@ -92,25 +96,25 @@ impl Depths {
         if self.are_known() {
             return Ok(());
         }
-        let mut counted = Added::default();
+        let mut counted = DepthChanges::default();
         let mut rows = connection.prepare_cached("SELECT partition, entry FROM ready_row")?;
         let mut rows = rows.query([])?;
         // Rows of a lane are adjacent.
-        let mut place = (Partition(0), Vec::new());
+        let mut key = (Partition(0), Vec::new());
         let mut number = 0;
         while let Some(row) = rows.next()? {
             let (partition, entry) = (
                 Partition(row.get(0)?),
                 row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?,
             );
-            if place.0 != partition || !entry.starts_with(&place.1) || place.1.is_empty() {
-                counted.note(place.0, &place.1, number);
-                (place, number) = ((partition, lane_of(entry).to_vec()), 0);
+            if key.0 != partition || !entry.starts_with(&key.1) || key.1.is_empty() {
+                counted.add_rows(key.0, &key.1, number);
+                (key, number) = ((partition, lane_prefix(entry).to_vec()), 0);
             }
             number += 1;
         }
-        counted.note(place.0, &place.1, number);
-        *self.known() = Some(HashMap::new());
+        counted.add_rows(key.0, &key.1, number);
+        *self.lock() = Some(HashMap::new());
         self.add(counted);
         Ok(())
     }

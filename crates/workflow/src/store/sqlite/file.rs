@@ -21,17 +21,17 @@ use crate::store::error::StoreError;
 pub(super) const IN_MEMORY: &str = ":memory:";
 
 /// `Tdgt`, which marks the files of this program.
-const APPLICATION: u32 = u32::from_be_bytes(*b"Tdgt");
+const APPLICATION_ID: u32 = u32::from_be_bytes(*b"Tdgt");
 
 /// The longest wait of a write for another program, such as a backup, that locks the file.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest check for damage when a server starts: a server killed by -9 is back within a
 /// second. It covers about 120 MiB on a small machine, where 440 MiB took 2.0 s.
-const CHECK: Duration = Duration::from_millis(500);
+const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Prepared statements that a connection caches: more than exist.
-const STATEMENTS: usize = 64;
+const MAX_CACHED_STATEMENTS: usize = 64;
 
 /// Tables with rows that may exceed a page have row numbers. To find a key in a table without them,
 /// SQLite reads each compared row completely.
@@ -55,7 +55,7 @@ const TABLES: &str = "
 ";
 
 /// A store that is open.
-pub(super) struct Opened {
+pub(super) struct OpenedFile {
     pub(super) writer: Connection,
     /// `None` for a store in memory.
     pub(super) readers: Option<[Connection; 2]>,
@@ -79,19 +79,19 @@ impl Drop for Lock {
 }
 
 /// Opens the store at `path`, or creates one with `partitions` partitions.
-pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
+pub(super) fn open(path: &Path, partitions: u16) -> Result<OpenedFile, StoreError> {
     let lock = prepare(path)?;
     let writer = connect(path)?;
-    let fresh = is_fresh(&writer, path)?;
-    if fresh {
+    let is_new = is_empty(&writer, path)?;
+    if is_new {
         // Only possible before anything is in the file, or by `compact`.
-        give_back(&writer)?;
+        enable_shrinking(&writer)?;
     }
     tune(&writer, path)?;
-    if fresh {
+    if is_new {
         create(&writer, partitions)?;
     } else {
-        check_for_a_while(&writer, path)?;
+        check_with_timeout(&writer, path)?;
     }
     let partitions = writer.query_row(
         "SELECT value FROM store WHERE name = 'partitions'",
@@ -99,7 +99,7 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
         |row| row.get(0),
     )?;
     let schema = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let format = Format::of_schema(schema).ok_or_else(|| StoreError::other_schema(schema))?;
+    let format = Format::from_schema(schema).ok_or_else(|| StoreError::other_schema(schema))?;
     let from = "SELECT value FROM store WHERE name = 'migrates_from'";
     let from = writer.query_row(from, [], |row| row.get(0)).optional()?;
     let schema = Schema::new(format, from);
@@ -110,8 +110,9 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
         Ok(reader)
     };
     let readers = Some([reader()?, reader()?]);
-    let presence = Presence::of(path).map_err(|error| unusable(path, &error.to_string()))?;
-    Ok(Opened {
+    let presence =
+        Presence::for_file(path).map_err(|error| open_failed(path, &error.to_string()))?;
+    Ok(OpenedFile {
         writer,
         readers,
         lock: Some(lock),
@@ -123,12 +124,12 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
 
 /// Creates a store with `partitions` partitions in memory. It has one connection. With two, a write
 /// during an open read fails, because the database is locked.
-pub(super) fn open_in_memory(partitions: u16) -> Result<Opened, StoreError> {
+pub(super) fn open_in_memory(partitions: u16) -> Result<OpenedFile, StoreError> {
     let writer = connect(Path::new(IN_MEMORY))?;
     // By default SQLite sorts in temporary files.
     writer.pragma_update(None, "temp_store", "MEMORY")?;
     create(&writer, partitions)?;
-    Ok(Opened {
+    Ok(OpenedFile {
         writer,
         readers: None,
         lock: None,
@@ -139,7 +140,7 @@ pub(super) fn open_in_memory(partitions: u16) -> Result<Opened, StoreError> {
 }
 
 /// Lets a new or rewritten file return its free pages to the file system.
-fn give_back(writer: &Connection) -> Result<(), StoreError> {
+fn enable_shrinking(writer: &Connection) -> Result<(), StoreError> {
     Ok(writer.pragma_update(None, "auto_vacuum", "INCREMENTAL")?)
 }
 
@@ -149,17 +150,17 @@ pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
     let size = || {
         fs::metadata(path)
             .map(|about| about.len())
-            .map_err(|error| unusable(path, &error.to_string()))
+            .map_err(|error| open_failed(path, &error.to_string()))
     };
     let before = size()?;
-    let Opened {
+    let OpenedFile {
         writer,
         readers,
         lock,
         ..
     } = open(path, 1)?;
     drop(readers);
-    give_back(&writer)?;
+    enable_shrinking(&writer)?;
     writer.execute_batch("VACUUM")?;
     // Closing copies the log into the file.
     writer
@@ -172,7 +173,7 @@ pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
 
 /// Creates the directory and an empty file if they are missing, and locks the store.
 fn prepare(path: &Path) -> Result<Lock, StoreError> {
-    let failed = |error: io::Error| unusable(path, &error.to_string());
+    let failed = |error: io::Error| open_failed(path, &error.to_string());
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -201,7 +202,7 @@ fn prepare(path: &Path) -> Result<Lock, StoreError> {
 fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
     let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        return Err(unusable(
+        return Err(open_failed(
             path,
             "its file system cannot share memory between processes; choose a local disk",
         ));
@@ -221,7 +222,7 @@ fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
 fn lock(path: &Path) -> Result<Lock, StoreError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let failed = |error: io::Error| unusable(path, &format!("locking it: {error}"));
+    let failed = |error: io::Error| open_failed(path, &format!("locking it: {error}"));
     let mut file = OpenOptions::new();
     let mut file = file
         .create(true)
@@ -238,7 +239,7 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
             // The process number is only a hint for people: it may be missing or outdated.
             let _ = file.read_to_string(&mut holder);
             let holder = holder.trim();
-            return Err(unusable(
+            return Err(open_failed(
                 path,
                 &format!(
                     "it is in use by process {holder}. Stop that process, or set TIDEGATE_DATA_DIR to another folder"
@@ -255,9 +256,10 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
 }
 
 fn connect(path: &Path) -> Result<Connection, StoreError> {
-    let connection = Connection::open(path).map_err(|error| unusable(path, &error.to_string()))?;
-    connection.busy_timeout(PATIENCE)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    let connection =
+        Connection::open(path).map_err(|error| open_failed(path, &error.to_string()))?;
+    connection.busy_timeout(LOCK_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(MAX_CACHED_STATEMENTS);
     // By default SQLite prepares a statement again when the variable of its limit changes, which
     // costs more than the read.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -265,7 +267,7 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
 }
 
 /// Whether the file is empty. Fails if it is not a store, or has another version.
-fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
+fn is_empty(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     let foreign = |reason: &str| StoreError::Corrupt {
         what: path.display().to_string(),
         reason: reason.to_owned(),
@@ -278,9 +280,9 @@ fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     if application == 0 && version == 0 && tables == 0 {
         return Ok(true);
     }
-    is_ours(connection, path)?;
+    ensure_own_file(connection, path)?;
     let found = u32::try_from(version).unwrap_or(u32::MAX);
-    if Format::of_schema(found).is_some() {
+    if Format::from_schema(found).is_some() {
         Ok(false)
     } else {
         Err(StoreError::other_schema(found))
@@ -288,13 +290,13 @@ fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
 }
 
 /// Fails if the file belongs to another program.
-pub(super) fn is_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+pub(super) fn ensure_own_file(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let foreign = |reason: &str| StoreError::Corrupt {
         what: path.display().to_string(),
         reason: reason.to_owned(),
     };
     match connection.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0)) {
-        Ok(application) if application == i64::from(APPLICATION) => Ok(()),
+        Ok(application) if application == i64::from(APPLICATION_ID) => Ok(()),
         Ok(_) => Err(foreign(
             "it is a database of another program; choose another directory",
         )),
@@ -308,20 +310,20 @@ fn create(connection: &Connection, partitions: u16) -> Result<(), StoreError> {
         rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     transaction.execute_batch(TABLES)?;
     transaction.execute("INSERT INTO store VALUES ('partitions', ?1)", [partitions])?;
-    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", Format::LATEST.schema())?;
     Ok(transaction.commit()?)
 }
 
 /// Checks for damage for at most [`CHECK_TIMEOUT`], and logs whether the check was complete.
-fn check_for_a_while(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+fn check_with_timeout(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let started = Instant::now();
     let complete = thread::scope(|scope| {
         let (done, waiting) = mpsc::channel::<()>();
         let interrupt = connection.get_interrupt_handle();
         // The thread ends with the scope, so it cannot interrupt later statements.
         scope.spawn(move || {
-            if waiting.recv_timeout(CHECK) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if waiting.recv_timeout(CHECK_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
                 interrupt.interrupt();
             }
         });
@@ -350,7 +352,7 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreE
     }
 }
 
-pub(super) fn unusable(path: &Path, reason: &str) -> StoreError {
+pub(super) fn open_failed(path: &Path, reason: &str) -> StoreError {
     StoreError::Unavailable {
         reason: format!("opening {}: {reason}", path.display()),
     }

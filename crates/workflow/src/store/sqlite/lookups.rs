@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::write::Request;
+use super::write::WriteRequest;
 use super::{SqliteStore, read};
 use crate::codec::change::{ResultField, Stored, StoredState};
 use crate::codec::rows::Row;
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::store::each_of;
 use crate::store::error::StoreError;
-use crate::store::lane_scan::{LaneRows, LaneScan, walk};
+use crate::store::lane_scan::{LaneRows, LaneScan, scan_lanes};
 use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
+use crate::store::split_result;
 use crate::time::Timestamp;
 
 impl SqliteStore {
@@ -26,14 +26,14 @@ impl SqliteStore {
         &self,
         wanted: &[(WorkflowId, Vec<JobIndex>)],
     ) -> Vec<Result<Option<StoredState>, StoreError>> {
-        let asked = wanted.to_vec();
+        let owned = wanted.to_vec();
         let found = self.lookup(move |connection| {
-            asked
+            owned
                 .iter()
                 .map(|(id, jobs)| read::excerpt(connection, *id, jobs))
                 .collect()
         });
-        each_of(wanted.len(), found.await)
+        split_result(wanted.len(), found.await)
     }
 
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
@@ -47,14 +47,18 @@ impl SqliteStore {
             .await
     }
 
-    pub(crate) async fn heads(
+    pub(crate) async fn summaries(
         &self,
         ids: &[WorkflowId],
     ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
-        let asked = ids.to_vec();
-        let heads = self
-            .lookup(move |connection| asked.iter().map(|id| read::head(connection, *id)).collect());
-        each_of(ids.len(), heads.await)
+        let owned = ids.to_vec();
+        let heads = self.lookup(move |connection| {
+            owned
+                .iter()
+                .map(|id| read::summary(connection, *id))
+                .collect()
+        });
+        split_result(ids.len(), heads.await)
     }
 
     pub(crate) async fn results(
@@ -78,7 +82,7 @@ impl SqliteStore {
         partitions: &[Partition],
     ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
         let prefixes = prefixes.to_vec();
-        let asked = partitions.to_vec();
+        let owned = partitions.to_vec();
         let found = self.lookup(move |connection| {
             let each = |at: &Partition| {
                 prefixes
@@ -86,26 +90,26 @@ impl SqliteStore {
                     .map(|prefix| read::ready(connection, *at, prefix, limit))
                     .collect()
             };
-            asked.iter().map(each).collect()
+            owned.iter().map(each).collect()
         });
-        each_of(partitions.len(), found.await)
+        split_result(partitions.len(), found.await)
     }
 
     pub(crate) async fn lanes(
         &self,
         wanted: &[(Partition, Vec<LaneScan>)],
-        each: usize,
-        lanes: usize,
+        rows_per_lane: usize,
+        max_lanes: usize,
     ) -> Result<Vec<Vec<LaneRows>>, StoreError> {
         let wanted = wanted.to_vec();
         self.lookup(move |connection| {
-            let of = |(at, walks): &(Partition, Vec<LaneScan>)| {
+            let of = |(at, scans): &(Partition, Vec<LaneScan>)| {
                 let read = |from: &Row, to: &Row, limit| {
                     read::ready_from(connection, *at, from, to, limit)
                 };
-                walks
+                scans
                     .iter()
-                    .map(|each_walk| walk(each_walk, each, lanes, read))
+                    .map(|scan| scan_lanes(scan, rows_per_lane, max_lanes, read))
                     .collect()
             };
             wanted.iter().map(of).collect()
@@ -120,53 +124,53 @@ impl SqliteStore {
         limit: usize,
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
-        let asked = partitions.to_vec();
+        let owned = partitions.to_vec();
         let presence = Arc::clone(&self.threads.presence);
         let found = self.lookup(move |connection| {
             // The sweep reads regularly, so it finds that the file is gone before anything is
             // written.
             presence.check()?;
-            asked
+            owned
                 .iter()
                 .map(|&partition| read::due(connection, partition, which, until, limit))
                 .collect()
         });
-        each_of(partitions.len(), found.await)
+        split_result(partitions.len(), found.await)
     }
 
     pub(crate) async fn page(
         &self,
-        spans: &[(Partition, RowRange)],
+        ranges: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
-        let asked = spans.to_vec();
+        let owned = ranges.to_vec();
         let found = self.lookup(move |connection| {
-            asked
+            owned
                 .iter()
-                .map(|(partition, span)| read::page(connection, *partition, span, order, limit))
+                .map(|(partition, range)| read::page(connection, *partition, range, order, limit))
                 .collect()
         });
-        each_of(spans.len(), found.await)
+        split_result(ranges.len(), found.await)
     }
 
     pub(crate) async fn count(
         &self,
-        spans: &[RowRange],
+        ranges: &[RowRange],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<u64>, StoreError>> {
-        let spans = spans.to_vec();
-        let asked = partitions.to_vec();
+        let ranges = ranges.to_vec();
+        let owned = partitions.to_vec();
         let found = self.scan(move |connection| {
             let each = |at: &Partition| {
-                spans
+                ranges
                     .iter()
-                    .map(|span| read::count(connection, *at, span))
+                    .map(|range| read::count(connection, *at, range))
                     .collect()
             };
-            asked.iter().map(each).collect()
+            owned.iter().map(each).collect()
         });
-        each_of(partitions.len(), found.await)
+        split_result(partitions.len(), found.await)
     }
 
     pub(crate) async fn ready_depth(
@@ -175,7 +179,7 @@ impl SqliteStore {
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
         let depths = self.depths(prefixes.to_vec(), partitions.to_vec());
-        each_of(partitions.len(), depths.await)
+        split_result(partitions.len(), depths.await)
     }
 
     async fn depths(
@@ -184,17 +188,17 @@ impl SqliteStore {
         partitions: Vec<Partition>,
     ) -> Result<Vec<Vec<(u64, Option<Row>)>>, StoreError> {
         if !self.threads.depths.are_known() {
-            self.write(|answer| Request::Count { answer }).await?;
+            self.write(|answer| WriteRequest::Count { answer }).await?;
         }
         let depths = Arc::clone(&self.threads.depths);
         self.scan(move |connection| {
             // A commit with an unknown outcome may have discarded the numbers; then the rows are
             // counted in the file.
-            let numbers = depths.of(&prefixes, &partitions);
+            let numbers = depths.counts_for(&prefixes, &partitions);
             let depth = |place: usize, at: Partition, queue: usize| {
                 let number = match &numbers {
                     Some(numbers) => numbers[place][queue],
-                    None => read::ready_number(connection, at, &prefixes[queue])?,
+                    None => read::ready_count(connection, at, &prefixes[queue])?,
                 };
                 let first = if number > 0 {
                     read::ready(connection, at, &prefixes[queue], 1)?.pop()
@@ -213,13 +217,13 @@ impl SqliteStore {
         .await
     }
 
-    pub(crate) async fn keyed(
+    pub(crate) async fn workflow_by_key(
         &self,
         partition: Partition,
         key: &str,
     ) -> Result<Option<WorkflowId>, StoreError> {
         let key = key.to_owned();
-        self.lookup(move |connection| read::keyed(connection, partition, &key))
+        self.lookup(move |connection| read::workflow_by_key(connection, partition, &key))
             .await
     }
 
@@ -235,7 +239,10 @@ impl SqliteStore {
             .await
     }
 
-    pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
+    pub(crate) async fn scan_states(
+        &self,
+        partition: Partition,
+    ) -> Result<Vec<WorkflowId>, StoreError> {
         self.scan(move |connection| read::states(connection, partition))
             .await
     }

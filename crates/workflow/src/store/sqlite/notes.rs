@@ -5,22 +5,22 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::column::field_number;
 use super::{SqliteStore, write};
 use crate::store::error::StoreError;
-use crate::store::notes::{Noted, Written};
+use crate::store::notes::{EncodedNote, NoteOutcome};
 
 /// Adds a note within a transaction.
-pub(super) fn add(connection: &Connection, note: &Written) -> Result<Noted, StoreError> {
+pub(super) fn add(connection: &Connection, note: &EncodedNote) -> Result<NoteOutcome, StoreError> {
     let id = note.workflow.bytes().as_slice();
-    let mut look = connection.prepare_cached("SELECT 1 FROM workflow WHERE id = ?1")?;
-    if !look.exists([id])? {
-        return Ok(Noted::Gone);
+    let mut exists = connection.prepare_cached("SELECT 1 FROM workflow WHERE id = ?1")?;
+    if !exists.exists([id])? {
+        return Ok(NoteOutcome::Gone);
     }
     let mut read =
         connection.prepare_cached("SELECT value FROM result WHERE id = ?1 AND field = ?2")?;
-    let puts = note.puts(|field| {
+    let writes = note.result_writes(|field| {
         read.query_row(params![id, field_number(field)], |row| row.get(0))
             .optional()
     })?;
-    for (field, value) in puts {
+    for (field, value) in writes {
         let sql = match value {
             Some(_) => "INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)",
             None => "DELETE FROM result WHERE id = ?1 AND field = ?2",
@@ -31,12 +31,15 @@ pub(super) fn add(connection: &Connection, note: &Written) -> Result<Noted, Stor
             None => put.execute(params![id, field_number(field)])?,
         };
     }
-    Ok(Noted::Yes)
+    Ok(NoteOutcome::Stored)
 }
 
 impl SqliteStore {
-    pub(crate) async fn note(&self, notes: Vec<Written>) -> Result<Vec<Noted>, StoreError> {
-        self.write(|answer| write::Request::Notes { notes, answer })
+    pub(crate) async fn add_notes(
+        &self,
+        notes: Vec<EncodedNote>,
+    ) -> Result<Vec<NoteOutcome>, StoreError> {
+        self.write(|answer| write::WriteRequest::Notes { notes, answer })
             .await
     }
 }

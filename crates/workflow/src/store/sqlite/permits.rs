@@ -5,55 +5,61 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
-use super::column::{micros, moment};
+use super::column::{micros, timestamp};
 use super::{SqliteStore, write};
 use crate::codec::lease::LeaseRef;
 use crate::store::error::StoreError;
-use crate::store::permits::{Extended, PermitCount, PermitHolders, PermitRequest, term};
+use crate::store::permits::{
+    PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
+};
 use crate::time::Timestamp;
 
 /// A limit, and the lease that has or requests one of its permits.
-type Place = (String, LeaseRef);
+type PermitKey = (String, LeaseRef);
 
 /// A change of holders.
-pub(super) struct Change {
+pub(super) struct PermitWrite {
     now: Timestamp,
-    what: What,
+    operation: PermitOperation,
 }
 
-enum What {
-    PermitRequest {
-        holds: Vec<Wanted>,
+enum PermitOperation {
+    Acquire {
+        requests: Vec<OwnedPermitRequest>,
         until: Timestamp,
     },
     Extend {
-        places: Vec<Place>,
+        permits: Vec<PermitKey>,
         until: Timestamp,
     },
     Release {
-        places: Vec<Place>,
+        permits: Vec<PermitKey>,
     },
 }
 
 /// A [`PermitRequest`] that can be sent to another thread.
-struct Wanted {
-    set: String,
-    most: u32,
+struct OwnedPermitRequest {
+    limit: String,
+    permits: u32,
     leases: Vec<LeaseRef>,
 }
 
-impl Change {
+impl PermitWrite {
     /// Number of permits that the change affects.
-    pub(super) fn places(&self) -> usize {
-        match &self.what {
-            What::PermitRequest { holds, .. } => holds.iter().map(|hold| hold.leases.len()).sum(),
-            What::Extend { places, .. } | What::Release { places } => places.len(),
+    pub(super) fn permits(&self) -> usize {
+        match &self.operation {
+            PermitOperation::Acquire { requests, .. } => {
+                requests.iter().map(|request| request.leases.len()).sum()
+            }
+            PermitOperation::Extend { permits, .. } | PermitOperation::Release { permits } => {
+                permits.len()
+            }
         }
     }
 
     /// Whether the change only removes rows.
-    pub(super) fn frees(&self) -> bool {
-        matches!(self.what, What::Release { .. })
+    pub(super) fn only_removes(&self) -> bool {
+        matches!(self.operation, PermitOperation::Release { .. })
     }
 
     /// Returns the state of the limit of each request or permit.
@@ -61,85 +67,89 @@ impl Change {
         connection
             .prepare_cached("DELETE FROM holder WHERE until <= ?1")?
             .execute([micros(self.now)])?;
-        match &self.what {
-            What::PermitRequest { holds, until } => holds
+        match &self.operation {
+            PermitOperation::Acquire { requests, until } => requests
                 .iter()
-                .map(|wanted| hold(connection, wanted, self.now, *until))
+                .map(|request| acquire(connection, request, self.now, *until))
                 .collect(),
-            What::Extend { places, until } => {
-                let standing = |(set, lease): &Place| {
-                    let granted = usize::from(prolong(connection, set, *lease, *until)?);
+            PermitOperation::Extend { permits, until } => {
+                let count = |(limit, lease): &PermitKey| {
+                    let granted = usize::from(extend_permit(connection, limit, *lease, *until)?);
                     Ok(PermitCount {
                         granted,
                         ..PermitCount::default()
                     })
                 };
-                places.iter().map(standing).collect()
+                permits.iter().map(count).collect()
             }
-            What::Release { places } => {
+            PermitOperation::Release { permits } => {
                 let mut remove = connection
                     .prepare_cached("DELETE FROM holder WHERE name = ?1 AND lease = ?2")?;
-                for (set, lease) in places {
-                    remove.execute(params![set, lease.text()])?;
+                for (limit, lease) in permits {
+                    remove.execute(params![limit, lease.text()])?;
                 }
-                let standing = |(set, _): &Place| {
+                let count = |(limit, _): &PermitKey| {
                     Ok(PermitCount {
-                        number: number(connection, set)?,
+                        in_use: count_holders(connection, limit)?,
                         ..PermitCount::default()
                     })
                 };
-                places.iter().map(standing).collect()
+                permits.iter().map(count).collect()
             }
         }
     }
 }
 
-fn hold(
+fn acquire(
     connection: &Connection,
-    wanted: &Wanted,
+    request: &OwnedPermitRequest,
     now: Timestamp,
     until: Timestamp,
 ) -> Result<PermitCount, StoreError> {
-    let Wanted { set, most, leases } = wanted;
-    let mut number = number(connection, set)?;
+    let OwnedPermitRequest {
+        limit,
+        permits,
+        leases,
+    } = request;
+    let mut in_use = count_holders(connection, limit)?;
     let mut granted = 0;
     for lease in leases {
-        if number < *most {
-            number += add(connection, set, *lease, until)?;
-        } else if !prolong(connection, set, *lease, until)? {
+        if in_use < *permits {
+            in_use += add(connection, limit, *lease, until)?;
+        } else if !extend_permit(connection, limit, *lease, until)? {
             break;
         }
         granted += 1;
     }
-    let next = if number < *most {
+    let next_expiry = if in_use < *permits {
         None
     } else {
-        first(connection, set)?.map(|first| first.since(now))
+        first_expiry(connection, limit)?.map(|first| first.since(now))
     };
     Ok(PermitCount {
         granted,
-        number,
-        next,
+        in_use,
+        next_expiry,
     })
 }
 
 /// Number of holders of a limit, after expired ones were removed.
-fn number(connection: &Connection, set: &str) -> Result<u32, StoreError> {
+fn count_holders(connection: &Connection, limit: &str) -> Result<u32, StoreError> {
     let mut count = connection.prepare_cached("SELECT count(*) FROM holder WHERE name = ?1")?;
-    Ok(count.query_row([set], |row| row.get(0))?)
+    Ok(count.query_row([limit], |row| row.get(0))?)
 }
 
-fn first(connection: &Connection, set: &str) -> Result<Option<Timestamp>, StoreError> {
+fn first_expiry(connection: &Connection, limit: &str) -> Result<Option<Timestamp>, StoreError> {
     let mut first = connection.prepare_cached("SELECT min(until) FROM holder WHERE name = ?1")?;
     Ok(first
-        .query_row([set], |row| row.get::<_, Option<i64>>(0))?
-        .map(moment))
+        .query_row([limit], |row| row.get::<_, Option<i64>>(0))?
+        .map(timestamp))
 }
 
 /// Returns the number of added holders: 0 if the lease had a permit, which is extended.
 fn add(
     connection: &Connection,
-    set: &str,
+    limit: &str,
     lease: LeaseRef,
     until: Timestamp,
 ) -> Result<u32, StoreError> {
@@ -147,40 +157,40 @@ fn add(
     let added =
         connection
             .prepare_cached(insert)?
-            .execute(params![set, lease.text(), micros(until)])?;
+            .execute(params![limit, lease.text(), micros(until)])?;
     if added == 0 {
-        prolong(connection, set, lease, until)?;
+        extend_permit(connection, limit, lease, until)?;
     }
     Ok(added as u32)
 }
 
 /// Extends a permit. Returns whether the lease has one.
-fn prolong(
+fn extend_permit(
     connection: &Connection,
-    set: &str,
+    limit: &str,
     lease: LeaseRef,
     until: Timestamp,
 ) -> Result<bool, StoreError> {
     let update = "UPDATE holder SET until = max(until, ?3) WHERE name = ?1 AND lease = ?2";
     Ok(connection
         .prepare_cached(update)?
-        .execute(params![set, lease.text(), micros(until)])?
+        .execute(params![limit, lease.text(), micros(until)])?
         > 0)
 }
 
 fn list(
     connection: &Connection,
-    set: &str,
+    name: &str,
     now: Timestamp,
     limit: i64,
 ) -> Result<PermitHolders, StoreError> {
     let mut count =
         connection.prepare_cached("SELECT count(*) FROM holder WHERE name = ?1 AND until > ?2")?;
-    let number = count.query_row(params![set, micros(now)], |row| row.get(0))?;
+    let number = count.query_row(params![name, micros(now)], |row| row.get(0))?;
     let mut select = connection.prepare_cached(
         "SELECT lease, until FROM holder WHERE name = ?1 AND until > ?2 ORDER BY until LIMIT ?3",
     )?;
-    let found = select.query_map(params![set, micros(now), limit], |row| {
+    let found = select.query_map(params![name, micros(now), limit], |row| {
         Ok((row.get::<_, String>(0)?, row.get(1)?))
     })?;
     let first = found.map(|found| {
@@ -193,7 +203,7 @@ fn list(
             lease
                 .parse()
                 .map_err(|error: crate::id::InvalidId| corrupt(error))?,
-            moment(until),
+            timestamp(until),
         ))
     });
     Ok(PermitHolders {
@@ -202,98 +212,99 @@ fn list(
     })
 }
 
-fn owned(places: &[(&str, LeaseRef)]) -> Vec<Place> {
-    places
+fn owned(permits: &[(&str, LeaseRef)]) -> Vec<PermitKey> {
+    permits
         .iter()
-        .map(|(set, lease)| ((*set).to_owned(), *lease))
+        .map(|(limit, lease)| ((*limit).to_owned(), *lease))
         .collect()
 }
 
 impl SqliteStore {
-    pub(crate) async fn hold(
+    pub(crate) async fn acquire_permits(
         &self,
-        holds: &[PermitRequest<'_>],
+        requests: &[PermitRequest<'_>],
         now: Timestamp,
         lease: Duration,
     ) -> Result<Vec<PermitCount>, StoreError> {
-        let wanted = |hold: &PermitRequest<'_>| Wanted {
-            set: hold.set.to_owned(),
-            most: hold.most,
-            leases: hold.leases.to_vec(),
+        let owned_request = |request: &PermitRequest<'_>| OwnedPermitRequest {
+            limit: request.limit.to_owned(),
+            permits: request.permits,
+            leases: request.leases.to_vec(),
         };
-        let holds = holds.iter().map(wanted).collect();
-        self.change_holders(
+        let requests = requests.iter().map(owned_request).collect();
+        self.write_permits(
             now,
-            What::PermitRequest {
-                holds,
-                until: now + term(lease),
+            PermitOperation::Acquire {
+                requests,
+                until: now + permit_duration(lease),
             },
         )
         .await
     }
 
-    pub(crate) async fn extend_holds(
+    pub(crate) async fn extend_permits(
         &self,
-        places: &[(&str, LeaseRef)],
+        permits: &[(&str, LeaseRef)],
         now: Timestamp,
         lease: Duration,
-    ) -> Result<Vec<Extended>, StoreError> {
-        let what = What::Extend {
-            places: owned(places),
-            until: now + term(lease),
+    ) -> Result<Vec<PermitExtension>, StoreError> {
+        let operation = PermitOperation::Extend {
+            permits: owned(permits),
+            until: now + permit_duration(lease),
         };
-        let each = self.change_holders(now, what).await?;
+        let each = self.write_permits(now, operation).await?;
         Ok(each
             .iter()
-            .map(|standing| {
-                if standing.granted > 0 {
-                    Extended::Yes
+            .map(|count| {
+                if count.granted > 0 {
+                    PermitExtension::Extended
                 } else {
-                    Extended::Gone
+                    PermitExtension::Expired
                 }
             })
             .collect())
     }
 
-    pub(crate) async fn release(
+    pub(crate) async fn release_permits(
         &self,
-        places: &[(&str, LeaseRef)],
+        permits: &[(&str, LeaseRef)],
         now: Timestamp,
     ) -> Result<Vec<u32>, StoreError> {
         let each = self
-            .change_holders(
+            .write_permits(
                 now,
-                What::Release {
-                    places: owned(places),
+                PermitOperation::Release {
+                    permits: owned(permits),
                 },
             )
             .await?;
-        Ok(each.into_iter().map(|standing| standing.number).collect())
+        Ok(each.into_iter().map(|count| count.in_use).collect())
     }
 
-    async fn change_holders(
+    async fn write_permits(
         &self,
         now: Timestamp,
-        what: What,
+        operation: PermitOperation,
     ) -> Result<Vec<PermitCount>, StoreError> {
-        self.write(|answer| write::Request::Holders {
-            change: Change { now, what },
+        self.write(|answer| write::WriteRequest::Permits {
+            change: PermitWrite { now, operation },
             answer,
         })
         .await
     }
 
-    pub(crate) async fn holders(
+    pub(crate) async fn permit_holders(
         &self,
-        sets: &[&str],
+        limits: &[&str],
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<PermitHolders>, StoreError> {
-        let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+        let limits: Vec<String> = limits.iter().map(|name| (*name).to_owned()).collect();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.lookup(move |connection| {
-            sets.iter()
-                .map(|set| list(connection, set, now, limit))
+            limits
+                .iter()
+                .map(|name| list(connection, name, now, limit))
                 .collect()
         })
         .await

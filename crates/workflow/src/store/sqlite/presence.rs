@@ -12,25 +12,25 @@ use crate::store::error::StoreError;
 /// memory has none.
 #[derive(Default)]
 pub(super) struct Presence {
-    files: Vec<(PathBuf, Identity)>,
+    files: Vec<(PathBuf, FileIdentity)>,
 }
 
 /// Device and inode of a file.
-type Identity = (u64, u64);
+type FileIdentity = (u64, u64);
 
 impl Presence {
     /// The files at `path`, which are open already.
     ///
     /// # Errors
     /// One of the files does not exist.
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    pub(super) fn for_file(path: &Path) -> io::Result<Self> {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         let log = PathBuf::from(log);
         Ok(Self {
             files: vec![
-                (path.to_owned(), identity(path)?),
-                (log.clone(), identity(&log)?),
+                (path.to_owned(), file_identity(path)?),
+                (log.clone(), file_identity(&log)?),
             ],
         })
     }
@@ -40,8 +40,8 @@ impl Presence {
     /// # Errors
     /// One of the files was renamed, replaced or removed.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        let is_there = |(path, opened): &&(PathBuf, Identity)| {
-            identity(path).is_ok_and(|found| found == *opened)
+        let is_there = |(path, opened): &&(PathBuf, FileIdentity)| {
+            file_identity(path).is_ok_and(|found| found == *opened)
         };
         match self.files.iter().find(|file| !is_there(file)) {
             None => Ok(()),
@@ -56,6 +56,6 @@ impl Presence {
     }
 }
 
-fn identity(path: &Path) -> io::Result<Identity> {
+fn file_identity(path: &Path) -> io::Result<FileIdentity> {
     fs::metadata(path).map(|about| (about.dev(), about.ino()))
 }

@@ -6,14 +6,14 @@ use super::presence::Presence;
 use crate::store::error::StoreError;
 
 /// Whether a removal succeeds, and whether an addition succeeds.
-pub(super) type Probed = (Result<(), StoreError>, Result<(), StoreError>);
+pub(super) type ProbeResult = (Result<(), StoreError>, Result<(), StoreError>);
 
 /// More bytes than pages with free space can take by luck.
-const LARGE: usize = 64 << 10;
+const PROBE_BYTES: usize = 64 << 10;
 
 /// Probes with one small write that reaches the disk, and then with as much data as a workflow
 /// needs.
-pub(super) fn probe(connection: &Connection, presence: &Presence) -> Probed {
+pub(super) fn probe(connection: &Connection, presence: &Presence) -> ProbeResult {
     let removals = presence.check().and_then(|()| small(connection));
     (removals.clone(), removals.and_then(|()| large(connection)))
 }
@@ -21,7 +21,7 @@ pub(super) fn probe(connection: &Connection, presence: &Presence) -> Probed {
 /// Writes pages and rolls them back.
 fn large(connection: &Connection) -> Result<(), StoreError> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    insert(&transaction, &" ".repeat(LARGE))?;
+    insert(&transaction, &" ".repeat(PROBE_BYTES))?;
     Ok(transaction.rollback()?)
 }
 

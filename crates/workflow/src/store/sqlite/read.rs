@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row as SqlRow, params};
 
-use super::column::{field_number, micros, moment};
+use super::column::{field_number, micros, timestamp};
 use crate::codec::change::{ResultField, Stored, StoredState};
 use crate::codec::due::{due_row, read_due_row};
 use crate::codec::rows::{self, Row};
@@ -13,7 +13,7 @@ use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 use crate::time::Timestamp;
 
 /// Runs `read` in a transaction, so that it sees the store at one moment.
-pub(super) fn in_one_moment<T>(
+pub(super) fn in_transaction<T>(
     connection: &Connection,
     read: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
@@ -26,11 +26,11 @@ fn one<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
-    take: impl FnOnce(&SqlRow<'_>) -> rusqlite::Result<T>,
+    decode: impl FnOnce(&SqlRow<'_>) -> rusqlite::Result<T>,
 ) -> Result<Option<T>, StoreError> {
     Ok(connection
         .prepare_cached(sql)?
-        .query_row(params, take)
+        .query_row(params, decode)
         .optional()?)
 }
 
@@ -38,17 +38,17 @@ fn many<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
-    take: impl FnMut(&SqlRow<'_>) -> rusqlite::Result<T>,
+    decode: impl FnMut(&SqlRow<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>, StoreError> {
     let mut statement = connection.prepare_cached(sql)?;
     let found = statement
-        .query_map(params, take)?
+        .query_map(params, decode)?
         .collect::<rusqlite::Result<_>>();
     Ok(found?)
 }
 
 /// A limit for SQLite, whose integers have a sign.
-fn bound(limit: usize) -> i64 {
+fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
@@ -157,7 +157,7 @@ pub(super) fn size(connection: &Connection, id: WorkflowId) -> Result<u64, Store
     Ok(one(connection, sql, [id.bytes().as_slice()], number_of_rows)?.unwrap_or(0))
 }
 
-pub(super) fn head(
+pub(super) fn summary(
     connection: &Connection,
     id: WorkflowId,
 ) -> Result<Option<EncodedSummary>, StoreError> {
@@ -213,7 +213,7 @@ pub(super) fn ready(
     many(
         connection,
         sql,
-        params![partition.0, prefix, end_of(prefix), bound(limit)],
+        params![partition.0, prefix, end_of(prefix), sql_limit(limit)],
         |row| row.get(0),
     )
 }
@@ -230,13 +230,13 @@ pub(super) fn ready_from(
     many(
         connection,
         sql,
-        params![partition.0, from, to, bound(limit)],
+        params![partition.0, from, to, sql_limit(limit)],
         |row| row.get(0),
     )
 }
 
 /// Number of ready rows that begin with a prefix.
-pub(super) fn ready_number(
+pub(super) fn ready_count(
     connection: &Connection,
     partition: Partition,
     prefix: &[u8],
@@ -266,11 +266,11 @@ pub(super) fn due(
             "SELECT id, at FROM expiry WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
         }
     };
-    let entry = |row: &SqlRow<'_>| Ok((id_at(row, 0)?, moment(row.get(1)?)));
+    let entry = |row: &SqlRow<'_>| Ok((id_at(row, 0)?, timestamp(row.get(1)?)));
     many(
         connection,
         sql,
-        params![partition.0, micros(until), bound(limit)],
+        params![partition.0, micros(until), sql_limit(limit)],
         entry,
     )
 }
@@ -278,7 +278,7 @@ pub(super) fn due(
 pub(super) fn page(
     connection: &Connection,
     partition: Partition,
-    span: &RowRange,
+    range: &RowRange,
     order: Order,
     limit: usize,
 ) -> Result<Vec<WorkflowId>, StoreError> {
@@ -290,9 +290,9 @@ pub(super) fn page(
             "SELECT entry FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4"
         }
     };
-    let bounds = params![partition.0, span.start(), span.end(), bound(limit)];
+    let bounds = params![partition.0, range.start(), range.end(), sql_limit(limit)];
     let ids = many(connection, sql, bounds, |row| {
-        Ok(rows::workflow_of(row.get_ref(0)?.as_blob()?))
+        Ok(rows::workflow_in_row(row.get_ref(0)?.as_blob()?))
     })?;
     let unread = || StoreError::Corrupt {
         what: "an index row".to_owned(),
@@ -304,19 +304,19 @@ pub(super) fn page(
 pub(super) fn count(
     connection: &Connection,
     partition: Partition,
-    span: &RowRange,
+    range: &RowRange,
 ) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";
     let number = one(
         connection,
         sql,
-        params![partition.0, span.start(), span.end()],
+        params![partition.0, range.start(), range.end()],
         number_of_rows,
     )?;
     Ok(number.unwrap_or_default())
 }
 
-pub(super) fn keyed(
+pub(super) fn workflow_by_key(
     connection: &Connection,
     partition: Partition,
     key: &str,
@@ -347,7 +347,7 @@ pub(super) fn rows(
     many(
         connection,
         sql,
-        params![partition.0, after.unwrap_or_default(), bound(limit)],
+        params![partition.0, after.unwrap_or_default(), sql_limit(limit)],
         |row| row.get(0),
     )
 }
@@ -357,7 +357,7 @@ pub(super) fn states(
     connection: &Connection,
     partition: Partition,
 ) -> Result<Vec<WorkflowId>, StoreError> {
-    let id = |row: &SqlRow<'_>| Ok(rows::workflow_of(row.get_ref(0)?.as_blob()?));
+    let id = |row: &SqlRow<'_>| Ok(rows::workflow_in_row(row.get_ref(0)?.as_blob()?));
     let ids = many(connection, "SELECT id FROM workflow", [], id)?;
     Ok(ids
         .into_iter()
@@ -386,11 +386,11 @@ fn due_rows(
         Some((at, id)) => (micros(at), id.bytes().to_vec()),
         None => (-1, Vec::new()),
     };
-    let row = |row: &SqlRow<'_>| Ok(due_row(moment(row.get(0)?), id_at(row, 1)?));
+    let row = |row: &SqlRow<'_>| Ok(due_row(timestamp(row.get(0)?), id_at(row, 1)?));
     many(
         connection,
         sql,
-        params![partition.0, at, id, bound(limit)],
+        params![partition.0, at, id, sql_limit(limit)],
         row,
     )
 }

@@ -3,30 +3,30 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::column::{micros, moment, register_number};
+use super::column::{micros, register_number, timestamp};
 use super::{SqliteStore, write};
 use crate::store::error::StoreError;
 use crate::store::query::Register;
-use crate::store::register::{Entered, PAUSED};
+use crate::store::register::{PAUSED, RegisteredName};
 use crate::time::Timestamp;
 
 /// The number of the rows that have the times of a register's names.
-fn moments_of(register: Register) -> i64 {
+fn times_of(register: Register) -> i64 {
     register_number(register) + 2
 }
 
 /// The number of the rows with policies of queues and handlers. They are in no register, so they
 /// are never forgotten.
-const TERMS: i64 = 4;
+const POLICIES: i64 = 4;
 
 /// A change of a register.
-pub(super) enum Change {
-    Enter {
+pub(super) enum RegisterWrite {
+    Set {
         name: String,
         value: Option<String>,
     },
     /// A policy row, which belongs to no register.
-    Terms {
+    Policy {
         name: String,
         value: Option<String>,
     },
@@ -34,18 +34,18 @@ pub(super) enum Change {
         entries: Vec<(String, String)>,
         at: Timestamp,
     },
-    Forget {
-        names: Vec<Entered>,
+    Remove {
+        names: Vec<RegisteredName>,
     },
 }
 
-impl Change {
+impl RegisterWrite {
     /// Number of entries that the change affects.
     pub(super) fn entries(&self) -> usize {
         match self {
-            Self::Enter { .. } | Self::Terms { .. } => 1,
+            Self::Set { .. } | Self::Policy { .. } => 1,
             Self::Add { entries, .. } => entries.len(),
-            Self::Forget { names } => names.len(),
+            Self::Remove { names } => names.len(),
         }
     }
 
@@ -57,19 +57,19 @@ impl Change {
     ) -> Result<u64, StoreError> {
         let number = register_number(register);
         match self {
-            Self::Enter { name, value } => set(connection, number, name, value.as_deref()),
-            Self::Terms { name, value } => set(connection, TERMS, name, value.as_deref()),
+            Self::Set { name, value } => set(connection, number, name, value.as_deref()),
+            Self::Policy { name, value } => set(connection, POLICIES, name, value.as_deref()),
             Self::Add { entries, at } => {
                 let mut insert = connection
                     .prepare_cached("INSERT OR IGNORE INTO register VALUES (?1, ?2, ?3)")?;
                 let at = micros(*at).to_string();
                 for (name, value) in entries {
                     insert.execute(params![number, name, value])?;
-                    put(connection, moments_of(register), name, &at)?;
+                    put(connection, times_of(register), name, &at)?;
                 }
                 Ok(0)
             }
-            Self::Forget { names } => forget(connection, register, names),
+            Self::Remove { names } => remove_unused(connection, register, names),
         }
     }
 }
@@ -102,18 +102,18 @@ fn delete(connection: &Connection, number: i64, name: &str) -> Result<u64, Store
         .execute(params![number, name])? as u64)
 }
 
-fn forget(
+fn remove_unused(
     connection: &Connection,
     register: Register,
-    names: &[Entered],
+    names: &[RegisteredName],
 ) -> Result<u64, StoreError> {
     let mut removed = 0;
     for (name, at) in names {
         let is_paused =
             value(connection, register_number(register), name)?.as_deref() == Some(PAUSED);
-        if !is_paused && entered_at(connection, register, name)? == *at {
+        if !is_paused && read_registered_at(connection, register, name)? == *at {
             removed += delete(connection, register_number(register), name)?;
-            delete(connection, moments_of(register), name)?;
+            delete(connection, times_of(register), name)?;
         }
     }
     Ok(removed)
@@ -127,13 +127,13 @@ fn value(connection: &Connection, number: i64, name: &str) -> Result<Option<Stri
         .optional()?)
 }
 
-fn entered_at(
+fn read_registered_at(
     connection: &Connection,
     register: Register,
     name: &str,
 ) -> Result<Option<Timestamp>, StoreError> {
-    let text = value(connection, moments_of(register), name)?;
-    Ok(text.and_then(|text| text.parse().ok()).map(moment))
+    let text = value(connection, times_of(register), name)?;
+    Ok(text.and_then(|text| text.parse().ok()).map(timestamp))
 }
 
 impl SqliteStore {
@@ -185,7 +185,7 @@ impl SqliteStore {
         .await
     }
 
-    pub(crate) async fn enter(
+    pub(crate) async fn set_entry(
         &self,
         register: Register,
         name: &str,
@@ -193,20 +193,20 @@ impl SqliteStore {
     ) -> Result<(), StoreError> {
         let name = name.to_owned();
         let value = value.map(str::to_owned);
-        self.change_register(register, Change::Enter { name, value })
+        self.write_register(register, RegisterWrite::Set { name, value })
             .await
             .map(drop)
     }
 
-    pub(crate) async fn add(
+    pub(crate) async fn add_entries(
         &self,
         register: Register,
         entries: &[(String, String)],
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        self.change_register(
+        self.write_register(
             register,
-            Change::Add {
+            RegisterWrite::Add {
                 entries: entries.to_vec(),
                 at,
             },
@@ -215,7 +215,7 @@ impl SqliteStore {
         .map(drop)
     }
 
-    pub(crate) async fn entered(
+    pub(crate) async fn registered_at(
         &self,
         register: Register,
         names: &[String],
@@ -224,51 +224,55 @@ impl SqliteStore {
         self.lookup(move |connection| {
             names
                 .iter()
-                .map(|name| entered_at(connection, register, name))
+                .map(|name| read_registered_at(connection, register, name))
                 .collect()
         })
         .await
     }
 
-    pub(crate) async fn forget(
+    pub(crate) async fn remove_unused(
         &self,
         register: Register,
-        names: &[Entered],
+        names: &[RegisteredName],
     ) -> Result<u64, StoreError> {
-        self.change_register(
+        self.write_register(
             register,
-            Change::Forget {
+            RegisterWrite::Remove {
                 names: names.to_vec(),
             },
         )
         .await
     }
 
-    pub(crate) async fn terms(&self) -> Result<Vec<(String, String)>, StoreError> {
+    pub(crate) async fn policy_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         self.lookup(|connection| {
             let sql = "SELECT name, value FROM register WHERE register = ?1 ORDER BY name";
             let mut statement = connection.prepare_cached(sql)?;
             let found =
-                statement.query_map(params![TERMS], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                statement.query_map(params![POLICIES], |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(found.collect::<rusqlite::Result<_>>()?)
         })
         .await
     }
 
-    pub(crate) async fn set_terms(
+    pub(crate) async fn set_policy_row(
         &self,
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
         let name = name.to_owned();
         let value = value.map(str::to_owned);
-        self.change_register(Register::Queues, Change::Terms { name, value })
+        self.write_register(Register::Queues, RegisterWrite::Policy { name, value })
             .await
             .map(drop)
     }
 
-    async fn change_register(&self, register: Register, change: Change) -> Result<u64, StoreError> {
-        self.write(|answer| write::Request::Register {
+    async fn write_register(
+        &self,
+        register: Register,
+        change: RegisterWrite,
+    ) -> Result<u64, StoreError> {
+        self.write(|answer| write::WriteRequest::Register {
             register,
             change,
             answer,

@@ -11,27 +11,27 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use crate::store::error::StoreError;
 
 /// Owns a thread. Dropping it lets the thread finish the queued requests, and joins it.
-pub(super) struct Worker<J> {
+pub(super) struct WorkerThread<J> {
     queue: Option<Sender<Message<J>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 enum Message<J> {
-    Job(J),
+    Request(J),
     Close,
 }
 
 /// The requests that wait for a worker thread.
-pub(super) struct Jobs<J> {
+pub(super) struct RequestQueue<J> {
     queue: Receiver<Message<J>>,
-    closing: bool,
+    draining: bool,
 }
 
 /// The result of waiting for a request.
-pub(super) enum Waited<J> {
-    Job(J),
+pub(super) enum WaitResult<J> {
+    Request(J),
     /// No request arrived within the time.
-    Nothing,
+    TimedOut,
     /// The thread should end.
     Ended,
 }
@@ -45,26 +45,28 @@ impl Wake for Unpark {
     }
 }
 
-impl<J> Jobs<J> {
+impl<J> RequestQueue<J> {
     /// Blocks until a request arrives or the time has passed.
-    pub(super) fn next_within(&mut self, time: Duration) -> Waited<J> {
-        let ended = |job: Option<J>| job.map_or(Waited::Ended, Waited::Job);
-        if self.closing {
-            return ended(self.waiting());
+    pub(super) fn next_within(&mut self, time: Duration) -> WaitResult<J> {
+        let ended = |request: Option<J>| request.map_or(WaitResult::Ended, WaitResult::Request);
+        if self.draining {
+            return ended(self.try_next());
         }
         let until = Instant::now() + time;
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         loop {
             match self.queue.poll_recv(&mut Context::from_waker(&waker)) {
-                Poll::Ready(Some(Message::Job(job))) => return Waited::Job(job),
-                Poll::Ready(Some(Message::Close)) => {
-                    self.closing = true;
-                    return ended(self.waiting());
+                Poll::Ready(Some(Message::Request(request))) => {
+                    return WaitResult::Request(request);
                 }
-                Poll::Ready(None) => return Waited::Ended,
+                Poll::Ready(Some(Message::Close)) => {
+                    self.draining = true;
+                    return ended(self.try_next());
+                }
+                Poll::Ready(None) => return WaitResult::Ended,
                 Poll::Pending => match until.checked_duration_since(Instant::now()) {
                     Some(left) if !left.is_zero() => thread::park_timeout(left),
-                    _ => return Waited::Nothing,
+                    _ => return WaitResult::TimedOut,
                 },
             }
         }
@@ -72,46 +74,46 @@ impl<J> Jobs<J> {
 
     /// Blocks until a request arrives. `None` if the thread should end.
     pub(super) fn next(&mut self) -> Option<J> {
-        if self.closing {
-            return self.waiting();
+        if self.draining {
+            return self.try_next();
         }
         match self.queue.blocking_recv()? {
-            Message::Job(job) => Some(job),
+            Message::Request(request) => Some(request),
             Message::Close => {
-                self.closing = true;
-                self.waiting()
+                self.draining = true;
+                self.try_next()
             }
         }
     }
 
     /// Takes a request that is queued already. `None` if there is none.
-    pub(super) fn waiting(&mut self) -> Option<J> {
+    pub(super) fn try_next(&mut self) -> Option<J> {
         loop {
             match self.queue.try_recv().ok()? {
-                Message::Job(job) => return Some(job),
-                Message::Close => self.closing = true,
+                Message::Request(request) => return Some(request),
+                Message::Close => self.draining = true,
             }
         }
     }
 }
 
-impl<J: Send + 'static> Worker<J> {
+impl<J: Send + 'static> WorkerThread<J> {
     /// Starts a thread that runs `run` until its owner is dropped and no request is queued. At most
     /// `bound` requests are queued.
     pub(super) fn spawn(
         name: &str,
         bound: usize,
-        run: impl FnOnce(&mut Jobs<J>) + Send + 'static,
+        run: impl FnOnce(&mut RequestQueue<J>) + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(bound);
         let body = move || {
             // Dropped last, even after a panic of `run`: when the queue is closed, everything that
             // `run` owned is dropped.
-            let mut jobs = Jobs {
+            let mut requests = RequestQueue {
                 queue: receiver,
-                closing: false,
+                draining: false,
             };
-            run(&mut jobs);
+            run(&mut requests);
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
         Ok(Self {
@@ -121,12 +123,15 @@ impl<J: Send + 'static> Worker<J> {
     }
 
     /// Queues a request.
-    pub(super) async fn send(&self, job: J) -> Result<(), StoreError> {
+    pub(super) async fn send(&self, request: J) -> Result<(), StoreError> {
         let queue = self
             .queue
             .as_ref()
             .expect("the queue goes when the worker is dropped");
-        queue.send(Message::Job(job)).await.map_err(|_| ended())
+        queue
+            .send(Message::Request(request))
+            .await
+            .map_err(|_| ended())
     }
 
     /// Lets the thread finish the queued requests and end, and waits for it.
@@ -141,7 +146,7 @@ impl<J: Send + 'static> Worker<J> {
     }
 }
 
-impl<J> Drop for Worker<J> {
+impl<J> Drop for WorkerThread<J> {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.thread.take()
@@ -168,14 +173,14 @@ mod tests {
     #[tokio::test]
     async fn what_waits_is_done_before_a_worker_ends() {
         let (done, finished) = threads::channel();
-        let worker = Worker::spawn("worker", 10, move |jobs: &mut Jobs<u32>| {
-            while let Some(job) = jobs.next() {
-                done.send(job).unwrap();
+        let worker = WorkerThread::spawn("worker", 10, move |requests: &mut RequestQueue<u32>| {
+            while let Some(request) = requests.next() {
+                done.send(request).unwrap();
             }
         });
         let worker = worker.unwrap();
-        for job in 0..5 {
-            worker.send(job).await.unwrap();
+        for request in 0..5 {
+            worker.send(request).await.unwrap();
         }
         worker.close().await;
         assert_eq!(finished.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
@@ -183,32 +188,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_hears_that_nothing_comes_and_of_what_comes_meanwhile() {
-        let (heard, hears) = threads::channel();
-        let worker = Worker::spawn("worker", 10, move |jobs: &mut Jobs<u32>| {
+    async fn a_worker_times_out_and_receives_later_requests() {
+        let (sender, receiver) = threads::channel();
+        let worker = WorkerThread::spawn("worker", 10, move |requests: &mut RequestQueue<u32>| {
             loop {
-                let time = Duration::from_millis(if heard.send(None).is_ok() { 1 } else { 0 });
-                match jobs.next_within(time) {
-                    Waited::Job(job) => heard.send(Some(job)).unwrap(),
-                    Waited::Nothing => {}
-                    Waited::Ended => break,
+                let time = Duration::from_millis(if sender.send(None).is_ok() { 1 } else { 0 });
+                match requests.next_within(time) {
+                    WaitResult::Request(request) => sender.send(Some(request)).unwrap(),
+                    WaitResult::TimedOut => {}
+                    WaitResult::Ended => break,
                 }
             }
         });
         let worker = worker.unwrap();
         // The thread continues while no request arrives.
-        assert_eq!(hears.iter().take(3).collect::<Vec<_>>(), [None; 3]);
+        assert_eq!(receiver.iter().take(3).collect::<Vec<_>>(), [None; 3]);
         worker.send(7).await.unwrap();
-        assert_eq!(hears.iter().flatten().next(), Some(7));
+        assert_eq!(receiver.iter().flatten().next(), Some(7));
         worker.send(8).await.unwrap();
         worker.close().await;
-        assert_eq!(hears.iter().flatten().collect::<Vec<_>>(), [8]);
+        assert_eq!(receiver.iter().flatten().collect::<Vec<_>>(), [8]);
     }
 
     #[tokio::test]
-    async fn a_worker_that_panics_hangs_nobody() {
-        let worker = Worker::spawn("worker", 1, |jobs: &mut Jobs<u32>| {
-            let _ = jobs.next();
+    async fn callers_of_a_worker_that_panicked_fail() {
+        let worker = WorkerThread::spawn("worker", 1, |requests: &mut RequestQueue<u32>| {
+            let _ = requests.next();
             panic!("on purpose");
         });
         let worker = worker.unwrap();

@@ -1,7 +1,7 @@
 //! Writes. All queued writes share one transaction, and so one sync of the disk.
 
 mod apply;
-mod kept;
+mod lazy_statement;
 mod sets;
 pub(super) mod space;
 
@@ -10,78 +10,78 @@ use std::sync::Arc;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
-use self::apply::Tables;
-use self::space::Space;
-use super::Read;
-use super::depths::{Added, Depths};
+use self::apply::WorkflowStatements;
+use self::space::FreePages;
+use super::ReadRequest;
+use super::depths::{DepthChanges, Depths};
 use super::notes;
 use super::permits;
 use super::presence::Presence;
-use super::probe::{Probed, probe};
+use super::probe::{ProbeResult, probe};
 use super::register;
-use super::worker::Jobs;
+use super::worker::RequestQueue;
 use crate::codec::change::{Applied, Change, Write};
 use crate::codec::format::Format;
 use crate::id::Partition;
 use crate::store::error::StoreError;
-use crate::store::notes::{Noted, Written as Note};
+use crate::store::notes::{EncodedNote as Note, NoteOutcome};
 use crate::store::permits::PermitCount;
 use crate::store::query::Register;
 
 /// Changes at which a transaction takes no further requests: about 50 ms of work. The first request
 /// of a group does not wait long for the last one, and the cost of the sync is shared by all.
-pub(in crate::store) const GROUP: usize = 1_024;
+pub(in crate::store) const GROUP_CHANGES: usize = 1_024;
 
 /// A request to the thread that writes.
-pub(super) enum Request {
+pub(super) enum WriteRequest {
     Apply {
         partition: Partition,
         changes: Arc<[Change]>,
-        answer: Answer<Vec<Applied>>,
+        answer: AnswerSender<Vec<Applied>>,
     },
     Register {
         register: Register,
-        change: register::Change,
-        answer: Answer<u64>,
+        change: register::RegisterWrite,
+        answer: AnswerSender<u64>,
     },
-    Holders {
-        change: permits::Change,
-        answer: Answer<Vec<PermitCount>>,
+    Permits {
+        change: permits::PermitWrite,
+        answer: AnswerSender<Vec<PermitCount>>,
     },
     Notes {
         notes: Vec<Note>,
-        answer: Answer<Vec<Noted>>,
+        answer: AnswerSender<Vec<NoteOutcome>>,
     },
     /// Limits the number of pages of the file.
-    Bound {
+    LimitPages {
         pages: u32,
-        answer: Answer<()>,
+        answer: AnswerSender<()>,
     },
     /// Begins a migration from a schema version, or ends it.
     Migrate {
         from: Option<u32>,
-        answer: Answer<()>,
+        answer: AnswerSender<()>,
     },
     Probe {
-        answer: Answer<Probed>,
+        answer: AnswerSender<ProbeResult>,
     },
     /// Counts the ready rows, unless the numbers are known.
     Count {
-        answer: Answer<()>,
+        answer: AnswerSender<()>,
     },
     /// A read of a store that has one connection.
-    Read(Read),
+    Read(ReadRequest),
 }
 
 /// The connection that writes, and the state that each commit updates.
-pub(super) struct Written<'a> {
+pub(super) struct WriterState<'a> {
     connection: &'a Connection,
     presence: &'a Presence,
     depths: &'a Depths,
-    tables: Tables<'a>,
+    tables: WorkflowStatements<'a>,
 }
 
-impl<'a> Written<'a> {
+impl<'a> WriterState<'a> {
     pub(super) fn new(
         connection: &'a Connection,
         presence: &'a Presence,
@@ -91,39 +91,39 @@ impl<'a> Written<'a> {
             connection,
             presence,
             depths,
-            tables: Tables::new(connection),
+            tables: WorkflowStatements::new(connection),
         }
     }
 }
 
-type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+type AnswerSender<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// The outcome of a request before its transaction is committed.
-enum Done {
+enum RequestOutcome {
     Applied(Vec<Applied>),
     /// Number of removed entries.
-    Registered(u64),
-    Held(Vec<PermitCount>),
-    Noted(Vec<Noted>),
-    Entered,
+    RegisterWritten(u64),
+    PermitsWritten(Vec<PermitCount>),
+    NotesAdded(Vec<NoteOutcome>),
+    Done,
     /// Nothing was written.
-    Asked,
+    NothingWritten,
 }
 
-impl Request {
+impl WriteRequest {
     fn changes(&self) -> usize {
         match self {
             Self::Apply { changes, .. } => changes.len(),
-            Self::Bound { .. } | Self::Migrate { .. } => 1,
+            Self::LimitPages { .. } | Self::Migrate { .. } => 1,
             Self::Register { change, .. } => change.entries(),
-            Self::Holders { change, .. } => change.places(),
+            Self::Permits { change, .. } => change.permits(),
             Self::Notes { notes, .. } => notes.len(),
             Self::Probe { .. } | Self::Count { .. } | Self::Read(_) => 0,
         }
     }
 
     /// Whether the request only deletes workflows or holders.
-    fn frees(&self) -> bool {
+    fn only_deletes(&self) -> bool {
         let frees = |changes: &[Change]| {
             changes
                 .iter()
@@ -131,25 +131,29 @@ impl Request {
         };
         match self {
             Self::Apply { changes, .. } => frees(changes),
-            Self::Holders { change, .. } => change.frees(),
+            Self::Permits { change, .. } => change.only_removes(),
             _ => false,
         }
     }
 
     /// Whether the request may fail so that others have room.
-    fn gives_way(&self) -> bool {
+    fn is_optional(&self) -> bool {
         matches!(self, Self::Notes { .. })
     }
 
     /// Whether the request writes nothing.
-    fn asks(&self) -> bool {
+    fn only_reads(&self) -> bool {
         matches!(
             self,
             Self::Probe { .. } | Self::Count { .. } | Self::Read(_)
         )
     }
 
-    fn write(&self, connection: &Connection, tables: &mut Tables<'_>) -> Result<Done, StoreError> {
+    fn write(
+        &self,
+        connection: &Connection,
+        tables: &mut WorkflowStatements<'_>,
+    ) -> Result<RequestOutcome, StoreError> {
         match self {
             Self::Apply {
                 partition, changes, ..
@@ -157,41 +161,47 @@ impl Request {
                 let applied = changes
                     .iter()
                     .map(|change| tables.apply(*partition, change));
-                Ok(Done::Applied(applied.collect::<Result<_, _>>()?))
+                Ok(RequestOutcome::Applied(applied.collect::<Result<_, _>>()?))
             }
             Self::Register {
                 register, change, ..
-            } => Ok(Done::Registered(change.write(connection, *register)?)),
-            Self::Holders { change, .. } => Ok(Done::Held(change.write(connection)?)),
+            } => Ok(RequestOutcome::RegisterWritten(
+                change.write(connection, *register)?,
+            )),
+            Self::Permits { change, .. } => {
+                Ok(RequestOutcome::PermitsWritten(change.write(connection)?))
+            }
             Self::Notes { notes, .. } => {
                 let noted = notes.iter().map(|note| notes::add(connection, note));
-                Ok(Done::Noted(noted.collect::<Result<_, _>>()?))
+                Ok(RequestOutcome::NotesAdded(noted.collect::<Result<_, _>>()?))
             }
-            Self::Bound { pages, .. } => {
+            Self::LimitPages { pages, .. } => {
                 // SQLite answers with the current limit, which is at least the size of the file.
                 connection.query_row(
                     &format!("PRAGMA max_page_count = {pages}"),
                     [],
                     |_| Ok(()),
                 )?;
-                Ok(Done::Entered)
+                Ok(RequestOutcome::Done)
             }
             Self::Migrate { from, .. } => {
-                migrate(connection, *from)?;
-                Ok(Done::Entered)
+                record_migration(connection, *from)?;
+                Ok(RequestOutcome::Done)
             }
-            Self::Probe { .. } | Self::Count { .. } | Self::Read(_) => Ok(Done::Asked),
+            Self::Probe { .. } | Self::Count { .. } | Self::Read(_) => {
+                Ok(RequestOutcome::NothingWritten)
+            }
         }
     }
 
     /// Answers a request. It has no effect if the caller has given up.
-    fn answer(self, done: Result<Done, StoreError>) {
+    fn answer(self, done: Result<RequestOutcome, StoreError>) {
         match (self, done) {
             (
                 Self::Apply {
                     answer, changes, ..
                 },
-                Ok(Done::Applied(applied)),
+                Ok(RequestOutcome::Applied(applied)),
             ) => {
                 // The caller's thread allocated the changes, and frees them cheaper.
                 drop(changes);
@@ -199,26 +209,32 @@ impl Request {
             }
             (Self::Apply { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Probe { answer }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Register { answer, .. }, Ok(Done::Registered(removed))) => {
+            (Self::Register { answer, .. }, Ok(RequestOutcome::RegisterWritten(removed))) => {
                 drop(answer.send(Ok(removed)))
             }
             (Self::Register { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Holders { answer, .. }, Ok(Done::Held(held))) => drop(answer.send(Ok(held))),
-            (Self::Holders { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Notes { answer, .. }, Ok(Done::Noted(noted))) => drop(answer.send(Ok(noted))),
+            (Self::Permits { answer, .. }, Ok(RequestOutcome::PermitsWritten(held))) => {
+                drop(answer.send(Ok(held)))
+            }
+            (Self::Permits { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
+            (Self::Notes { answer, .. }, Ok(RequestOutcome::NotesAdded(noted))) => {
+                drop(answer.send(Ok(noted)))
+            }
             (Self::Notes { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
             (
                 Self::Apply { .. }
                 | Self::Probe { .. }
                 | Self::Register { .. }
-                | Self::Holders { .. }
+                | Self::Permits { .. }
                 | Self::Notes { .. },
                 Ok(_),
             ) => {
                 unreachable!("a request is done as what it is")
             }
             (
-                Self::Bound { answer, .. } | Self::Migrate { answer, .. } | Self::Count { answer },
+                Self::LimitPages { answer, .. }
+                | Self::Migrate { answer, .. }
+                | Self::Count { answer },
                 done,
             ) => {
                 drop(answer.send(done.map(drop)));
@@ -229,7 +245,7 @@ impl Request {
 }
 
 /// Records that a migration has begun or ended.
-fn migrate(connection: &Connection, from: Option<u32>) -> Result<(), StoreError> {
+fn record_migration(connection: &Connection, from: Option<u32>) -> Result<(), StoreError> {
     match from {
         Some(from) => {
             // A migration that continues keeps the schema from which it began.
@@ -243,40 +259,41 @@ fn migrate(connection: &Connection, from: Option<u32>) -> Result<(), StoreError>
 }
 
 /// Processes requests until the queue is closed.
-pub(super) fn run(mut written: Written<'_>, jobs: &mut Jobs<Request>) {
-    let mut space = Space::unknown();
-    while let Some(first) = space.next(written.connection, jobs) {
+pub(super) fn run(mut writer: WriterState<'_>, queue: &mut RequestQueue<WriteRequest>) {
+    let mut space = FreePages::new();
+    while let Some(first) = space.next(writer.connection, queue) {
         let mut changes = first.changes();
         let mut group = vec![first];
-        while changes < GROUP
-            && let Some(request) = jobs.waiting()
+        while changes < GROUP_CHANGES
+            && let Some(request) = queue.try_next()
         {
             changes += request.changes();
             group.push(request);
         }
-        let (questions, group): (Vec<_>, Vec<_>) = group.into_iter().partition(Request::asks);
+        let (reads, group): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(WriteRequest::only_reads);
         if !group.is_empty() {
-            commit(&mut written, group);
-            space.note_written();
+            commit(&mut writer, group);
+            space.on_written();
         }
-        answer_questions(&written, questions);
+        answer_reads(&writer, reads);
     }
 }
 
 /// Answers requests that write nothing. All probes share one result.
-fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
-    let mut probed: Option<Probed> = None;
-    for question in questions {
-        match question {
-            Request::Probe { answer } => {
+fn answer_reads(writer: &WriterState<'_>, reads: Vec<WriteRequest>) {
+    let mut probed: Option<ProbeResult> = None;
+    for read_request in reads {
+        match read_request {
+            WriteRequest::Probe { answer } => {
                 let probed =
-                    probed.get_or_insert_with(|| probe(written.connection, written.presence));
+                    probed.get_or_insert_with(|| probe(writer.connection, writer.presence));
                 let _left = answer.send(Ok(probed.clone()));
             }
-            Request::Read(read) => read(written.connection),
-            question => {
-                let counted = written.depths.count(written.connection);
-                question.answer(counted.map(|()| Done::Entered));
+            WriteRequest::Read(read) => read(writer.connection),
+            read_request => {
+                let counted = writer.depths.count(writer.connection);
+                read_request.answer(counted.map(|()| RequestOutcome::Done));
             }
         }
     }
@@ -284,30 +301,30 @@ fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
 
 /// Writes a group in one transaction and then answers. If the disk has too little room for all of
 /// it, it is written without notes. If that fails, only the requests that remove data are written.
-fn commit(written: &mut Written<'_>, group: Vec<Request>) {
-    match write(written, &group) {
+fn commit(writer: &mut WriterState<'_>, group: Vec<WriteRequest>) {
+    match write(writer, &group) {
         Ok(done) => group
             .into_iter()
             .zip(done)
             .for_each(|(request, done)| request.answer(Ok(done))),
         Err(error) => {
-            let notes = group.iter().any(Request::gives_way);
-            let stays = |request: &Request| {
+            let notes = group.iter().any(WriteRequest::is_optional);
+            let stays = |request: &WriteRequest| {
                 if notes {
-                    !request.gives_way()
+                    !request.is_optional()
                 } else {
-                    request.frees()
+                    request.only_deletes()
                 }
             };
             let (staying, others): (Vec<_>, Vec<_>) = group.into_iter().partition(stays);
-            let again = !others.is_empty()
+            let retries = !others.is_empty()
                 && !staying.is_empty()
                 && matches!(error, StoreError::Unavailable { .. });
             others
                 .into_iter()
                 .for_each(|request| request.answer(Err(error.clone())));
-            if again {
-                commit(written, staying);
+            if retries {
+                commit(writer, staying);
             } else {
                 for request in staying {
                     request.answer(Err(error.clone()));
@@ -318,15 +335,18 @@ fn commit(written: &mut Written<'_>, group: Vec<Request>) {
 }
 
 /// Writes all of a group. With an error other than [`StoreError::Unknown`], nothing is written.
-fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, StoreError> {
-    let Written {
+fn write(
+    writer: &mut WriterState<'_>,
+    group: &[WriteRequest],
+) -> Result<Vec<RequestOutcome>, StoreError> {
+    let WriterState {
         connection,
         presence,
         depths,
         tables,
-    } = written;
+    } = writer;
     presence.check()?;
-    tables.added = Added::default();
+    tables.added = DepthChanges::default();
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     // An error returns here, and the transaction is rolled back.
     let done = group
@@ -336,7 +356,7 @@ fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, Stor
     let committed = transaction.commit();
     match &committed {
         Ok(()) => depths.add(std::mem::take(&mut tables.added)),
-        Err(_) => depths.doubt(),
+        Err(_) => depths.discard(),
     }
     match committed {
         // A write is acknowledged only if it is in a file that a later process finds.
@@ -372,7 +392,7 @@ mod tests {
         let put = Put {
             meta,
             jobs,
-            birth: Some(CreationRecord::default()),
+            creation: Some(CreationRecord::default()),
             ..Put::default()
         };
         Change {
@@ -391,7 +411,7 @@ mod tests {
         let request = |change: &Change| {
             let (answer, answered) = oneshot::channel();
             (
-                Request::Apply {
+                WriteRequest::Apply {
                     partition: Partition(0),
                     changes: [change.clone()].into(),
                     answer,
@@ -401,7 +421,7 @@ mod tests {
         };
         let (group, answered): (Vec<_>, Vec<_>) = changes.iter().map(request).unzip();
         commit(
-            &mut Written::new(connection, presence, &Depths::default()),
+            &mut WriterState::new(connection, presence, &Depths::default()),
             group,
         );
         answered
@@ -476,22 +496,22 @@ mod tests {
             .writer
             .pragma_update_and_check(None, "max_page_count", pages + 2, |_| Ok(()))
             .unwrap();
-        let note = Note::of_lines(change.workflow, vec![7; 100_000]);
+        let note = Note::with_lines(change.workflow, vec![7; 100_000]);
         let (answer, mut noted) = oneshot::channel();
         let (applies, mut applied) = oneshot::channel();
         let group = vec![
-            Request::Notes {
+            WriteRequest::Notes {
                 notes: vec![note],
                 answer,
             },
-            Request::Apply {
+            WriteRequest::Apply {
                 partition: Partition(0),
                 changes: [later].into(),
                 answer: applies,
             },
         ];
         commit(
-            &mut Written::new(&opened.writer, &opened.presence, &Depths::default()),
+            &mut WriterState::new(&opened.writer, &opened.presence, &Depths::default()),
             group,
         );
         assert!(matches!(

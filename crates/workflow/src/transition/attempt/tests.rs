@@ -148,7 +148,7 @@ fn the_judgement_does_not_depend_on_when_time_is_looked_at() {
             let each = workflow
                 .jobs
                 .iter()
-                .map(|job| (job.state.place(), job.attempt, job.lost, job.ended_by));
+                .map(|job| (job.state.index(), job.attempt, job.lost, job.ended_by));
             each.collect()
         };
         assert_eq!(judged(&often), judged(&once), "seed {seed}");
@@ -213,7 +213,7 @@ fn a_lease_of_a_worker_that_stops_is_given_back() {
             job: JOB,
             token: 7,
             expires: at(now + 15),
-            intent: Intent::GoOn,
+            intent: Intent::Continue,
         };
         apply(&mut workflow, &extends, at(now + 3));
         tick(&mut workflow, ALWAYS, now + 15);
@@ -307,7 +307,7 @@ fn an_outage_takes_no_job_from_a_worker_that_lives() {
         job: JOB,
         token: 7,
         expires: at(92),
-        intent: Intent::GoOn,
+        intent: Intent::Continue,
     };
     apply(&mut alive, &extends, at(72));
     tick(&mut alive, since, 91);

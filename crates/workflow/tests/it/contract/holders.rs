@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tidegate_workflow::{
-    Extended, JobIndex, LeaseRef, Partition, PermitGrant, PermitHolders, PermitRequest, ServerId,
-    Store, Timestamp, WorkflowId,
+    JobIndex, LeaseRef, Partition, PermitExtension, PermitGrant, PermitHolders, PermitRequest,
+    ServerId, Store, Timestamp, WorkflowId,
 };
 use tokio::task::JoinSet;
 
@@ -45,12 +45,12 @@ async fn hold(
     length: Duration,
 ) -> PermitGrant {
     let hold = PermitRequest {
-        set,
-        most,
+        limit: set,
+        permits: most,
         leases: &leases(numbers),
     };
     store
-        .hold(&[hold], SERVER, now(), length)
+        .acquire_permits(&[hold], SERVER, now(), length)
         .await
         .remove(0)
         .unwrap()
@@ -62,7 +62,7 @@ async fn release(store: &Store, set: &str, numbers: impl IntoIterator<Item = u32
         .map(|number| (set, lease(number)))
         .collect();
     store
-        .release(&places, SERVER, now())
+        .release_permits(&places, SERVER, now())
         .await
         .into_iter()
         .map(Result::unwrap)
@@ -71,7 +71,7 @@ async fn release(store: &Store, set: &str, numbers: impl IntoIterator<Item = u32
 
 async fn holders(store: &Store, set: &str) -> HashSet<LeaseRef> {
     let PermitHolders { number, first } = store
-        .holders(&[set], now(), 100_000)
+        .permit_holders(&[set], now(), 100_000)
         .await
         .remove(0)
         .unwrap();
@@ -97,13 +97,13 @@ pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
     let two = PermitGrant {
         granted: 2,
         free: 1,
-        next: None,
+        next_expiry: None,
     };
     assert_eq!(hold(&store, set, 3, 0..2, LONG).await, two);
     let PermitGrant {
         granted,
         free,
-        next: Some(next),
+        next_expiry: Some(next),
     } = hold(&store, set, 3, 1..6, LONG).await
     else {
         panic!("it is full")
@@ -132,10 +132,10 @@ pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
     let none = PermitGrant {
         granted: 0,
         free: 0,
-        next: None,
+        next_expiry: None,
     };
     assert_eq!(hold(&store, "none", 0, [9], LONG).await, none);
-    let one = store.holders(&[set, "absent"], now(), 1).await;
+    let one = store.permit_holders(&[set, "absent"], now(), 1).await;
     let [Ok(one), Ok(absent)] = &one[..] else {
         panic!("{one:?}")
     };
@@ -147,7 +147,7 @@ pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
         number: 3,
         first: Vec::new(),
     };
-    let read = store.holders(&[set], now(), 0).await;
+    let read = store.permit_holders(&[set], now(), 0).await;
     assert_eq!(read, [Ok(number_alone)]);
 }
 
@@ -163,7 +163,7 @@ pub(crate) async fn released_places_are_free(store: Store) {
     );
     let places = [("set", lease(0)), ("absent", lease(0)), ("set", lease(2))];
     assert_eq!(
-        store.release(&places, SERVER, now()).await,
+        store.release_permits(&places, SERVER, now()).await,
         [Ok(2), Ok(0), Ok(2)]
     );
 }
@@ -174,22 +174,22 @@ pub(crate) async fn many_sets_in_one_call_stand_alone(store: Store) {
     let holds: Vec<_> = (0..)
         .zip(&names)
         .map(|(number, set)| PermitRequest {
-            set,
-            most: number % 5,
+            limit: set,
+            permits: number % 5,
             leases: &wanted,
         })
         .collect();
-    let held = store.hold(&holds, SERVER, now(), LONG).await;
+    let held = store.acquire_permits(&holds, SERVER, now(), LONG).await;
     for (hold, held) in holds.iter().zip(held) {
-        assert_eq!(held.unwrap().granted, hold.most.min(3) as usize);
+        assert_eq!(held.unwrap().granted, hold.permits.min(3) as usize);
     }
     let places: Vec<_> = names.iter().map(|set| (set.as_str(), lease(0))).collect();
-    let extended = store.extend_holds(&places, now(), LONG).await;
+    let extended = store.extend_permits(&places, now(), LONG).await;
     let kept = |number: u32| {
         if number.is_multiple_of(5) {
-            Extended::Gone
+            PermitExtension::Expired
         } else {
-            Extended::Yes
+            PermitExtension::Extended
         }
     };
     assert!(
@@ -197,13 +197,18 @@ pub(crate) async fn many_sets_in_one_call_stand_alone(store: Store) {
             .into_iter()
             .eq((0..40).map(|number| Ok(kept(number))))
     );
-    for (number, left) in (0..).zip(store.release(&places, SERVER, now()).await) {
+    for (number, left) in (0..).zip(store.release_permits(&places, SERVER, now()).await) {
         assert_eq!(left, Ok((number % 5).clamp(1, 3) - 1));
     }
-    assert!(store.hold(&[], SERVER, now(), LONG).await.is_empty());
-    assert!(store.extend_holds(&[], now(), LONG).await.is_empty());
-    assert!(store.release(&[], SERVER, now()).await.is_empty());
-    assert!(store.holders(&[], now(), 1).await.is_empty());
+    assert!(
+        store
+            .acquire_permits(&[], SERVER, now(), LONG)
+            .await
+            .is_empty()
+    );
+    assert!(store.extend_permits(&[], now(), LONG).await.is_empty());
+    assert!(store.release_permits(&[], SERVER, now()).await.is_empty());
+    assert!(store.permit_holders(&[], now(), 1).await.is_empty());
 }
 
 pub(crate) async fn a_place_is_held_as_long_as_its_lease_and_ends_after_it(store: Store) {
@@ -215,7 +220,7 @@ pub(crate) async fn a_place_is_held_as_long_as_its_lease_and_ends_after_it(store
     let PermitGrant {
         granted: 0,
         free: 0,
-        next: Some(next),
+        next_expiry: Some(next),
     } = hold(&store, "over", 1, [9], length).await
     else {
         panic!("it is full")
@@ -223,12 +228,12 @@ pub(crate) async fn a_place_is_held_as_long_as_its_lease_and_ends_after_it(store
     assert!(next <= length + Duration::from_secs(1), "{next:?}");
     let extended = [("extended", lease(1)), ("shortened", lease(2))];
     assert_eq!(
-        store.extend_holds(&extended, now(), LONG).await,
-        vec![Ok(Extended::Yes); 2]
+        store.extend_permits(&extended, now(), LONG).await,
+        vec![Ok(PermitExtension::Extended); 2]
     );
     assert_eq!(
-        store.extend_holds(&extended[1..], now(), SHORT).await,
-        [Ok(Extended::Yes)]
+        store.extend_permits(&extended[1..], now(), SHORT).await,
+        [Ok(PermitExtension::Extended)]
     );
     await_place(&store, "over", 9).await;
     assert!(begin.elapsed() >= length);
@@ -236,8 +241,12 @@ pub(crate) async fn a_place_is_held_as_long_as_its_lease_and_ends_after_it(store
         assert_eq!(hold(&store, set, 1, [9], LONG).await.granted, 0, "{set}");
     }
     let gone = [("over", lease(0)), ("over", lease(9)), ("never", lease(0))];
-    let extended = [Ok(Extended::Gone), Ok(Extended::Yes), Ok(Extended::Gone)];
-    assert_eq!(store.extend_holds(&gone, now(), LONG).await, extended);
+    let extended = [
+        Ok(PermitExtension::Expired),
+        Ok(PermitExtension::Extended),
+        Ok(PermitExtension::Expired),
+    ];
+    assert_eq!(store.extend_permits(&gone, now(), LONG).await, extended);
     assert_eq!(
         holders(&store, "over").await,
         leases([9]).into_iter().collect(),
@@ -245,8 +254,8 @@ pub(crate) async fn a_place_is_held_as_long_as_its_lease_and_ends_after_it(store
     );
     assert_eq!(release(&store, "over", [9]).await, [0]);
     assert_eq!(
-        store.extend_holds(&gone, now(), LONG).await,
-        vec![Ok(Extended::Gone); 3]
+        store.extend_permits(&gone, now(), LONG).await,
+        vec![Ok(PermitExtension::Expired); 3]
     );
 }
 
@@ -257,10 +266,10 @@ pub(crate) async fn ten_thousand_places_fit_in_one_call(store: Store) {
         9_000
     );
     let places: Vec<_> = all.iter().map(|lease| ("set", *lease)).collect();
-    let extended = store.extend_holds(&places, now(), LONG).await;
+    let extended = store.extend_permits(&places, now(), LONG).await;
     let yes = extended
         .iter()
-        .filter(|extended| **extended == Ok(Extended::Yes))
+        .filter(|extended| **extended == Ok(PermitExtension::Extended))
         .count();
     assert_eq!((extended.len(), yes), (10_000, 9_000));
     assert_eq!(holders(&store, "set").await.len(), 9_000);
@@ -295,9 +304,9 @@ pub(crate) async fn there_are_never_more_holders_than_places(store: Store) {
                 }
                 if granted > 0 && random.bool() {
                     let extended = store
-                        .extend_holds(&[("set", lease(first))], now(), LONG)
+                        .extend_permits(&[("set", lease(first))], now(), LONG)
                         .await;
-                    assert_eq!(extended, [Ok(Extended::Yes)]);
+                    assert_eq!(extended, [Ok(PermitExtension::Extended)]);
                 }
                 let left = release(&store, "set", first..first + granted).await;
                 assert!(left.iter().all(|left| *left < MOST), "{left:?}");

@@ -14,7 +14,7 @@ use super::{
 pub(crate) async fn each_change_of_many_stands_alone(store: Store) {
     let ids: Vec<_> = (1..=4).map(|at| id(at, 1)).collect();
     let keyed = || Put {
-        birth: Some(birth(Some("key"))),
+        creation: Some(birth(Some("key"))),
         ..Put::default()
     };
     let applied = apply(
@@ -95,7 +95,7 @@ fn put(id: WorkflowId, from: Option<&str>, value: Vec<u8>) -> Change {
 
 /// The state of a small workflow is one value, and a writer knows how it begins.
 pub(crate) async fn small_and_other_workflows_change_together(store: Store) {
-    let small = |millis: u64| WorkflowId::of_size(micros(millis * 1_000), Partition(1), true);
+    let small = |millis: u64| WorkflowId::with_size(micros(millis * 1_000), Partition(1), true);
     let a = small(1);
     let b = small(2);
     let large = id(3, 1);

@@ -2,7 +2,7 @@
 
 use tidegate_workflow::change::{Delete, Put, ResultField};
 use tidegate_workflow::{
-    JobIndex, JobNote, Log, LogLine, Noted, Progress, Store, StoreError, WorkflowId,
+    JobIndex, JobLog, JobNote, LogLine, NoteOutcome, Progress, Store, StoreError, WorkflowId,
 };
 
 use super::{create, delete, done, id, meta, micros, update};
@@ -25,11 +25,14 @@ fn note(workflow: WorkflowId, lines: &[&str]) -> JobNote {
 
 /// Adds notes, which must work.
 async fn add(store: &Store, notes: &[JobNote]) {
-    assert_eq!(store.note(notes).await, vec![Ok(Noted::Yes); notes.len()]);
+    assert_eq!(
+        store.add_notes(notes).await,
+        vec![Ok(NoteOutcome::Stored); notes.len()]
+    );
 }
 
 async fn texts(store: &Store, workflow: WorkflowId) -> (u64, Vec<String>) {
-    let Log { dropped, lines } = store.log(workflow, JOB).await.unwrap();
+    let JobLog { dropped, lines } = store.log(workflow, JOB).await.unwrap();
     (dropped, lines.into_iter().map(|line| line.text).collect())
 }
 
@@ -39,9 +42,9 @@ pub(crate) async fn notes_are_kept_in_their_order(store: Store) {
     for workflow in [one, other] {
         done(&store, create(workflow, Put::default())).await;
         assert_eq!(store.progress(workflow, JOB).await, Ok(None));
-        assert_eq!(store.log(workflow, JOB).await, Ok(Log::default()));
+        assert_eq!(store.log(workflow, JOB).await, Ok(JobLog::default()));
     }
-    assert_eq!(store.note(&[]).await, []);
+    assert_eq!(store.add_notes(&[]).await, []);
     let hostile = "\0\u{1b}[31m\r\n\"é\u{202e}";
     let second = JobNote {
         attempt: 2,
@@ -60,10 +63,10 @@ pub(crate) async fn notes_are_kept_in_their_order(store: Store) {
         text: text.to_owned(),
     };
     let lines = vec![line(1, "a"), line(1, "b"), line(2, hostile), line(2, "")];
-    assert_eq!(store.log(one, JOB).await, Ok(Log { dropped: 0, lines }));
+    assert_eq!(store.log(one, JOB).await, Ok(JobLog { dropped: 0, lines }));
     assert_eq!(
         store.log(other, JOB).await,
-        Ok(Log {
+        Ok(JobLog {
             dropped: 0,
             lines: vec![line(1, "c")]
         })
@@ -76,7 +79,7 @@ pub(crate) async fn notes_are_kept_in_their_order(store: Store) {
     };
     assert_eq!(store.progress(one, JOB).await, Ok(Some(progress)));
     assert_eq!(store.progress(other, JOB).await, Ok(None));
-    assert_eq!(store.log(one, JobIndex(1)).await, Ok(Log::default()));
+    assert_eq!(store.log(one, JobIndex(1)).await, Ok(JobLog::default()));
 }
 
 pub(crate) async fn of_a_log_the_newest_lines_are_kept(store: Store) {
@@ -140,8 +143,8 @@ pub(crate) async fn many_short_lines_cost_few_pieces(store: Store) {
 pub(crate) async fn notes_change_no_state_and_go_with_the_workflow(store: Store) {
     let workflow = id(1, 1);
     assert_eq!(
-        store.note(&[note(workflow, &["early"])]).await,
-        [Ok(Noted::Gone)]
+        store.add_notes(&[note(workflow, &["early"])]).await,
+        [Ok(NoteOutcome::Gone)]
     );
     let results = vec![(ResultField::Output(JOB), meta("output"))];
     let put = Put {
@@ -178,10 +181,13 @@ pub(crate) async fn notes_change_no_state_and_go_with_the_workflow(store: Store)
     assert_eq!(texts(&store, workflow).await, (0, vec!["a".to_owned()]));
     done(&store, delete(workflow, "third", Delete::default())).await;
     let two = [note(workflow, &["late"]), note(workflow, &[])];
-    assert_eq!(store.note(&two).await, [Ok(Noted::Gone), Ok(Noted::Gone)]);
+    assert_eq!(
+        store.add_notes(&two).await,
+        [Ok(NoteOutcome::Gone), Ok(NoteOutcome::Gone)]
+    );
     // A later namesake does not inherit anything.
     done(&store, create(workflow, Put::default())).await;
-    assert_eq!(store.log(workflow, JOB).await, Ok(Log::default()));
+    assert_eq!(store.log(workflow, JOB).await, Ok(JobLog::default()));
     assert_eq!(store.progress(workflow, JOB).await, Ok(None));
 }
 

@@ -78,7 +78,7 @@ pub(crate) async fn what_is_not_there_is_none(store: Store) {
 
 pub(crate) async fn an_empty_store_answers_everything(store: Store) {
     assert_eq!(store.partitions(), PARTITIONS);
-    let span = RowRange::of(Section::All.prefix());
+    let span = RowRange::section(Section::All.prefix());
     assert_eq!(store.load(&[]).await, Ok(Vec::new()));
     assert_eq!(heads_of(&store, &[]).await, Ok(Vec::new()));
     assert_eq!(store.results(&[]).await, Ok(Vec::new()));
@@ -96,7 +96,7 @@ pub(crate) async fn an_empty_store_answers_everything(store: Store) {
     assert_eq!(count_all(&store, &[]).await, Ok(Vec::new()));
     assert_eq!(count_all(&store, &[span]).await, Ok(vec![0]));
     assert_eq!(depth_of_all(&store, &[]).await, Ok(Vec::new()));
-    assert_eq!(store.keyed(Partition(0), "key").await, Ok(None));
+    assert_eq!(store.workflow_by_key(Partition(0), "key").await, Ok(None));
     assert_eq!(store.register(Register::Queues).await, Ok(Vec::new()));
 }
 
@@ -149,7 +149,7 @@ pub(crate) async fn pages_run_in_both_orders(store: Store) {
     }
     let elsewhere = id(9, 2);
     listed(&store, elsewhere, "daily", Status::Running).await;
-    let all = RowRange::of(Section::All.prefix());
+    let all = RowRange::section(Section::All.prefix());
     let newest: Vec<_> = ids.iter().rev().copied().collect();
     assert_eq!(page(&store, 1, &all, Order::NewestFirst, 10).await, newest);
     assert_eq!(page(&store, 1, &all, Order::OldestFirst, 10).await, ids);
@@ -230,13 +230,13 @@ pub(crate) async fn sections_do_not_run_into_each_other(store: Store) {
         listed(&store, id(at, 0), name, status).await;
     }
     for (at, name, status) in named {
-        let span = RowRange::of(Section::Name(name, status).prefix());
+        let span = RowRange::section(Section::Name(name, status).prefix());
         assert_eq!(
             page(&store, 0, &span, Order::NewestFirst, 10).await,
             [id(at, 0)],
             "{name} {status:?}"
         );
-        let tagged = RowRange::of(Section::Tag(name, status).prefix());
+        let tagged = RowRange::section(Section::Tag(name, status).prefix());
         assert_eq!(
             count_all(&store, &[span, tagged]).await,
             Ok(vec![1, 0]),
@@ -260,7 +260,7 @@ pub(crate) async fn counts_are_over_all_partitions(store: Store) {
         Section::Name("daily", Status::Paused),
         Section::Name("daily", Status::Running),
     ];
-    let spans = spans.map(|section| RowRange::of(section.prefix()));
+    let spans = spans.map(|section| RowRange::section(section.prefix()));
     assert_eq!(count_all(&store, &spans).await, Ok(vec![10, 3, 0, 7]));
 }
 
@@ -328,10 +328,13 @@ pub(crate) async fn registers_hold_the_latest_value_by_name(store: Store) {
         ("none", None),
     ];
     for (name, value) in entered {
-        store.enter(Register::Queues, name, value).await.unwrap();
+        store
+            .set_entry(Register::Queues, name, value)
+            .await
+            .unwrap();
     }
     store
-        .enter(Register::Names, "daily", Some(""))
+        .set_entry(Register::Names, "daily", Some(""))
         .await
         .unwrap();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -348,19 +351,22 @@ pub(crate) async fn registers_hold_the_latest_value_by_name(store: Store) {
 /// A server that had read the register before another one paused the queue wrote its own entry over it.
 pub(crate) async fn new_names_leave_what_others_wrote(store: Store) {
     store
-        .enter(Register::Queues, "b", Some("paused"))
+        .set_entry(Register::Queues, "b", Some("paused"))
         .await
         .unwrap();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     store
-        .add(
+        .add_entries(
             Register::Queues,
             &["a", "b", "ü", "a"].map(|name| pair(name, "")),
             micros(1),
         )
         .await
         .unwrap();
-    store.add(Register::Queues, &[], micros(1)).await.unwrap();
+    store
+        .add_entries(Register::Queues, &[], micros(1))
+        .await
+        .unwrap();
     assert_eq!(
         store.register(Register::Queues).await,
         Ok(vec![pair("a", ""), pair("b", "paused"), pair("ü", "")])
@@ -388,7 +394,7 @@ pub(crate) async fn states_are_found_without_rows(store: Store) {
     for (partition, found) in [Partition(0), Partition(3)].into_iter().zip(&mut found) {
         let mut from = 0;
         loop {
-            let (next, some) = store.states(partition, from).await.unwrap().unwrap();
+            let (next, some) = store.scan_states(partition, from).await.unwrap().unwrap();
             found.extend(some);
             if next == 0 {
                 break;

@@ -91,8 +91,8 @@ async fn timers_and_expiries_move_from(
         (TimerMove::Unchanged, to(60), Some(50), Some(60)),
         (to(40), TimerMove::Unchanged, Some(40), Some(60)),
         (to(45), to(60), Some(45), Some(60)),
-        (TimerMove::Away, to(late), None, Some(late)),
-        (TimerMove::Away, TimerMove::Away, None, None),
+        (TimerMove::Remove, to(late), None, Some(late)),
+        (TimerMove::Remove, TimerMove::Remove, None, None),
     ];
     let mut times = RowTimes::default();
     for (at, (timer, expiry, timer_at, expiry_at)) in table.into_iter().enumerate() {
@@ -104,7 +104,7 @@ async fn timers_and_expiries_move_from(
         let put = Put {
             timer,
             expiry,
-            was: says(times),
+            stored_times: says(times),
             ..Put::default()
         };
         done(store, update(id, &from, &(at + 1).to_string(), put)).await;

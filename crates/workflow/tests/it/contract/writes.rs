@@ -16,7 +16,7 @@ use super::{
 /// A state, a job, a result, and a row of each kind.
 pub(super) fn everything(id: WorkflowId) -> Put {
     Put {
-        birth: Some(birth(Some("key"))),
+        creation: Some(birth(Some("key"))),
         jobs: vec![(JobIndex(1), BINARY.to_vec())],
         results: vec![(ResultField::Output(JobIndex(1)), BINARY.to_vec())],
         ready: added(vec![ready_row("default", 1, id, 1)]),
@@ -106,16 +106,16 @@ fn version(number: u64, jobs: usize) -> Option<TrailEntry> {
         writer: version as u32 * 77,
     };
     Some(TrailEntry {
-        since: (number > 1).then(|| stamp(number - 1)),
+        base: (number > 1).then(|| stamp(number - 1)),
         stamp: stamp(number),
-        jobs,
+        job_count: jobs,
     })
 }
 
 /// An answer, with the state that was too large to be told.
 pub(super) async fn read_elsewhere(store: &Store, id: WorkflowId, answer: Applied) -> Applied {
     match answer {
-        Applied::Elsewhere => Applied::Conflict(state(store, id).await),
+        Applied::MustReload => Applied::Conflict(state(store, id).await),
         answer => answer,
     }
 }
@@ -186,7 +186,7 @@ async fn check_conflict(store: &Store, id: WorkflowId, jobs: u32, writes: u64) {
     );
     // Another state with the same version is not the one that the trail begins at.
     let other = TrailEntry {
-        since: Some(Stamp {
+        base: Some(Stamp {
             version: 1,
             writer: 1,
         }),
@@ -208,10 +208,10 @@ pub(crate) async fn a_refused_change_writes_nothing(store: Store) {
         [Applied::Conflict(None)]
     );
     assert_empty(&store, &[id]).await;
-    assert_eq!(store.keyed(Partition(1), "key").await, Ok(None));
+    assert_eq!(store.workflow_by_key(Partition(1), "key").await, Ok(None));
     let owner = super::id(2, 1);
     let put = Put {
-        birth: Some(birth(Some("key"))),
+        creation: Some(birth(Some("key"))),
         ..Put::default()
     };
     done(&store, create(owner, put)).await;
@@ -267,7 +267,7 @@ pub(crate) async fn a_key_belongs_to_one_workflow_of_a_partition(store: Store) {
         create(
             id,
             Put {
-                birth: Some(birth(Some(key))),
+                creation: Some(birth(Some(key))),
                 ..Put::default()
             },
         )
@@ -287,14 +287,17 @@ pub(crate) async fn a_key_belongs_to_one_workflow_of_a_partition(store: Store) {
     );
     done(&store, with_key(elsewhere, "schlüssel")).await;
     assert_eq!(
-        store.keyed(Partition(0), "schlüssel").await,
+        store.workflow_by_key(Partition(0), "schlüssel").await,
         Ok(Some(first))
     );
     assert_eq!(
-        store.keyed(Partition(1), "schlüssel").await,
+        store.workflow_by_key(Partition(1), "schlüssel").await,
         Ok(Some(elsewhere))
     );
-    assert_eq!(store.keyed(Partition(0), "another").await, Ok(None));
+    assert_eq!(
+        store.workflow_by_key(Partition(0), "another").await,
+        Ok(None)
+    );
     let key = Some("schlüssel".to_owned());
     done(
         &store,
@@ -308,10 +311,13 @@ pub(crate) async fn a_key_belongs_to_one_workflow_of_a_partition(store: Store) {
         ),
     )
     .await;
-    assert_eq!(store.keyed(Partition(0), "schlüssel").await, Ok(None));
+    assert_eq!(
+        store.workflow_by_key(Partition(0), "schlüssel").await,
+        Ok(None)
+    );
     done(&store, with_key(second, "schlüssel")).await;
     assert_eq!(
-        store.keyed(Partition(0), "schlüssel").await,
+        store.workflow_by_key(Partition(0), "schlüssel").await,
         Ok(Some(second))
     );
 }
@@ -333,7 +339,7 @@ pub(crate) async fn a_delete_removes_all_that_belongs_to_a_workflow(store: Store
     };
     done(&store, delete(id, "second", all)).await;
     assert_empty(&store, &[id]).await;
-    assert_eq!(store.keyed(Partition(2), "key").await, Ok(None));
+    assert_eq!(store.workflow_by_key(Partition(2), "key").await, Ok(None));
     assert_eq!(
         results(&store, id, &[ResultField::Output(JobIndex(1)), error]).await,
         [None, None]

@@ -232,7 +232,7 @@ fn outcome() -> Outcome {
             failure: Failure::default(),
             retry: RetryWish::ByPolicy,
         },
-        1 => Outcome::GivenBack {
+        1 => Outcome::Returned {
             pause: Duration::from_millis(3),
         },
         _ => success("{\"value\":1}"),
@@ -245,7 +245,7 @@ async fn sweep(engine: Engine, clock: Clock) {
         ticks.tick().await;
         // The store may be away: then the next time.
         let _later = engine.sweep(clock.now()).await;
-        let _later = engine.look_around().await;
+        let _later = engine.poll_store().await;
     }
 }
 
@@ -256,7 +256,7 @@ pub(crate) async fn finish(store: &Store, from: Timestamp) -> (Engine, Timestamp
     for _ in 0..200 {
         now = now + Duration::from_secs(1);
         while engine.sweep(now).await.unwrap() {}
-        engine.look_around().await.unwrap();
+        engine.poll_store().await.unwrap();
         let claimed = engine.claim(&claim(10_000), now).await.unwrap();
         let reports = claimed.iter().map(|job| Report {
             lease: job.lease,

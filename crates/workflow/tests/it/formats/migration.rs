@@ -14,7 +14,7 @@ use crate::model::check::whole_store;
 use crate::support::{at, create, server};
 
 fn format_0() -> Format {
-    Format::of_schema(0).unwrap()
+    Format::from_schema(0).unwrap()
 }
 
 /// Writes all that is in a store of format 0 in this format.
@@ -23,7 +23,7 @@ async fn downgrade(store: &Store) {
     for partition in (0..store.partitions()).map(Partition) {
         let ids = ids_in(store, partition).await;
         let rewritten = store.rewrite(partition, &ids, at(0)).await.unwrap();
-        assert_eq!(rewritten.done, ids.len() as u64);
+        assert_eq!(rewritten.written, ids.len() as u64);
     }
     check_format(store, format_0()).await;
     assert!(!store.is_latest());
@@ -31,10 +31,10 @@ async fn downgrade(store: &Store) {
 
 /// Writes a page of workflows of a partition again that are in an earlier format. Returns how many it wrote, and whether more pages follow.
 async fn rewrite_page(store: &Store, partition: Partition) -> (u64, bool) {
-    let page = store.earlier(partition, None).await.unwrap();
+    let page = store.outdated_workflows(partition, None).await.unwrap();
     let rewritten = store.rewrite(partition, &page.ids, at(0)).await.unwrap();
     assert_eq!(rewritten.unreadable, []);
-    (rewritten.done, page.next.is_some())
+    (rewritten.written, page.next.is_some())
 }
 
 /// Writes everything of an earlier format again. Returns the number of workflows.
@@ -96,7 +96,7 @@ async fn migrates_beside_a_server(store: Store, other: Store, expected: &Value) 
     act(&engine, before, Action::Pause).await;
     act(&engine, before, Action::Resume).await;
     act(&engine, cancelled, Action::Cancel).await;
-    engine.look_around().await.unwrap();
+    engine.poll_store().await.unwrap();
     assert_eq!(store.format(), Format::LATEST);
     assert!(store.is_migrating());
     let late = create(&engine, "a b<a", StartMode::Now).await;
@@ -105,7 +105,7 @@ async fn migrates_beside_a_server(store: Store, other: Store, expected: &Value) 
     assert_eq!(again, matches!(store, Store::Redis(_)));
     assert_eq!(rewrite(&other).await, 0);
     other.end_migration().await.unwrap();
-    engine.look_around().await.unwrap();
+    engine.poll_store().await.unwrap();
     assert!(other.is_latest());
     check_migrated(&engine, expected).await;
     goes_on(&engine, expected).await;
@@ -204,7 +204,7 @@ async fn migrates_against_others(store: Store, commands: [Store; 2], expected: &
     let migrate = async || {
         for _ in 0..20 {
             let _ = tokio::join!(rewrite(first), rewrite(second));
-            engine.look_around().await.unwrap();
+            engine.poll_store().await.unwrap();
         }
         first.end_migration().await.unwrap();
         second.end_migration().await.unwrap();
@@ -212,7 +212,7 @@ async fn migrates_against_others(store: Store, commands: [Store; 2], expected: &
     let disturbed = tokio::join!(disturb(&engine, &ids, first), migrate()).0;
     assert!(disturbed > ids.len(), "{disturbed}");
     assert_eq!(rewrite(first).await, 0);
-    engine.look_around().await.unwrap();
+    engine.poll_store().await.unwrap();
     check_migrated(&engine, expected).await;
 }
 

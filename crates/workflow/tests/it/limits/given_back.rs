@@ -56,7 +56,7 @@ async fn jobs_that_were_not_begun_give_back_what_was_taken_for_them(store: Store
     // The same report again gives nothing back, nor does a job that was begun.
     assert!(not_begun(&ahead[0], 3).await.unwrap().already);
     let pause = Duration::ZERO;
-    report(&engine, ahead[3].lease, Outcome::GivenBack { pause }, 3)
+    report(&engine, ahead[3].lease, Outcome::Returned { pause }, 3)
         .await
         .unwrap();
     // They have their places again, before what came later and the one that was given back, and no attempt was counted.

@@ -197,7 +197,7 @@ impl World {
         let job = self.leases.swap_remove(self.rng.usize(..self.leases.len()));
         let outcome = match self.rng.u8(..5) {
             0 => failure(),
-            1 => Outcome::GivenBack {
+            1 => Outcome::Returned {
                 pause: Duration::ZERO,
             },
             _ => success("1"),
@@ -273,7 +273,7 @@ impl World {
                 if let (JobState::Running { .. }, Some(limits)) =
                     (job.state, snapshot.graph().limits(JobIndex(at as u32)))
                 {
-                    for limit in limits.within(workflow).each() {
+                    for limit in limits.for_workflow(workflow).as_slice() {
                         if let Limit::Concurrency { most, name } = limit {
                             let number = running.entry(name.clone()).or_default();
                             *number += 1;
@@ -291,7 +291,7 @@ impl World {
         let engine = self.engine();
         let begin = std::time::Instant::now();
         loop {
-            engine.look_around().await.unwrap();
+            engine.poll_store().await.unwrap();
             let claimed = engine.claim(&Self::claim(1_000), self.now()).await.unwrap();
             self.take(claimed);
             self.settle().await;
@@ -313,8 +313,9 @@ impl World {
             for (at, job) in snapshot.jobs().iter().enumerate() {
                 if job.state == JobState::Ready {
                     let limits = snapshot.graph().limits(JobIndex(at as u32));
-                    let limits: Vec<Limit> = limits
-                        .map_or_else(Vec::new, |limits| limits.within(workflow).each().to_vec());
+                    let limits: Vec<Limit> = limits.map_or_else(Vec::new, |limits| {
+                        limits.for_workflow(workflow).as_slice().to_vec()
+                    });
                     let mut full = false;
                     for limit in &limits {
                         full |= self.is_full(limit).await;
@@ -350,7 +351,7 @@ impl World {
             Limit::Concurrency { most, name } => {
                 let holders = self
                     .store
-                    .holders(&[name], self.now(), 1)
+                    .permit_holders(&[name], self.now(), 1)
                     .await
                     .remove(0)
                     .unwrap();
@@ -404,7 +405,7 @@ fn charges(job: &Claimed) -> Vec<(String, u64)> {
         }
         Limit::Concurrency { .. } => None,
     };
-    limits.each().iter().filter_map(charge).collect()
+    limits.as_slice().iter().filter_map(charge).collect()
 }
 
 pub(super) async fn live(store: impl AsyncFn() -> Store, worlds: u64) {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Engine, EngineOptions, Later, Limit, LimitExhausted, Limits, Receipt, Store, Thread, Timestamp,
-    UnitGrant, UnitRequest, Units,
+    BoxFuture, Engine, EngineOptions, EngineThread, Limit, LimitExhausted, Limits, Receipt, Store,
+    Timestamp, UnitCounter, UnitGrant, UnitRequest,
 };
 use tokio::runtime::Handle;
 
@@ -52,8 +52,8 @@ impl Windows {
 
     /// A server over a store that takes its units here.
     pub(crate) async fn server(self: &Arc<Self>, store: &Store) -> Engine {
-        let thread = Thread::new(store.clone(), Handle::current()).with_units(self.clone());
-        Engine::start_on(vec![thread], EngineOptions::default())
+        let thread = EngineThread::new(store.clone(), Handle::current()).with_units(self.clone());
+        Engine::start_on_threads(vec![thread], EngineOptions::default())
             .await
             .unwrap()
     }
@@ -106,7 +106,7 @@ impl Windows {
             } => Some((domain.clone(), name(domain, entries), u64::from(*hits))),
             Limit::Concurrency { .. } => None,
         };
-        let each: Vec<_> = wanted.limits.each().iter().map(counted).collect();
+        let each: Vec<_> = wanted.limits.as_slice().iter().map(counted).collect();
         let mut taken = Taken::new();
         let fits = |state: &State| {
             each.iter().position(|limit| {
@@ -138,14 +138,14 @@ impl Windows {
         let per_job = each.iter().flatten().count();
         let receipt: Receipt = Arc::new(Mutex::new((taken, per_job)));
         let no_room = full.map(|limit| LimitExhausted {
-            limit,
-            after: state.left,
-            again: None,
+            limit_index: limit,
+            available_after: state.left,
+            retry_after: None,
         });
         UnitGrant {
             jobs,
             receipt: Some(receipt),
-            no_room,
+            exhausted: no_room,
         }
     }
 }
@@ -158,8 +158,8 @@ fn name(domain: &str, entries: &[(String, String)]) -> String {
         })
 }
 
-impl Units for Windows {
-    fn acquire(&self, wanted: Vec<UnitRequest>) -> Later<'_, Vec<UnitGrant>> {
+impl UnitCounter for Windows {
+    fn acquire(&self, wanted: Vec<UnitRequest>) -> BoxFuture<'_, Vec<UnitGrant>> {
         Box::pin(async move {
             let (granted, delay) = {
                 let mut state = self.state.lock().unwrap();
@@ -177,10 +177,10 @@ impl Units for Windows {
         })
     }
 
-    fn throttle(&self, limits: Arc<Limits>, _pause: Duration) -> Later<'_, ()> {
+    fn throttle(&self, limits: Arc<Limits>, _pause: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let mut state = self.state.lock().unwrap();
-            for limit in limits.each() {
+            for limit in limits.as_slice() {
                 if let Limit::Units {
                     domain, entries, ..
                 } = limit
@@ -193,7 +193,7 @@ impl Units for Windows {
         })
     }
 
-    fn give_back(&self, receipt: Receipt, jobs: u32) -> Later<'_, ()> {
+    fn refund(&self, receipt: Receipt, jobs: u32) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let taken = receipt.downcast_ref::<Mutex<(Taken, usize)>>().unwrap();
             let (taken, per_job) = &mut *taken.lock().unwrap();

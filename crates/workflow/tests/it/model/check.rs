@@ -48,13 +48,13 @@ pub(crate) async fn what_is_left(engine: &Engine, lost: &BTreeSet<WorkflowId>) -
         |row: &Row| ReadyJob::read(row).is_none_or(|entry| !lost.contains(&entry.workflow));
     let mut index = rows(store, RowSet::Index).await;
     index.retain(|row| {
-        tidegate_workflow::rows::workflow_of(row).is_none_or(|id| !lost.contains(&id))
+        tidegate_workflow::rows::workflow_in_row(row).is_none_or(|id| !lost.contains(&id))
     });
     let mut ready_rows = rows(store, RowSet::Ready).await;
     ready_rows.retain(is_left);
     let ids: BTreeSet<WorkflowId> = index
         .iter()
-        .filter_map(|row| tidegate_workflow::rows::workflow_of(row))
+        .filter_map(|row| tidegate_workflow::rows::workflow_in_row(row))
         .collect();
     let mut snapshots = Snapshots::new();
     for id in ids {
@@ -152,7 +152,7 @@ fn check_meta(snapshot: &Snapshot) {
     let meta = snapshot.meta();
     let jobs = snapshot.jobs();
     let number = |word: &str| jobs.iter().filter(|job| job.state.word() == word).count();
-    for (word, count) in meta.counts.each() {
+    for (word, count) in meta.counts.entries() {
         assert_eq!(count as usize, number(word), "number of jobs {word}");
     }
     let active = jobs.iter().any(|job| job.state.is_active());
@@ -210,7 +210,7 @@ fn check_fate(snapshot: &Snapshot, at: usize, job: &Job) {
             let stays = matches!(fate, Fate::Waits | Fate::IsDoomed | Fate::IsBlocked);
             assert!(stays, "job {at} {fate:?}: {:?}", snapshot.states());
             check(snapshot.is_blocked(index), fate == Fate::IsBlocked);
-            check(snapshot.is_doomed(index), fate == Fate::IsDoomed);
+            check(snapshot.is_unreachable(index), fate == Fate::IsDoomed);
         }
         JobState::Skipped if started && job.rerun == Rerun::No => {
             check(fate(snapshot, index) == Fate::IsPassedOver, true);

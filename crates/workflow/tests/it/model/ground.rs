@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Call, DataLoss, Engine, EngineOptions, Fault, InjectedFault, RedisOptions, RedisStore,
+    CallKind, DataLoss, Engine, EngineOptions, Fault, InjectedFault, RedisOptions, RedisStore,
     SimulatedStore, SqliteOptions, SqliteStore, Store,
 };
 
@@ -93,7 +93,7 @@ impl Ground {
                 store.inject(move |call| injected_fault(weather, call, &mut rng));
             }
             Self::Sqlite(Store::Sqlite(file), _) => {
-                file.bound(if weather == Weather::Refusing {
+                file.limit_pages(if weather == Weather::Refusing {
                     1
                 } else {
                     NO_BOUND
@@ -213,9 +213,9 @@ impl Ground {
     }
 }
 
-fn injected_fault(weather: Weather, call: Call, rng: &mut Rng) -> InjectedFault {
+fn injected_fault(weather: Weather, call: CallKind, rng: &mut Rng) -> InjectedFault {
     let fault = match (weather, rng.u8(..9)) {
-        (Weather::Refusing, _) if call == Call::Write => Fault::Refused,
+        (Weather::Refusing, _) if call == CallKind::Write => Fault::Refused,
         (Weather::Lossy, 0) => Fault::Refused,
         (Weather::Lossy, 1) => Fault::AnswerLost,
         (Weather::Lossy, 2) => Fault::RequestLost,

@@ -41,7 +41,7 @@ impl World {
                 Told::Reported(Ok(reported), Ok(claimed)),
             ) = (step, told)
             {
-                let back = matches!(outcome, Outcome::GivenBack { pause } if pause.is_zero());
+                let back = matches!(outcome, Outcome::Returned { pause } if pause.is_zero());
                 let again = claimed
                     .iter()
                     .any(|got| (got.lease.workflow, got.lease.job) == (lease.workflow, lease.job));

@@ -224,7 +224,7 @@ pub(crate) fn outcome(rng: &mut Rng) -> Outcome {
             }
         }
         _ if pause.is_zero() && rng.bool() => Outcome::NotBegun,
-        _ => Outcome::GivenBack { pause },
+        _ => Outcome::Returned { pause },
     }
 }
 

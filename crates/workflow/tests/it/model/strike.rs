@@ -43,7 +43,7 @@ impl World {
     /// Servers ask again, within a second, about what did not work. Until then they pass over partitions that did not answer.
     async fn ask_again(&self) {
         for engine in &self.engines {
-            for partition in engine.troubles().into_keys() {
+            for partition in engine.store_failures().into_keys() {
                 engine.probe(partition).await;
             }
         }
@@ -100,7 +100,7 @@ impl World {
                 .unwrap();
         }
         for engine in &self.engines {
-            let _whether_jobs_were_found = engine.look_around().await.unwrap();
+            let _whether_jobs_were_found = engine.poll_store().await.unwrap();
         }
         self.paused.clear();
     }

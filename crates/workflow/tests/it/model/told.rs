@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_workflow::{
     Action, Claimed, Created, Engine, EngineError, Graph, HeartbeatQuery, Job, JobState, LeaseRef,
-    NewWorkflow, Outcome, Report, Reported, Rerun, RestartScope, ServerDescription, Snapshot,
+    NewWorkflow, Outcome, Report, ReportAnswer, Rerun, RestartScope, ServerDescription, Snapshot,
     StartMode, Status, StoreError, Timestamp, WorkflowId,
 };
 
@@ -32,17 +32,17 @@ pub(crate) enum Told {
     /// A worker that waited, how often it was woken, and what it got in the end.
     Waited(usize, Result<Vec<Claimed>, EngineError>),
     Reported(
-        Result<Reported, EngineError>,
+        Result<ReportAnswer, EngineError>,
         Result<Vec<Claimed>, EngineError>,
     ),
     /// The leases of the answer that was lost on its way, and the answer to the second report.
     Repeated(
         Vec<LeaseRef>,
-        Result<Reported, EngineError>,
+        Result<ReportAnswer, EngineError>,
         Result<Vec<Claimed>, EngineError>,
     ),
     Many(
-        Vec<Result<Reported, EngineError>>,
+        Vec<Result<ReportAnswer, EngineError>>,
         Result<Vec<Claimed>, EngineError>,
     ),
     Extended(Result<(), EngineError>),
@@ -98,7 +98,7 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
         Step::Create(graph, begin) => {
             let new = NewWorkflow {
                 graph: *graph,
-                begin,
+                start: begin,
                 created_at: None,
             };
             Told::Created(engine.create(vec![new], now).await.remove(0))
@@ -160,7 +160,7 @@ async fn claim_all(
     now: Timestamp,
 ) -> Result<Vec<Claimed>, EngineError> {
     let waits = engine.arrival(&asked.queues);
-    engine.look_around().await?;
+    engine.poll_store().await?;
     let claimed = engine.claim(&asked.claim(), now).await;
     drop(waits);
     claimed
@@ -172,7 +172,7 @@ async fn report(
     then: Option<&Asked>,
     now: Timestamp,
 ) -> (
-    Vec<Result<Reported, EngineError>>,
+    Vec<Result<ReportAnswer, EngineError>>,
     Result<Vec<Claimed>, EngineError>,
 ) {
     let reports = reports
@@ -194,7 +194,7 @@ async fn wait(engine: &Engine, asked: &Asked, now: Timestamp) -> Told {
             Ok(claimed) if claimed.is_empty() => {}
             done => return Told::Waited(woken, done),
         }
-        if let Err(error) = engine.look_around().await {
+        if let Err(error) = engine.poll_store().await {
             return Told::Waited(woken, Err(error.into()));
         }
         tokio::select! {

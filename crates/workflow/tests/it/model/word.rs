@@ -61,7 +61,7 @@ impl World {
         self.leases.clear();
         let arrival = loop {
             let arrival = engine.arrival(&asked.queues);
-            engine.look_around().await.unwrap();
+            engine.poll_store().await.unwrap();
             self.take_one(waits, Step::Claim(asked.clone())).await;
             match self.leases.pop() {
                 Some(lease) => self.report_success(waits, lease).await,
@@ -73,7 +73,7 @@ impl World {
         self.take_one(makes, wanted()).await;
         self.ground.lose_messages(false);
         if lost {
-            engine.look_around().await.unwrap();
+            engine.poll_store().await.unwrap();
         }
         timeout(PATIENCE, arrival)
             .await

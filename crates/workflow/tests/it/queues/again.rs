@@ -157,7 +157,7 @@ async fn a_report_that_is_twice_in_a_call_hands_over_once(store: Store) {
 
 /// A success was said to be accepted before when the job had been given back, and it ran again.
 async fn only_the_same_report_was_accepted_before(store: Store) {
-    let back = || Outcome::GivenBack {
+    let back = || Outcome::Returned {
         pause: Duration::ZERO,
     };
     let all = [success("1"), failure(), back()];
@@ -253,7 +253,7 @@ async fn a_job_given_back_for_a_while_may_come_back_to_its_worker(store: Store) 
         give_back(&both[0]),
         Report {
             lease: both[1].lease,
-            outcome: Outcome::GivenBack { pause },
+            outcome: Outcome::Returned { pause },
         },
     ];
     let (_, none) = engine

@@ -11,7 +11,7 @@ use crate::support::{at, claim, create, create_of, definition, redis, server, si
 
 /// How many ranges of ready rows a look reads.
 async fn ranges(redis: &tidegate_pipeline::test_util::RedisServer, engine: &Engine) -> usize {
-    let sent = commands(redis, async { _ = engine.look_around().await.unwrap() }).await;
+    let sent = commands(redis, async { _ = engine.poll_store().await.unwrap() }).await;
     sent.iter()
         .filter(|sent| sent.contains("\"ZRANGE\"") && sent.contains(":rq\""))
         .count()
@@ -54,7 +54,7 @@ async fn queues_take_turns_to_be_looked_at() {
     }
     other.act(id, Action::Start, at(1)).await.unwrap();
     for _ in 0..3 {
-        engine.look_around().await.unwrap();
+        engine.poll_store().await.unwrap();
     }
     for arrival in waits {
         assert!(woken(arrival).await);
@@ -81,7 +81,7 @@ async fn workers_that_gave_many_jobs_back_hold_nobody_up() {
             .await;
         assert!(reported.iter().all(Result::is_ok));
         for _ in 0..100 {
-            engine.look_around().await.unwrap();
+            engine.poll_store().await.unwrap();
             assert!(
                 engine
                     .claim_except(&claim(JOBS), &leases, at(2))

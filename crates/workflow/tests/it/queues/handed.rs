@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 
 use tidegate_workflow::{
-    Action, Call, Claim, Claimed, Definition, Engine, EngineError, Fault, JobState, LeasedBatch,
-    Paused, Report, SimulatedStore, StartMode, Status, Store,
+    Action, CallKind, Claim, Claimed, Definition, Engine, EngineError, Fault, JobState,
+    LeasedBatch, Paused, Report, SimulatedStore, StartMode, Status, Store,
 };
 
 use crate::support::{
@@ -235,7 +235,7 @@ async fn a_write_that_fails_leases_nothing() {
     let asked = claim(1);
     let arrival = waits(&engine, &asked);
     store.inject(|call| {
-        if call == Call::Write {
+        if call == CallKind::Write {
             Fault::Refused
         } else {
             Fault::None
@@ -265,7 +265,7 @@ async fn a_write_whose_answer_is_lost_leases_once() {
     let arrival = waits(&engine, &asked);
     let mut faults = vec![Fault::AnswerLost];
     store.inject(move |call| {
-        if call == Call::Write {
+        if call == CallKind::Write {
             faults.pop().unwrap_or(Fault::None)
         } else {
             Fault::None

@@ -36,7 +36,7 @@ async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
     };
     let put = Put {
         meta: rubbish,
-        birth: Some(birth),
+        creation: Some(birth),
         ready,
         timer: TimerMove::To(at(0)),
         ..Put::default()
@@ -55,7 +55,7 @@ async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
     let _waits = engine.arrival(&queues);
     engine.sweep(at(3)).await.unwrap();
     assert_eq!(
-        engine.look_around().await,
+        engine.poll_store().await,
         Ok(false),
         "there is nothing that a worker could have"
     );
@@ -104,7 +104,7 @@ async fn ready_rows_without_their_workflow_are_removed() {
     let sent = commands(&redis, async {
         for _ in 0..5 {
             let _waits = fresh.arrival(&queues);
-            fresh.look_around().await.unwrap();
+            fresh.poll_store().await.unwrap();
             assert!(fresh.claim(&claim(100), at(1)).await.unwrap().is_empty());
         }
     })
@@ -137,7 +137,7 @@ async fn many_small_workflows_of_another_server_are_read_with_few_commands() {
         .map(|_| new(definition("a b<a"), StartMode::Now))
         .collect();
     assert!(one.create(all, at(0)).await.iter().all(Result::is_ok));
-    other.look_around().await.unwrap();
+    other.poll_store().await.unwrap();
     let mut claimed = Vec::new();
     let sent = commands(&redis, async {
         claimed = other.claim(&claim(200), at(1)).await.unwrap()

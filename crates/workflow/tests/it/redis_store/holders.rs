@@ -20,12 +20,12 @@ async fn hold(
 ) -> Result<usize, StoreError> {
     let leases: Vec<_> = numbers.map(lease).collect();
     let hold = PermitRequest {
-        set,
-        most: 2,
+        limit: set,
+        permits: 2,
         leases: &leases,
     };
     store
-        .hold(&[hold], SERVER, at(0), LEASE)
+        .acquire_permits(&[hold], SERVER, at(0), LEASE)
         .await
         .remove(0)
         .map(|held| held.granted)
@@ -60,7 +60,10 @@ async fn a_set_is_gone_with_its_last_holder_or_when_the_last_one_is_over() {
         assert!((50_000..=61_000).contains(&left), "{left}");
     }
     let places = [("a set", lease(0)), ("a set", lease(1))];
-    assert_eq!(store.release(&places, SERVER, at(0)).await, [Ok(0), Ok(0)]);
+    assert_eq!(
+        store.release_permits(&places, SERVER, at(0)).await,
+        [Ok(0), Ok(0)]
+    );
     assert_eq!(keys(&redis), Vec::<String>::new());
 }
 
@@ -73,15 +76,15 @@ async fn many_sets_are_one_round_trip() {
     let holds: Vec<_> = names
         .iter()
         .map(|set| PermitRequest {
-            set,
-            most: 2,
+            limit: set,
+            permits: 2,
             leases: &leases,
         })
         .collect();
     let monitor = redis.monitor();
     assert!(
         store
-            .hold(&holds, SERVER, at(0), LEASE)
+            .acquire_permits(&holds, SERVER, at(0), LEASE)
             .await
             .iter()
             .all(Result::is_ok)
@@ -92,7 +95,7 @@ async fn many_sets_are_one_round_trip() {
         .collect();
     assert!(
         store
-            .release(&places, SERVER, at(0))
+            .release_permits(&places, SERVER, at(0))
             .await
             .iter()
             .all(Result::is_ok)
@@ -119,15 +122,15 @@ async fn a_place_that_no_replica_has_does_not_count() {
     let holds: Vec<_> = names
         .iter()
         .map(|set| PermitRequest {
-            set,
-            most: 2,
+            limit: set,
+            permits: 2,
             leases: &leases,
         })
         .collect();
     // A replica on a busy machine may be late with its first answer.
     let begin = Instant::now();
     loop {
-        let held = store.hold(&holds, SERVER, at(0), LEASE).await;
+        let held = store.acquire_permits(&holds, SERVER, at(0), LEASE).await;
         if held
             .iter()
             .all(|held| held.as_ref().is_ok_and(|held| held.granted == 2))
@@ -137,7 +140,7 @@ async fn a_place_that_no_replica_has_does_not_count() {
         assert!(begin.elapsed() < Duration::from_secs(30), "{held:?}");
     }
     cluster.servers()[3..].iter().for_each(RedisServer::pause);
-    for held in store.hold(&holds, SERVER, at(0), LEASE).await {
+    for held in store.acquire_permits(&holds, SERVER, at(0), LEASE).await {
         assert!(
             matches!(&held, Err(StoreError::Unknown { reason }) if reason.contains("replicas")),
             "{held:?}"
@@ -145,7 +148,7 @@ async fn a_place_that_no_replica_has_does_not_count() {
     }
     let places: Vec<_> = names.iter().map(|set| (set.as_str(), leases[0])).collect();
     assert_eq!(
-        store.release(&places, SERVER, at(0)).await,
+        store.release_permits(&places, SERVER, at(0)).await,
         vec![Ok(1); names.len()],
         "that needs no replica"
     );
@@ -160,7 +163,7 @@ async fn a_redis_that_was_restarted_learns_the_script_again() {
     let _ = redis.raw("SCRIPT FLUSH");
     assert_eq!(
         store
-            .release(&[("a", lease(0)), ("b", lease(0))], SERVER, at(0))
+            .release_permits(&[("a", lease(0)), ("b", lease(0))], SERVER, at(0))
             .await,
         [Ok(0), Ok(0)]
     );
@@ -172,7 +175,7 @@ async fn without_time_the_clock_of_the_server_counts() {
     assert_eq!(redis.raw("ACL SETUSER default -time -script"), "+OK\r\n");
     assert_eq!(hold(&store, "a", 0..3).await, Ok(2));
     let first = store
-        .holders(&["a"], at(0), 9)
+        .permit_holders(&["a"], at(0), 9)
         .await
         .remove(0)
         .unwrap()
@@ -183,12 +186,12 @@ async fn without_time_the_clock_of_the_server_counts() {
     );
     let late = [lease(5), lease(6)];
     let hold = PermitRequest {
-        set: "a",
-        most: 2,
+        limit: "a",
+        permits: 2,
         leases: &late,
     };
     assert_eq!(
-        store.hold(&[hold], SERVER, at(61), LEASE).await[0]
+        store.acquire_permits(&[hold], SERVER, at(61), LEASE).await[0]
             .clone()
             .unwrap()
             .granted,
@@ -216,7 +219,9 @@ async fn what_redis_does_not_do_is_told() {
         "a full redis stops no script half way"
     );
     assert_eq!(
-        store.release(&[("a", lease(0))], SERVER, at(0)).await,
+        store
+            .release_permits(&[("a", lease(0))], SERVER, at(0))
+            .await,
         [Ok(1)]
     );
 }

@@ -85,13 +85,13 @@ async fn what_is_shown_of_a_large_workflow_is_what_is_read_of_it() {
             .collect()
     };
     let before = sent(&redis);
-    let outline = other.outline(id).await.unwrap();
+    let outline = other.workflow_summary(id).await.unwrap();
     assert_eq!(
         (outline.listed.meta.counts.total(), outline.blocked),
         (JOBS, 0)
     );
     let summary = sent(&redis) - before;
-    let some = one.show_some(id, page).await.unwrap();
+    let some = one.show_jobs(id, page).await.unwrap();
     let page = sent(&redis) - before - summary;
     assert_eq!(some.job(JobIndex(105)), all.job(JobIndex(105)));
     assert_eq!(
@@ -138,7 +138,7 @@ async fn a_large_state_is_read_in_pieces_and_is_of_one_moment() {
         loop {
             let shown = other.show(id).await.unwrap();
             let states = shown.states();
-            for (word, number) in shown.meta().counts.each() {
+            for (word, number) in shown.meta().counts.entries() {
                 assert_eq!(
                     states.iter().filter(|state| state.word() == word).count(),
                     number as usize,
@@ -175,7 +175,13 @@ async fn a_server_that_knows_a_large_state_of_long_ago_reads_it_in_pieces() {
     assert_eq!(other.claim(&claim(100), at(3)).await.unwrap().len(), 100);
     assert_eq!(whole_reads(&redis), before);
     assert_eq!(
-        other.show(id).await.unwrap().meta().counts.of("running"),
+        other
+            .show(id)
+            .await
+            .unwrap()
+            .meta()
+            .counts
+            .count_by_word("running"),
         10 + 700 + 4_000 + 100 - 2
     );
 }
@@ -218,7 +224,7 @@ async fn servers_that_write_one_large_workflow_at_the_same_time_are_all_served()
             .unwrap()
             .meta()
             .counts
-            .of("succeeded"),
+            .count_by_word("succeeded"),
         JOBS as u32
     );
     assert_eq!(whole_reads(&redis), before);
@@ -237,16 +243,16 @@ async fn a_graph_that_was_looked_at_is_remembered() {
             .take(10)
             .collect()
     };
-    other.show_some(id, page).await.unwrap();
+    other.show_jobs(id, page).await.unwrap();
     let before = sent(&redis);
-    let some = other.show_some(id, page).await.unwrap();
+    let some = other.show_jobs(id, page).await.unwrap();
     assert!(sent(&redis) - before < 6_000);
     // Whoever works on it then finds its state beside the graph.
     let claimed = other.claim(&claim(1), at(1)).await.unwrap();
     assert_eq!(some.job(JobIndex(0)).state.word(), "ready");
     assert_eq!(
         other
-            .show_some(id, page)
+            .show_jobs(id, page)
             .await
             .unwrap()
             .job(claimed[0].lease.job)

@@ -8,7 +8,7 @@ use tidegate_workflow::change::{Delete, Put, ResultField, TimerMove};
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{
     Claim, Definition, Engine, EngineOptions, Graph, JobDefinition, JobIndex, JobNote, Json,
-    NewWorkflow, Noted, Order, Outcome, Partition, RedisOptions, Report, RowRange, StartMode,
+    NewWorkflow, NoteOutcome, Order, Outcome, Partition, RedisOptions, Report, RowRange, StartMode,
     Store, TimeIndex, WorkflowId,
 };
 
@@ -39,7 +39,7 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
     let id = id(7, 1);
     let row = index_row(Section::All, id);
     let put = Put {
-        birth: Some(birth(Some("order 1"))),
+        creation: Some(birth(Some("order 1"))),
         jobs: vec![(JobIndex(12), b"state".to_vec())],
         index: added(vec![row.clone()]),
         ready: added(vec![ready_row("default", 1, id, 12)]),
@@ -111,17 +111,20 @@ async fn notes_are_beside_results_and_need_no_key_of_their_own() {
     let id = id(7, 1);
     done(&store, create(id, Put::default())).await;
     let before = keys(&server);
-    assert_eq!(store.note(&[note_of(id)]).await, [Ok(Noted::Yes)]);
+    assert_eq!(
+        store.add_notes(&[note_of(id)]).await,
+        [Ok(NoteOutcome::Stored)]
+    );
     for _ in 0..40 {
         let lines = vec!["x".repeat(3_000)];
         assert_eq!(
             store
-                .note(&[JobNote {
+                .add_notes(&[JobNote {
                     lines,
                     ..note_of(id)
                 }])
                 .await,
-            [Ok(Noted::Yes)]
+            [Ok(NoteOutcome::Stored)]
         );
     }
     let added: Vec<String> = keys(&server)
@@ -172,7 +175,11 @@ async fn check_writes(store: &Store, client: &Client, nodes: u64, ids: &[Workflo
         ..note_of(workflow)
     };
     let notes: Vec<JobNote> = ids.iter().map(note).collect();
-    assert_eq!(writes(client, store.note(&notes)).await, nodes, "notes");
+    assert_eq!(
+        writes(client, store.add_notes(&notes)).await,
+        nodes,
+        "notes"
+    );
 }
 
 /// Every read costs one write for each of `nodes` that it concerns.
@@ -181,15 +188,15 @@ async fn check_reads(store: &Store, client: &Client, nodes: u64, ids: &[Workflow
         .iter()
         .map(|&id| (id, vec![ResultField::Output(JobIndex(0))]))
         .collect();
-    let span = || RowRange::of(Section::All.prefix());
+    let span = || RowRange::section(Section::All.prefix());
     let spans: Vec<_> = (0..PARTITIONS).map(|at| (Partition(at), span())).collect();
-    let count = [span(), RowRange::of(b"s".to_vec())];
+    let count = [span(), RowRange::section(b"s".to_vec())];
     let prefixes = [b"a".to_vec(), b"b".to_vec()];
     let page = store.page(&spans, Order::NewestFirst, 100);
     let due = due_of_each(store, TimeIndex::Timers, 5, 100);
     let numbers = [
         writes(client, store.load(ids)).await,
-        writes(client, store.heads(ids)).await,
+        writes(client, store.summaries(ids)).await,
         writes(client, store.results(&results)).await,
         writes(client, ready_of_each(store, &prefixes, 100)).await,
         writes(client, due).await,
@@ -198,7 +205,7 @@ async fn check_reads(store: &Store, client: &Client, nodes: u64, ids: &[Workflow
         writes(client, depth_of_all(store, &prefixes)).await,
     ];
     assert_eq!(numbers, [nodes; 8]);
-    let keyed = writes(client, store.keyed(Partition(0), "key")).await;
+    let keyed = writes(client, store.workflow_by_key(Partition(0), "key")).await;
     assert_eq!(keyed, 1, "keyed");
 }
 
@@ -261,7 +268,7 @@ async fn a_state_stays_compact_with_a_long_label() {
         let mut birth = birth(None);
         birth.label = vec![b'x'; length];
         let put = Put {
-            birth: Some(birth),
+            creation: Some(birth),
             jobs: vec![(JobIndex(0), vec![0; 64])],
             ..Put::default()
         };
@@ -301,7 +308,7 @@ async fn finish(store: Store, workflows: usize) {
     let now = micros(1_795_000_000_123_456);
     let new = NewWorkflow {
         graph,
-        begin: StartMode::Now,
+        start: StartMode::Now,
         created_at: None,
     };
     let created = engine.create(vec![new; workflows], now).await;

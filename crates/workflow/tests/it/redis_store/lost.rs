@@ -46,7 +46,7 @@ async fn what_redis_lost_of_the_store_itself_is_written_again() {
         "DEL tg:names",
     ] {
         let _ = redis.raw(lost);
-        engine.look_around().await.unwrap();
+        engine.poll_store().await.unwrap();
         assert!(
             ["tg:meta", "tg:queues", "tg:names"]
                 .iter()
@@ -144,11 +144,11 @@ async fn servers_that_make_a_lost_store_again_agree() {
     for _ in 0..20 {
         let _ = redis.raw("FLUSHALL");
         let opening = another(&redis, PARTITIONS);
-        let (one, two, _) = tokio::join!(first.look_around(), second.look_around(), opening);
+        let (one, two, _) = tokio::join!(first.poll_store(), second.poll_store(), opening);
         assert_eq!((one, two), (Ok(false), Ok(false)));
         let id = redis.raw("HGET tg:meta id");
         for engine in [&first, &second] {
-            engine.look_around().await.unwrap();
+            engine.poll_store().await.unwrap();
             create(engine, "a", StartMode::Now).await;
         }
         assert_eq!(redis.raw("HGET tg:meta id"), id);
@@ -166,7 +166,7 @@ async fn a_store_that_another_server_made_with_other_partitions_is_not_written()
     let other = another(&redis, 1).await;
     assert!(!redis_store.is_replaced());
     let error = engine
-        .look_around()
+        .poll_store()
         .await
         .expect_err("it does not fit")
         .to_string();
@@ -218,8 +218,8 @@ async fn a_store_without_an_id_gets_one_as_soon_as_redis_takes_it() {
     let _ = redis.raw("CONFIG SET maxmemory 1");
     let store = open_with(&Client::new(redis.config()).unwrap(), options("tg:")).await;
     let engine = engine_over(&store).await;
-    engine.look_around().await.unwrap();
+    engine.poll_store().await.unwrap();
     let _ = redis.raw("CONFIG SET maxmemory 0");
-    engine.look_around().await.unwrap();
+    engine.poll_store().await.unwrap();
     assert!(redis.raw("HEXISTS tg:meta id").starts_with(":1"));
 }

@@ -57,7 +57,7 @@ async fn check_half_a_script(
     breaks(&redis);
     let refused = |error: &EngineError| {
         assert!(
-            matches!(error, EngineError::Store(StoreError::Torn { reason: found }) if found.contains(reason)),
+            matches!(error, EngineError::Store(StoreError::PartialWrite { reason: found }) if found.contains(reason)),
             "{error:?}"
         );
     };
@@ -160,7 +160,10 @@ async fn what_a_script_did_by_half_is_removed_with_the_workflow() {
     acl("-mset");
     let started = engine.act(id, Action::Start, support::at(1)).await;
     assert!(
-        matches!(started, Err(EngineError::Store(StoreError::Torn { .. }))),
+        matches!(
+            started,
+            Err(EngineError::Store(StoreError::PartialWrite { .. }))
+        ),
         "{started:?}"
     );
     assert_eq!(

@@ -35,7 +35,7 @@ async fn each_lease_has_a_higher_number(store: Store) {
     report(
         &engine,
         first.lease,
-        Outcome::GivenBack {
+        Outcome::Returned {
             pause: Duration::ZERO,
         },
         2,

@@ -28,7 +28,7 @@ async fn a_retry_that_is_sent_twice_is_done_once(store: Store) {
                 engine
                     .act_if(id, action, as_of(step + 1), at(seconds))
                     .await
-                    .map(|acted| acted.already)
+                    .map(|acted| acted.already_done)
             }
         };
         assert_eq!(act(engine.clone(), step + 2).await, Ok(false), "{action:?}");

@@ -93,7 +93,7 @@ fn change(id: WorkflowId, step: u8) -> Change {
         let key = Some(id.to_string());
         Write::Put(Box::new(Put {
             meta: now.meta,
-            birth: (step == 0).then(|| CreationRecord {
+            creation: (step == 0).then(|| CreationRecord {
                 idempotency_key: key,
                 ..CreationRecord::default()
             }),
@@ -188,7 +188,10 @@ async fn step_of(store: &Store, id: WorkflowId) -> Option<u8> {
         .unwrap()
         .remove(0)
         .remove(0);
-    let owner = store.keyed(PARTITION, &id.to_string()).await.unwrap();
+    let owner = store
+        .workflow_by_key(PARTITION, &id.to_string())
+        .await
+        .unwrap();
     let Some(stored) = stored else {
         assert_eq!((output, owner), (None, None));
         return None;

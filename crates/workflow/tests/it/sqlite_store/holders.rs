@@ -38,12 +38,12 @@ async fn give_until_killed(path: &Path) {
     let store = open_at(path).unwrap();
     for number in 0..50_000 {
         let hold = PermitRequest {
-            set: "set",
-            most: MOST,
+            limit: "set",
+            permits: MOST,
             leases: &[lease(number)],
         };
         let held = store
-            .hold(&[hold], SERVER, at(0), LEASE)
+            .acquire_permits(&[hold], SERVER, at(0), LEASE)
             .await
             .remove(0)
             .unwrap();
@@ -52,7 +52,7 @@ async fn give_until_killed(path: &Path) {
         if number % 3 == 0 {
             assert!(
                 store
-                    .release(&[("set", lease(number))], SERVER, at(0))
+                    .release_permits(&[("set", lease(number))], SERVER, at(0))
                     .await[0]
                     .is_ok()
             );
@@ -106,7 +106,10 @@ async fn places_that_a_killed_server_gave_are_taken() {
     }
     assert!(told >= 200, "it ended by itself after {told} lines");
     let store = open_at(&path).unwrap();
-    let found = store.holders(&["set"], at(1), 100_000).await.remove(0);
+    let found = store
+        .permit_holders(&["set"], at(1), 100_000)
+        .await
+        .remove(0);
     let found = found.unwrap().first;
     let found: HashSet<LeaseRef> = found.into_iter().map(|(lease, _)| lease).collect();
     let lost: Vec<_> = held
@@ -118,7 +121,7 @@ async fn places_that_a_killed_server_gave_are_taken() {
         found.difference(&held).count() <= 1,
         "one more may have been given that nobody heard of"
     );
-    let over = store.holders(&["set"], at(61), 9).await.remove(0);
+    let over = store.permit_holders(&["set"], at(61), 9).await.remove(0);
     assert_eq!(over.unwrap().number, 0);
 }
 
@@ -130,12 +133,14 @@ async fn holders_whose_time_is_over_leave_the_file() {
     let store = open_at(&path).unwrap();
     for (set, seconds) in [("a", 0), ("b", 0), ("c", 62)] {
         let hold = PermitRequest {
-            set,
-            most: 1,
+            limit: set,
+            permits: 1,
             leases: &[lease(1)],
         };
         assert_eq!(
-            store.hold(&[hold], SERVER, at(seconds), LEASE).await[0]
+            store
+                .acquire_permits(&[hold], SERVER, at(seconds), LEASE)
+                .await[0]
                 .clone()
                 .unwrap()
                 .granted,

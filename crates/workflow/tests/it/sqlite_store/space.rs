@@ -22,7 +22,7 @@ async fn fill_and_empty(store: &SqliteStore, path: &Path, number: u64) -> u64 {
                 expected,
                 small,
             } => {
-                put.birth.get_or_insert_default().graph = vec![7; 1_000];
+                put.creation.get_or_insert_default().graph = vec![7; 1_000];
                 Change {
                     write: Write::Put(put),
                     workflow,
@@ -69,7 +69,7 @@ async fn a_file_becomes_smaller_after_workflows_were_removed_and_writes_go_on_me
     let mut number = 100_000;
     loop {
         let space = store.space().await.unwrap();
-        assert!(space.gives_back);
+        assert!(space.shrinks);
         if fs::metadata(&path).unwrap().len() < full / 8 {
             break;
         }
@@ -107,14 +107,14 @@ async fn an_earlier_file_goes_on_and_becomes_smaller_when_it_is_compacted_or_cop
     make_without_giving_back(&path);
     let store = SqliteStore::open(&path, &SqliteOptions::default()).unwrap();
     let ids = Store::Sqlite(store.clone())
-        .states(Partition(0), 0)
+        .scan_states(Partition(0), 0)
         .await
         .unwrap()
         .unwrap()
         .1;
     fill_and_empty(&store, &path, 2_000).await;
     let space = store.space().await.unwrap();
-    assert!(!space.gives_back && space.free > 1_000_000, "{space:?}");
+    assert!(!space.shrinks && space.free > 1_000_000, "{space:?}");
     refused_to_compact(&path);
     store.close().await;
     let copied = SqliteStore::backup(&path, &copy).unwrap();
@@ -126,11 +126,11 @@ async fn an_earlier_file_goes_on_and_becomes_smaller_when_it_is_compacted_or_cop
     for path in [path, copy] {
         let store = SqliteStore::open(&path, &SqliteOptions::default()).unwrap();
         let space = store.space().await.unwrap();
-        assert!(space.gives_back && space.free < 1_000_000, "{space:?}");
+        assert!(space.shrinks && space.free < 1_000_000, "{space:?}");
         store.check().await.unwrap();
         assert_eq!(
             Store::Sqlite(store)
-                .states(Partition(0), 0)
+                .scan_states(Partition(0), 0)
                 .await
                 .unwrap()
                 .unwrap()

@@ -76,7 +76,7 @@ async fn work(engine: &Engine, wanted: usize) {
     for _ in 0..20 {
         // Some that are remembered cannot be claimed any more.
         claimed.extend(engine.claim(&claim(1_000), at(1)).await.unwrap_or_default());
-        let _ = engine.look_around().await;
+        let _ = engine.poll_store().await;
     }
     assert_eq!(claimed.len(), wanted);
     for claimed in &claimed {

@@ -92,7 +92,7 @@ async fn a_probe_that_was_wrong_is_not_believed_for_a_while() {
         tried += writes.number.load(Relaxed);
     }
     assert!(tried <= 20, "{tried} writes for 4 partitions");
-    assert_eq!(engine.troubles().len(), 4);
+    assert_eq!(engine.store_failures().len(), 4);
 }
 
 #[tokio::test]

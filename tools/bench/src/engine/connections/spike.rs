@@ -10,10 +10,10 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
 use crate::engine::load::send;
-use crate::figures::{Answer, AnswerCounts, Calls, Figures};
+use crate::figures::{Answer, AnswerCounts, Calls, RowFigures};
 
 /// Interval of counting connections: a fraction of any idle timeout.
-const SAMPLE: Duration = Duration::from_millis(50);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Callers that never pause: many for a time, and few afterwards.
 pub(super) struct Spike {
@@ -26,7 +26,7 @@ pub(super) struct Spike {
 }
 
 /// Numbers of open connections, with the time since the beginning.
-struct Samples {
+struct ConnectionSamples {
     samples: Vec<(Duration, u64)>,
     spike_time: Duration,
 }
@@ -34,10 +34,10 @@ struct Samples {
 /// Names of the phases: the first half of the spike, while connections open; its second half; and
 /// the time after it.
 const PHASES: [&str; 3] = ["onset", "spike", "calm"];
-const CALM: usize = 2;
+const CALM_PHASE: usize = 2;
 
 /// State that the callers share.
-struct Stage {
+struct SpikeState {
     client: Client,
     /// Index into [`PHASES`].
     phase: Cell<usize>,
@@ -52,8 +52,8 @@ struct ClientTotals {
 
 impl Spike {
     /// Runs on the current thread, and adds the figures to a row. Fails if a call failed.
-    pub(super) async fn run(self, row: &mut Figures<'_>) -> Result<()> {
-        let stage = Rc::new(Stage {
+    pub(super) async fn run(self, row: &mut RowFigures<'_>) -> Result<()> {
+        let stage = Rc::new(SpikeState {
             client: Client::new(self.config.clone())?,
             phase: Cell::new(0),
             answers: std::array::from_fn(|_| RefCell::new(AnswerCounts::new())),
@@ -61,11 +61,11 @@ impl Spike {
         LocalSet::new().run_until(self.drive(stage, row)).await
     }
 
-    async fn drive(self, stage: Rc<Stage>, row: &mut Figures<'_>) -> Result<()> {
+    async fn drive(self, stage: Rc<SpikeState>, row: &mut RowFigures<'_>) -> Result<()> {
         let mut tasks = JoinSet::new();
         let start = Instant::now();
         for caller in 0..self.callers.max(self.calm_callers) {
-            let until = (caller >= self.calm_callers).then_some(CALM);
+            let until = (caller >= self.calm_callers).then_some(CALM_PHASE);
             tasks.spawn_local(stage.clone().call_until(until));
         }
         let (mut samples, mut ends) = (Vec::new(), vec![stage.totals()]);
@@ -76,15 +76,15 @@ impl Spike {
         {
             stage.phase.set(phase);
             while start.elapsed() < end {
-                sleep(SAMPLE).await;
+                sleep(SAMPLE_INTERVAL).await;
                 samples.push((start.elapsed(), stage.client.stats().connections));
             }
             ends.push(stage.totals());
         }
         tasks.shutdown().await;
         stage.client.close().await;
-        let spike_time = ends[CALM].at - start;
-        let samples = Samples {
+        let spike_time = ends[CALM_PHASE].at - start;
+        let samples = ConnectionSamples {
             samples,
             spike_time,
         };
@@ -93,7 +93,7 @@ impl Spike {
     }
 }
 
-impl Stage {
+impl SpikeState {
     fn totals(&self) -> ClientTotals {
         ClientTotals {
             at: Instant::now(),
@@ -102,7 +102,7 @@ impl Stage {
     }
 
     /// Adds the figures of each phase, from the totals at its ends.
-    fn add_to(&self, row: &mut Figures<'_>, ends: &[ClientTotals]) -> Result<()> {
+    fn add_to(&self, row: &mut RowFigures<'_>, ends: &[ClientTotals]) -> Result<()> {
         for ((phase, ends), answers) in PHASES.iter().zip(ends.windows(2)).zip(&self.answers) {
             let calls = Calls {
                 answers: answers.borrow().clone(),
@@ -140,17 +140,17 @@ impl Stage {
     }
 }
 
-impl Samples {
-    fn add_to(&self, row: &mut Figures<'_>, idle_timeout: Duration) {
-        let most = self.most_in_spike() as f64;
-        row.add("connections in the spike", 0, [most]);
+impl ConnectionSamples {
+    fn add_to(&self, row: &mut RowFigures<'_>, idle_timeout: Duration) {
+        let max = self.max_in_spike() as f64;
+        row.add("connections in the spike", 0, [max]);
         for (half, name) in [(1, "1/2"), (2, "1"), (3, "1 1/2"), (4, "2"), (5, "2 1/2")] {
             let connections = self.connections_after(idle_timeout * half / 2) as f64;
             row.add(&format!("after {name} idle"), 0, [connections]);
         }
     }
 
-    fn most_in_spike(&self) -> u64 {
+    fn max_in_spike(&self) -> u64 {
         let spike = self.samples.iter().filter(|(at, _)| *at <= self.spike_time);
         spike
             .map(|(_, connections)| *connections)
@@ -176,13 +176,13 @@ mod tests {
     fn connections_are_read_at_a_time_after_the_spike() {
         let second = Duration::from_secs;
         let samples = [(1, 9), (2, 7), (3, 4), (4, 1)];
-        let samples = Samples {
+        let samples = ConnectionSamples {
             samples: samples
                 .map(|(at, connections)| (second(at), connections))
                 .to_vec(),
             spike_time: second(2),
         };
-        assert_eq!(samples.most_in_spike(), 9);
+        assert_eq!(samples.max_in_spike(), 9);
         for (after, expected) in [(0, 7), (1, 4), (2, 1), (9, 1)] {
             let found = samples.connections_after(second(after));
             assert_eq!(found, expected, "after {after} s");

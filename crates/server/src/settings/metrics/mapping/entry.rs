@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use regex_lite::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
-use super::read::{Defaults, MATCHES, OBSERVERS, Reader, at};
-use super::{Kind, Pattern, Rule, Template};
+use super::read::{Defaults, MATCHES, MappingReader, OBSERVERS, at};
+use super::{MetricKind, Pattern, Rule, Template};
 use crate::settings::metrics::pattern_mistake;
 
 const FIELDS: [&str; 15] = [
@@ -27,11 +27,11 @@ const FIELDS: [&str; 15] = [
     "histogram_options",
 ];
 /// Size limit of a compiled pattern in bytes. Typical patterns take some thousand.
-const PATTERN_BYTES: usize = 1 << 20;
+const MAX_PATTERN_BYTES: usize = 1 << 20;
 const KINDS: [&str; 4] = ["counter", "gauge", "observer", "timer"];
 
 /// The fields of a rule in the file, with their path.
-pub(super) struct Entry {
+pub(super) struct RuleSource {
     map: Map<String, Value>,
     path: String,
 }
@@ -44,12 +44,12 @@ fn expression(text: &str) -> Regex {
 static GLOB: LazyLock<Regex> = LazyLock::new(|| {
     expression(r"^(\*|[a-zA-Z_][a-zA-Z0-9_\-]*)(\.\*|\.[a-zA-Z0-9_][a-zA-Z0-9_\-]*)*$")
 });
-static NAME: LazyLock<Regex> =
+static METRIC_NAME: LazyLock<Regex> =
     LazyLock::new(|| expression(r"^([a-zA-Z_]|\$\{?[0-9]+\}?)([a-zA-Z0-9_]|\$\{?[0-9]+\}?)*$"));
-static LABEL: LazyLock<Regex> = LazyLock::new(|| expression("^[a-zA-Z_][a-zA-Z0-9_]+$"));
+static LABEL_NAME: LazyLock<Regex> = LazyLock::new(|| expression("^[a-zA-Z_][a-zA-Z0-9_]+$"));
 
-impl Entry {
-    pub(super) fn read(reader: &mut Reader<'_>, value: &Value, path: &str) -> Option<Self> {
+impl RuleSource {
+    pub(super) fn read(reader: &mut MappingReader<'_>, value: &Value, path: &str) -> Option<Self> {
         let map = reader.map(value, path, &[&FIELDS[..], &["scale"]].concat())?;
         Some(Self {
             map,
@@ -58,7 +58,7 @@ impl Entry {
     }
 
     /// The rule. None if it has mistakes, which the reader collects.
-    pub(super) fn rule(self, reader: &mut Reader<'_>, defaults: &Defaults) -> Option<Rule> {
+    pub(super) fn rule(self, reader: &mut MappingReader<'_>, defaults: &Defaults) -> Option<Rule> {
         let Self { map, path } = &self;
         let pattern = self.pattern(reader, defaults);
         let is_dropped = reader.word(map, path, "action", &["map", "drop"]) == Some("drop");
@@ -67,7 +67,7 @@ impl Entry {
             .filter(|name| !name.is_empty());
         match &name {
             None if !is_dropped => reader.mistake(path, "'name' is missing"),
-            Some(name) if !NAME.is_match(name) => {
+            Some(name) if !METRIC_NAME.is_match(name) => {
                 reader.mistake(
                     &at(path, "name"),
                     "a name has letters, digits and _, and parts of the match such as ${1}",
@@ -79,9 +79,9 @@ impl Entry {
         let kind = reader
             .word(map, path, "match_metric_type", &KINDS)
             .map(|word| match word {
-                "counter" => Kind::Counter,
-                "gauge" => Kind::Gauge,
-                _ => Kind::Observer,
+                "counter" => MetricKind::Counter,
+                "gauge" => MetricKind::Gauge,
+                _ => MetricKind::Observer,
             });
         // Metrics of the server have no labels before the mapping.
         let _ = reader.flag(map, path, "honor_labels");
@@ -91,9 +91,9 @@ impl Entry {
         let pattern = pattern?;
         let template = |text: &str| match &pattern {
             Pattern::Glob(parts) => {
-                Template::of_glob(text, parts.iter().filter(|part| part.is_none()).count())
+                Template::for_glob(text, parts.iter().filter(|part| part.is_none()).count())
             }
-            Pattern::Regex(regex) => Template::of_regex(text, regex),
+            Pattern::Regex(regex) => Template::for_regex(text, regex),
         };
         let name = name.filter(|_| !is_dropped).map(|name| template(&name));
         let labels = labels
@@ -111,7 +111,7 @@ impl Entry {
         })
     }
 
-    fn pattern(&self, reader: &mut Reader<'_>, defaults: &Defaults) -> Option<Pattern> {
+    fn pattern(&self, reader: &mut MappingReader<'_>, defaults: &Defaults) -> Option<Pattern> {
         let Self { map, path } = self;
         let regex = reader
             .word(map, path, "match_type", &MATCHES)
@@ -121,7 +121,9 @@ impl Entry {
             return None;
         };
         if regex {
-            let compiled = RegexBuilder::new(&text).size_limit(PATTERN_BYTES).build();
+            let compiled = RegexBuilder::new(&text)
+                .size_limit(MAX_PATTERN_BYTES)
+                .build();
             return compiled
                 .map_err(|error| reader.mistake(&at(path, "match"), &pattern_mistake(&error)))
                 .map(Pattern::Regex)
@@ -136,7 +138,7 @@ impl Entry {
         Some(Pattern::Glob(text.split('.').map(part).collect()))
     }
 
-    fn labels(&self, reader: &mut Reader<'_>) -> Vec<(String, String)> {
+    fn labels(&self, reader: &mut MappingReader<'_>) -> Vec<(String, String)> {
         let path = at(&self.path, "labels");
         let map = match self.map.get("labels") {
             Some(Value::Object(map)) => map,
@@ -146,7 +148,7 @@ impl Entry {
                 return Vec::new();
             }
         };
-        for label in map.keys().filter(|label| !LABEL.is_match(label)) {
+        for label in map.keys().filter(|label| !LABEL_NAME.is_match(label)) {
             let reason =
                 "a label's name has two or more letters, digits and _, and begins with no digit";
             reader.mistake(&at(&path, label), reason);
@@ -161,7 +163,7 @@ impl Entry {
             .collect()
     }
 
-    fn observer(&self, reader: &mut Reader<'_>, defaults: &Defaults) -> super::Observer {
+    fn observer(&self, reader: &mut MappingReader<'_>, defaults: &Defaults) -> super::Observer {
         let Self { map, path } = self;
         let given = ["observer_type", "timer_type"]
             .into_iter()

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value};
 use tidegate_cli::Definition;
 
-use super::entry::Entry;
-use super::{Choice, Mapping, Observer};
+use super::entry::RuleSource;
+use super::{GlobChoice, Mapping, Observer};
 
 /// Limit of rules. Envoy Gateway has fourteen.
-const RULES: usize = 10_000;
+const MAX_RULES: usize = 10_000;
 const DEFAULTS: [&str; 9] = [
     "observer_type",
     "timer_type",
@@ -22,7 +22,7 @@ const DEFAULTS: [&str; 9] = [
 
 /// Result of the parser.
 #[derive(Debug, Default)]
-pub(super) struct Read {
+pub(super) struct ParsedMapping {
     pub(super) mapping: Mapping,
     pub(super) mistakes: Vec<String>,
     /// Fields that are known and have no effect.
@@ -41,18 +41,18 @@ pub(super) struct Defaults {
 }
 
 /// Reads values, and collects mistakes.
-pub(super) struct Reader<'d> {
+pub(super) struct MappingReader<'d> {
     definition: &'d Definition,
-    pub(super) read: Read,
+    pub(super) read: ParsedMapping,
     /// Position of each mistake.
     places: Vec<Option<(usize, usize)>>,
 }
 
 /// Parses the whole file.
-pub(super) fn mapping(definition: &Definition) -> Read {
-    let mut reader = Reader {
+pub(super) fn mapping(definition: &Definition) -> ParsedMapping {
+    let mut reader = MappingReader {
         definition,
-        read: Read::default(),
+        read: ParsedMapping::default(),
         places: Vec::new(),
     };
     let root: Value = serde_json::from_str(&definition.json()).expect("a definition is JSON");
@@ -72,16 +72,16 @@ pub(super) fn mapping(definition: &Definition) -> Read {
             &[]
         }
     };
-    if mappings.len() > RULES {
+    if mappings.len() > MAX_RULES {
         reader.mistake(
             "mappings",
-            &format!("{} rules, and there may be {RULES}", mappings.len()),
+            &format!("{} rules, and there may be {MAX_RULES}", mappings.len()),
         );
     }
-    for (number, value) in mappings.iter().enumerate().take(RULES) {
+    for (number, value) in mappings.iter().enumerate().take(MAX_RULES) {
         let path = format!("mappings[{number}]");
         let before = reader.read.mistakes.len();
-        let rule = Entry::read(&mut reader, value, &path)
+        let rule = RuleSource::read(&mut reader, value, &path)
             .and_then(|entry| entry.rule(&mut reader, &defaults));
         reader
             .read
@@ -95,7 +95,7 @@ pub(super) fn mapping(definition: &Definition) -> Read {
         .zip(reader.read.mistakes)
         .collect();
     mistakes.sort();
-    Read {
+    ParsedMapping {
         mistakes: mistakes.into_iter().map(|(_, mistake)| mistake).collect(),
         ..reader.read
     }
@@ -127,7 +127,7 @@ impl Defaults {
     }
 }
 
-impl Reader<'_> {
+impl MappingReader<'_> {
     fn defaults(&mut self, value: &Value) -> Defaults {
         let path = "defaults";
         let Some(map) = self.map(value, path, &DEFAULTS) else {
@@ -138,7 +138,7 @@ impl Reader<'_> {
             .find_map(|name| self.word(&map, path, name, &OBSERVERS));
         let regex = self.word(&map, path, "match_type", &MATCHES) == Some("regex");
         if self.flag(&map, path, "glob_disable_ordering") {
-            self.read.mapping.choice = Choice::Closest;
+            self.read.mapping.choice = GlobChoice::Closest;
         }
         let (buckets, quantiles) = self.observations(&map, path);
         Defaults {
@@ -153,11 +153,11 @@ impl Reader<'_> {
     pub(super) fn mistake(&mut self, path: &str, reason: &str) {
         let mistake = self.definition.mistake(path, reason);
         let place = mistake
-            .place
+            .position
             .map(|(line, column)| format!("{line}:{column}: "))
             .unwrap_or_default();
         self.read.mistakes.push(format!("{place}{reason}"));
-        self.places.push(mistake.place);
+        self.places.push(mistake.position);
     }
 
     /// The fields of a map. A field that is not in `known` is a mistake.
@@ -277,9 +277,9 @@ impl Reader<'_> {
         &mut self,
         map: &Map<String, Value>,
         path: &str,
-        numbers: &Numbers,
+        numbers: &NumberListField,
     ) -> Option<Vec<f64>> {
-        let Numbers {
+        let NumberListField {
             name,
             options,
             others,
@@ -305,14 +305,14 @@ impl Reader<'_> {
         map: &Map<String, Value>,
         path: &str,
         name: &str,
-        item: Item,
+        item: NumberReader,
     ) -> Option<Vec<f64>> {
         let path = at(path, name);
         let items = match map.get(name)? {
-            Value::Array(items) if items.len() <= NUMBERS => items,
+            Value::Array(items) if items.len() <= MAX_NUMBERS => items,
             Value::Null => return None,
             _ => {
-                self.mistake(&path, &format!("expected a list of at most {NUMBERS}"));
+                self.mistake(&path, &format!("expected a list of at most {MAX_NUMBERS}"));
                 return None;
             }
         };
@@ -347,18 +347,18 @@ impl Reader<'_> {
 }
 
 /// Parser of one number in a list.
-type Item = for<'r, 'd> fn(&'r mut Reader<'d>, &Value, &str) -> Option<f64>;
+type NumberReader = for<'r, 'd> fn(&'r mut MappingReader<'d>, &Value, &str) -> Option<f64>;
 
 /// Fields of a list of numbers: its name, and the options that may contain it beside fields without
 /// effect.
-struct Numbers {
+struct NumberListField {
     name: &'static str,
     options: &'static str,
     others: &'static [&'static str],
-    item: Item,
+    item: NumberReader,
 }
 
-const BUCKETS: Numbers = Numbers {
+const BUCKETS: NumberListField = NumberListField {
     name: "buckets",
     options: "histogram_options",
     others: &[
@@ -367,14 +367,14 @@ const BUCKETS: Numbers = Numbers {
     ],
     item: |reader, value, path| reader.bucket(value, path),
 };
-const QUANTILES: Numbers = Numbers {
+const QUANTILES: NumberListField = NumberListField {
     name: "quantiles",
     options: "summary_options",
     others: &["max_age", "age_buckets", "buf_cap"],
     item: |reader, value, path| reader.quantile(value, path),
 };
 /// Limit of buckets or quantiles of a metric.
-const NUMBERS: usize = 200;
+const MAX_NUMBERS: usize = 200;
 pub(super) const OBSERVERS: [&str; 2] = ["histogram", "summary"];
 pub(super) const MATCHES: [&str; 2] = ["glob", "regex"];
 

@@ -40,20 +40,20 @@ const RANGES: [ClassRange; 4] = [
     },
     ClassRange {
         begin: 100_000,
-        end: EXACT * 1_000,
+        end: EXACT_MILLIS * 1_000,
         width: 1_000,
         first: 2_800,
     },
 ];
 /// Milliseconds above which the width of classes grows with the time.
-const EXACT: u64 = 1 << 10;
+const EXACT_MILLIS: u64 = 1 << 10;
 /// Index of the first class whose width grows with the time.
 const FIRST_GROWING: u64 = 3_724;
 /// Number of classes per doubling of the time above `EXACT_MILLIS`.
-const STEPS: u64 = 1 << 7;
+const CLASSES_PER_DOUBLING: u64 = 1 << 7;
 /// Number of doublings above `EXACT_MILLIS`. The last class begins at about 17 minutes.
 const DOUBLINGS: u64 = 10;
-const CLASSES: usize = (FIRST_GROWING + DOUBLINGS * STEPS) as usize;
+const CLASSES: usize = (FIRST_GROWING + DOUBLINGS * CLASSES_PER_DOUBLING) as usize;
 
 /// Number of calls by class; empty until the first call.
 pub(in crate::telemetry) type Times = Vec<u64>;
@@ -90,20 +90,21 @@ fn class(micros: u64) -> usize {
         return (range.first + (micros - range.begin) / range.width) as usize;
     }
     let millis = micros / 1_000;
-    let doubling = u64::from(millis.ilog2() - EXACT.ilog2());
+    let doubling = u64::from(millis.ilog2() - EXACT_MILLIS.ilog2());
     if doubling >= DOUBLINGS {
         return CLASSES - 1;
     }
-    let step = (millis >> (millis.ilog2() - STEPS.ilog2())) - STEPS;
-    (FIRST_GROWING + doubling * STEPS + step) as usize
+    let step = (millis >> (millis.ilog2() - CLASSES_PER_DOUBLING.ilog2())) - CLASSES_PER_DOUBLING;
+    (FIRST_GROWING + doubling * CLASSES_PER_DOUBLING + step) as usize
 }
 
 /// Lower bound of a class in microseconds.
 pub(in crate::telemetry) fn micros(class: usize) -> u64 {
     let class = class as u64;
     if let Some(above) = class.checked_sub(FIRST_GROWING) {
-        let millis =
-            (STEPS + above % STEPS) << (above / STEPS + u64::from(EXACT.ilog2() - STEPS.ilog2()));
+        let millis = (CLASSES_PER_DOUBLING + above % CLASSES_PER_DOUBLING)
+            << (above / CLASSES_PER_DOUBLING
+                + u64::from(EXACT_MILLIS.ilog2() - CLASSES_PER_DOUBLING.ilog2()));
         return millis * 1_000;
     }
     let range = RANGES
@@ -125,7 +126,10 @@ mod tests {
             let told = micros(class(time));
             assert!(told <= time && time - told <= time / 100, "{time}: {told}");
             let millis = time / 1_000;
-            assert!(millis >= EXACT || told / 1_000 == millis, "{time}: {told}");
+            assert!(
+                millis >= EXACT_MILLIS || told / 1_000 == millis,
+                "{time}: {told}"
+            );
             assert!(time >= 1_000 || told == time, "{time}: {told}");
         }
         assert_eq!(class(u64::MAX), CLASSES - 1);

@@ -10,28 +10,28 @@ use std::time::{Duration, Instant};
 
 use super::Page;
 use crate::settings::Mapping;
-use crate::telemetry::metrics::dotted::{Kind, Sample};
+use crate::telemetry::metrics::dotted::{MetricSample, SampleKind};
 use crate::telemetry::metrics::snapshot::Snapshot;
-use series::{Series, Value};
+use series::{SampleValue, SeriesTable};
 
 /// Time window of the calls for quantiles: ten minutes, as in the reference.
-const WINDOW: Duration = Duration::from_secs(600);
+const QUANTILE_WINDOW: Duration = Duration::from_secs(600);
 /// Number of steps in which the window moves on.
-const STEPS: u32 = 5;
+const WINDOW_STEPS: u32 = 5;
 
 /// The rules, and the series of known names. One page is written at a time.
 #[derive(Debug)]
-pub(in crate::telemetry::metrics) struct Mapped {
+pub(in crate::telemetry::metrics) struct MappedMetrics {
     rules: Mapping,
-    series: Series,
+    series: SeriesTable,
     /// Earlier counts of calls, which are subtracted to get the recent calls.
     earlier: Vec<(Instant, Snapshot)>,
 }
 
-impl Mapped {
+impl MappedMetrics {
     pub(in crate::telemetry::metrics) fn new(rules: Mapping, tags: &[(String, String)]) -> Self {
         Self {
-            series: Series::new(tags),
+            series: SeriesTable::new(tags),
             rules,
             earlier: Vec::new(),
         }
@@ -41,25 +41,25 @@ impl Mapped {
     pub(super) fn write(&mut self, page: &mut Page, snapshot: &Snapshot, now: Instant) {
         self.series.begin();
         for sample in snapshot.samples().filter(is_shown) {
-            let Some(id) = self.series.of(&sample, &self.rules) else {
+            let Some(id) = self.series.series_id(&sample, &self.rules) else {
                 continue;
             };
             match sample.kind {
-                Kind::Timer { micros } => self.series.observe(id, micros, sample.value),
-                Kind::Counter | Kind::Gauge => self.series.add(id, sample.value),
+                SampleKind::Timer { micros } => self.series.observe(id, micros, sample.value),
+                SampleKind::Counter | SampleKind::Gauge => self.series.add(id, sample.value),
             }
         }
-        self.recent(snapshot, now);
+        self.add_recent_calls(snapshot, now);
         self.series.write(&mut page.out);
     }
 
     /// Adds the recent calls, for quantiles.
-    fn recent(&mut self, snapshot: &Snapshot, now: Instant) {
+    fn add_recent_calls(&mut self, snapshot: &Snapshot, now: Instant) {
         // The window begins at the last entry outside of it.
         while self
             .earlier
             .get(1)
-            .is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW)
+            .is_some_and(|(at, _)| now.duration_since(*at) >= QUANTILE_WINDOW)
         {
             self.earlier.remove(0);
         }
@@ -67,21 +67,21 @@ impl Mapped {
         let begin = self
             .earlier
             .first()
-            .filter(|(at, _)| now.duration_since(*at) >= WINDOW)
+            .filter(|(at, _)| now.duration_since(*at) >= QUANTILE_WINDOW)
             .map_or(&none, |(_, then)| then);
         let calls = snapshot.calls();
         for sample in calls.since(begin) {
-            let Kind::Timer { micros } = sample.kind else {
+            let SampleKind::Timer { micros } = sample.kind else {
                 continue;
             };
-            if let Some(id) = self.series.of(&sample, &self.rules) {
+            if let Some(id) = self.series.series_id(&sample, &self.rules) {
                 self.series.observe_recent(id, micros, sample.value);
             }
         }
         if self
             .earlier
             .last()
-            .is_none_or(|(at, _)| now.duration_since(*at) >= WINDOW / STEPS)
+            .is_none_or(|(at, _)| now.duration_since(*at) >= QUANTILE_WINDOW / WINDOW_STEPS)
         {
             self.earlier.push((now, calls));
         }
@@ -100,7 +100,7 @@ impl Snapshot {
 
 /// Whether a sample has a name of the reference and a relevant value: rare counters are shown once
 /// they are above zero.
-fn is_shown(sample: &Sample<'_>) -> bool {
+fn is_shown(sample: &MetricSample<'_>) -> bool {
     const RARE: [&str; 3] = [
         ".over_limit_with_local_cache",
         ".shadow_mode",
@@ -134,7 +134,7 @@ fn histogram(out: &mut String, name: &str, labels: &str, buckets: &[f64], observ
 }
 
 /// Appends the samples of a summary. Its quantiles cover recent calls; its sum and count cover all.
-fn summary(out: &mut String, name: &str, labels: &str, quantiles: &[f64], observed: &Value) {
+fn summary(out: &mut String, name: &str, labels: &str, quantiles: &[f64], observed: &SampleValue) {
     let comma = if labels.is_empty() { "" } else { "," };
     let mut recent = observed.recent.clone();
     recent.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     /// The median, and the number of all calls.
-    fn told(mapped: &mut Mapped, times: &[u64], now: Instant) -> (String, String) {
+    fn told(mapped: &mut MappedMetrics, times: &[u64], now: Instant) -> (String, String) {
         let mut page = page();
         mapped.write(&mut page, &snapshot(times), now);
         let value = |start: &str| {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn quantiles_are_of_the_last_ten_minutes_and_counts_of_all_calls() {
         let start = Instant::now();
-        let mut mapped = Mapped::new(Mapping::default(), &[]);
+        let mut mapped = MappedMetrics::new(Mapping::default(), &[]);
         let mut check = |minutes: u64, times: &[u64], median: &str, calls: &str| {
             let now = start + Duration::from_secs(60 * minutes);
             let told = told(&mut mapped, times, now);

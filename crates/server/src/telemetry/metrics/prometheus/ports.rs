@@ -4,9 +4,9 @@ use crate::net::bounds::PortSample;
 
 use super::{Page, Snapshot};
 
-type Value = fn(&PortSample) -> u64;
+type PortValue = fn(&PortSample) -> u64;
 
-const FAMILIES: [(&str, &str, Value); 3] = [
+const FAMILIES: [(&str, &str, PortValue); 3] = [
     ("tidegate_connections", "gauge", |port| port.open),
     ("tidegate_connections_accepted_total", "counter", |port| {
         port.accepted
@@ -17,13 +17,16 @@ const FAMILIES: [(&str, &str, Value); 3] = [
 ];
 
 /// Reasons for which the server closed connections, in the order of the sample.
-const CLOSED: [&str; 6] = ["room", "silent", "unread", "noise", "resets", "handshake"];
+const CLOSE_REASONS: [&str; 6] = ["room", "silent", "unread", "noise", "resets", "handshake"];
 
 /// Reasons for which bodies were refused.
-const BODIES: [(&str, Value); 2] = [("slow", |port| port.slow), ("room", |port| port.unfinished)];
+const BODY_REASONS: [(&str, PortValue); 2] = [
+    ("slow", |port| port.slow),
+    ("room", |port| port.memory_refusals),
+];
 
 /// Reasons for which requests were refused, in the order of the sample.
-const EXCESS: [&str; 2] = ["descriptors", "entries"];
+const EXCESS_REASONS: [&str; 2] = ["descriptors", "entries"];
 
 impl Page {
     pub(super) fn ports(&mut self, snapshot: &Snapshot) {
@@ -36,14 +39,14 @@ impl Page {
         let name = "tidegate_connections_closed_total";
         self.family(name, "counter");
         for port in &snapshot.ports {
-            for (reason, count) in CLOSED.iter().zip(port.closed) {
+            for (reason, count) in CLOSE_REASONS.iter().zip(port.closed) {
                 self.sample(name, &[("port", &label(port)), ("reason", reason)], count);
             }
         }
         let name = "tidegate_bodies_refused_total";
         self.family(name, "counter");
         for port in &snapshot.ports {
-            for (reason, value) in BODIES {
+            for (reason, value) in BODY_REASONS {
                 self.sample(
                     name,
                     &[("port", &label(port)), ("reason", reason)],
@@ -53,7 +56,7 @@ impl Page {
         }
         let name = "tidegate_requests_refused_total";
         self.family(name, "counter");
-        for (reason, count) in EXCESS.iter().zip(snapshot.excess) {
+        for (reason, count) in EXCESS_REASONS.iter().zip(snapshot.excess) {
             self.sample(name, &[("reason", reason)], count);
         }
     }

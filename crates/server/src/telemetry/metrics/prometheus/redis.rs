@@ -5,10 +5,10 @@ use tidegate_pipeline::Stats;
 
 use super::Page;
 
-type Value = fn(&Stats) -> u64;
+type PoolValue = fn(&Stats) -> u64;
 
 /// Counters whose only label is the pool.
-const COUNTERS: [(&str, Value); 10] = [
+const COUNTERS: [(&str, PoolValue); 10] = [
     ("tidegate_redis_commands", |stats| stats.commands),
     ("tidegate_redis_replies", |stats| stats.replies),
     ("tidegate_redis_writes", |stats| stats.writes),
@@ -29,22 +29,23 @@ const COUNTERS: [(&str, Value); 10] = [
     }),
 ];
 
-const GAUGES: [(&str, Value); 3] = [
+const GAUGES: [(&str, PoolValue); 3] = [
     ("tidegate_redis_connections", |stats| stats.connections),
     ("tidegate_redis_waiting_commands", |stats| stats.waiting),
     ("tidegate_redis_retrying_commands", |stats| stats.retrying),
 ];
 
 /// Outcomes of commands, as their callers received them.
-const OUTCOMES: [(&str, Value); 5] = [
-    ("reply", |stats| stats.told_reply),
-    ("server_error", |stats| stats.told_server_error),
-    ("not_sent", |stats| stats.told_not_sent),
-    ("rejected", |stats| stats.told_rejected),
-    ("unknown", |stats| stats.told_unknown),
+const OUTCOMES: [(&str, PoolValue); 5] = [
+    ("reply", |stats| stats.ended_with_reply),
+    ("server_error", |stats| stats.ended_with_server_error),
+    ("not_sent", |stats| stats.ended_not_sent),
+    ("rejected", |stats| stats.ended_rejected),
+    ("unknown", |stats| stats.ended_unknown),
 ];
 
-const REDIRECTS: [(&str, Value); 2] = [("moved", |stats| stats.moved), ("ask", |stats| stats.ask)];
+const REDIRECTS: [(&str, PoolValue); 2] =
+    [("moved", |stats| stats.moved), ("ask", |stats| stats.ask)];
 
 impl Page {
     pub(super) fn redis(&mut self, pools: &[(&'static str, Stats)]) {
@@ -64,7 +65,7 @@ impl Page {
         let name = "tidegate_redis_oldest_owed_reply_seconds";
         self.family(name, "gauge");
         for (pool, stats) in pools {
-            self.sample(name, &[("pool", pool)], stats.oldest_owed.as_secs_f64());
+            self.sample(name, &[("pool", pool)], stats.oldest_pending.as_secs_f64());
         }
     }
 
@@ -72,7 +73,7 @@ impl Page {
         &mut self,
         name: &str,
         label: &str,
-        kinds: &[(&str, Value)],
+        kinds: &[(&str, PoolValue)],
         pools: &[(&'static str, Stats)],
     ) {
         self.family(name, "counter");

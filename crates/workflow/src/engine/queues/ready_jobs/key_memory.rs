@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 /// Remaining memory for the keys of all queues, in bytes.
 #[derive(Debug, Clone)]
-pub(in crate::engine::queues) struct Room(Arc<AtomicI64>);
+pub(in crate::engine::queues) struct KeyMemory(Arc<AtomicI64>);
 
-impl Room {
+impl KeyMemory {
     pub(in crate::engine::queues) fn new(bytes: usize) -> Self {
         Self(Arc::new((bytes as i64).into()))
     }
 
-    pub(super) fn take(&self, bytes: usize) -> bool {
+    pub(super) fn reserve(&self, bytes: usize) -> bool {
         let rest = |left: i64| Some(left - bytes as i64).filter(|left| *left >= 0);
         self.0.fetch_update(Relaxed, Relaxed, rest).is_ok()
     }
@@ -22,7 +22,7 @@ impl Room {
         self.0.fetch_sub(bytes as i64, Relaxed);
     }
 
-    pub(super) fn give_back(&self, bytes: usize) {
+    pub(super) fn release(&self, bytes: usize) {
         self.0.fetch_add(bytes as i64, Relaxed);
     }
 }

@@ -9,20 +9,23 @@ use crate::store::redis::reply::{self, unexpected};
 
 impl ScriptCall<'_> {
     /// The outcome of each change, with its position among all changes.
-    pub(in crate::store::redis) fn answer(
+    pub(in crate::store::redis) fn outcomes(
         &self,
         answer: &Reply,
     ) -> Result<Vec<(usize, Applied)>, StoreError> {
         match answer {
             Reply::Integer(_) => Ok(self
-                .places
+                .positions
                 .iter()
-                .map(|&place| (place, Applied::Done))
+                .map(|&position| (position, Applied::Done))
                 .collect()),
             Reply::Array(each) if each.len() == self.states.len() => {
-                let each = each.iter().zip(&self.states).zip(&self.places);
-                each.map(|((one, key), &place)| {
-                    Ok((place, self.answer_one(key, one.as_ref().ok(), answer)?))
+                let each = each.iter().zip(&self.states).zip(&self.positions);
+                each.map(|((element, key), &position)| {
+                    Ok((
+                        position,
+                        self.parse_outcome(key, element.as_ref().ok(), answer)?,
+                    ))
                 })
                 .collect()
             }
@@ -30,18 +33,18 @@ impl ScriptCall<'_> {
         }
     }
 
-    fn answer_one(
+    fn parse_outcome(
         &self,
         key: &str,
-        one: Option<&Reply>,
+        element: Option<&Reply>,
         answer: &Reply,
     ) -> Result<Applied, StoreError> {
-        match one {
+        match element {
             Some(Reply::Integer(0)) => Ok(Applied::Done),
-            Some(Reply::Integer(_)) => Ok(Applied::Elsewhere),
+            Some(Reply::Integer(_)) => Ok(Applied::MustReload),
             Some(Reply::Bulk(id)) => Ok(Applied::KeyTaken(reply::id(id)?)),
             Some(Reply::Array(later)) if matches!(later.first(), Some(Ok(Reply::Integer(_)))) => {
-                Ok(Applied::Behind(reply::later(key, later)?))
+                Ok(Applied::Behind(reply::newer_state(key, later)?))
             }
             Some(state @ Reply::Array(_)) if self.small => {
                 Ok(Applied::Conflict(reply::small_in_array(state)?))
@@ -56,11 +59,11 @@ impl ScriptCall<'_> {
 const NOT_ANNOUNCED: u64 = 1 << 20;
 
 /// Whether Redis did not let a call publish its message.
-pub(in crate::store::redis) fn was_not_told(outcome: &Outcome) -> bool {
+pub(in crate::store::redis) fn was_not_announced(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Reply(Reply::Integer(number)) if number.unsigned_abs() >= NOT_ANNOUNCED)
 }
 
 /// Whether a call that created workflows found none in its partition.
-pub(in crate::store::redis) fn was_empty(outcome: &Outcome) -> bool {
+pub(in crate::store::redis) fn found_empty_partition(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Reply(Reply::Integer(..0)))
 }

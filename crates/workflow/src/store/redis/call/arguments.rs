@@ -2,14 +2,14 @@
 
 use tidegate_pipeline::{Arg, UnitBuilder};
 
-use super::{AnnounceCommand, Opcode, Rows, ScriptArg, ScriptCall, pack};
+use super::{AnnounceCommand, Opcode, ScriptArg, ScriptCall, SharedRows, pack};
 use crate::codec::change::Stamp;
 use crate::store::redis::keys::Set;
 
 impl<'a> ScriptCall<'a> {
     /// The operations on rows that changes share, in the order of their arguments: position of the
     /// set, and rows.
-    fn rows(&self, command: Opcode) -> impl Iterator<Item = (usize, &Rows<'a>)> {
+    fn shared_rows(&self, command: Opcode) -> impl Iterator<Item = (usize, &SharedRows<'a>)> {
         let sets = if command.removes() {
             &self.removed
         } else {
@@ -17,50 +17,54 @@ impl<'a> ScriptCall<'a> {
         };
         sets.iter()
             .enumerate()
-            .filter(|(_, rows)| !rows.pieces.is_empty())
+            .filter(|(_, rows)| !rows.arguments.is_empty())
     }
 
     /// The two packed arguments: the plan if no change is refused, and the plan with the operations
     /// of each change.
     fn plans(&self) -> [Vec<u8>; 2] {
-        let mut together = Vec::with_capacity(32);
-        let mut one_by_one = Vec::with_capacity(32);
+        let mut combined = Vec::with_capacity(32);
+        let mut separate = Vec::with_capacity(32);
         let mut adds = [0; 2];
-        let [adding, removing] = &self.own;
-        for (own, command) in [(adding, Opcode::AddRows), (removing, Opcode::RemoveRows)] {
-            for own in &own.operations {
-                let operation = [own.command as usize, self.other(own.key), own.arguments];
-                together.extend(operation);
-                one_by_one.extend(operation.into_iter().chain([own.change + 1]));
+        let [adding, removing] = &self.single_writes;
+        for (single, command) in [(adding, Opcode::AddRows), (removing, Opcode::RemoveRows)] {
+            for single in &single.operations {
+                let operation = [
+                    single.command as usize,
+                    self.other_key(single.key),
+                    single.arguments,
+                ];
+                combined.extend(operation);
+                separate.extend(operation.into_iter().chain([single.change + 1]));
             }
-            for (set, rows) in self.rows(command) {
-                together.extend([command as usize, set + 1, rows.pieces.len()]);
+            for (set, rows) in self.shared_rows(command) {
+                combined.extend([command as usize, set + 1, rows.arguments.len()]);
                 let shares = rows.shares.iter();
-                one_by_one.extend(
+                separate.extend(
                     shares.flat_map(|&(change, count)| {
                         [command as usize, set + 1, count, change + 1]
                     }),
                 );
             }
             if command == Opcode::AddRows {
-                adds = [together.len() / 3, one_by_one.len() / 4];
+                adds = [combined.len() / 3, separate.len() / 4];
             }
         }
-        let sizes = [adds[0], together.len() / 3];
-        let mut refused = vec![adds[1], one_by_one.len() / 4, self.since.len()];
-        refused.append(&mut one_by_one);
-        for expected in &self.since {
+        let sizes = [adds[0], combined.len() / 3];
+        let mut refused = vec![adds[1], separate.len() / 4, self.expected_writes.len()];
+        refused.append(&mut separate);
+        for expected in &self.expected_writes {
             let Stamp { version, writer } = expected.stamp;
             refused.extend([expected.change + 1, version as usize, writer as usize]);
             refused.push(expected.trail_length as usize);
         }
-        [pack(&self.head(sizes, together)), pack(&refused)]
+        [pack(&self.head(sizes, combined)), pack(&refused)]
     }
 
     /// The plan if no change is refused. `sizes` are the numbers of operations that add, and of all
     /// operations.
     fn head(&self, sizes: [usize; 2], mut operations: Vec<usize>) -> Vec<usize> {
-        let kind = if self.marked {
+        let kind = if self.expects_field {
             2
         } else {
             usize::from(self.small)
@@ -71,10 +75,10 @@ impl<'a> ScriptCall<'a> {
         head.extend([self.claims.len(), self.strings.len()]);
         head.extend(sizes);
         for claim in &self.claims {
-            head.extend([claim.change + 1, self.other(claim.key)]);
+            head.extend([claim.change + 1, self.other_key(claim.key)]);
         }
         for string in &self.strings {
-            head.extend([string.change + 1, self.other(string.key)]);
+            head.extend([string.change + 1, self.other_key(string.key)]);
         }
         head.extend(&self.counts);
         head.append(&mut operations);
@@ -82,7 +86,7 @@ impl<'a> ScriptCall<'a> {
     }
 
     /// The number in the script of a key after those of the states.
-    fn other(&self, key: usize) -> usize {
+    fn other_key(&self, key: usize) -> usize {
         Set::ALL.len() + self.states.len() + key + 1
     }
 
@@ -96,20 +100,24 @@ impl<'a> ScriptCall<'a> {
         sets: &[String; Set::ALL.len()],
     ) -> UnitBuilder<'u> {
         let plans = self.plans();
-        let number = sets.len() + self.states.len() + self.others.len();
+        let number = sets.len() + self.states.len() + self.other_keys.len();
         let mut args = Vec::with_capacity(7 + number + self.expected.len() + self.arguments());
         args.extend([Arg::Bytes(script), Arg::Integer(number as i64)]);
-        for keys in [sets, &self.states[..], &self.others] {
+        for keys in [sets, &self.states[..], &self.other_keys] {
             args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
         }
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));
         args.extend(self.expected.iter().map(|meta| Arg::Bytes(meta)));
         args.extend(self.fields.iter().map(ScriptArg::arg));
         args.extend(self.strings.iter().map(|string| string.value.arg()));
-        for (own, command) in self.own.iter().zip([Opcode::AddRows, Opcode::RemoveRows]) {
-            args.extend(own.arguments.iter().map(ScriptArg::arg));
-            self.rows(command)
-                .for_each(|(_, rows)| args.extend(rows.pieces.iter().map(ScriptArg::arg)));
+        for (single, command) in self
+            .single_writes
+            .iter()
+            .zip([Opcode::AddRows, Opcode::RemoveRows])
+        {
+            args.extend(single.arguments.iter().map(ScriptArg::arg));
+            self.shared_rows(command)
+                .for_each(|(_, rows)| args.extend(rows.arguments.iter().map(ScriptArg::arg)));
         }
         if let Some(AnnounceCommand {
             command,

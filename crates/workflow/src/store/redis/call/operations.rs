@@ -1,37 +1,41 @@
 //! Translates the writes of a change into operations of a call.
 
 use super::{
-    ExpectedWrite, KeyClaim, Opcode, Operation, ScriptArg, ScriptCall, StringWrite, share,
+    ExpectedWrite, KeyClaim, Opcode, Operation, ScriptArg, ScriptCall, StringWrite, add_shared,
 };
 use crate::codec::change::{self, CreationRecord, Delete, Put, TimerMove, TrailEntry};
 use crate::codec::rows::Row;
 use crate::id::WorkflowId;
 use crate::store::redis::chunked::trail::{self, MIN_TRAIL_JOBS};
-use crate::store::redis::keys::{self, Keys, META, Part, Set};
+use crate::store::redis::keys::{self, Keys, META, Set, WorkflowKey};
 
 impl<'a> ScriptCall<'a> {
     pub(super) fn put(&mut self, keys: &Keys, id: &'a WorkflowId, put: &'a Put) {
         match put.trail {
-            Some(trail) if put.whole.is_some() => self.take_staged(keys, id, trail),
-            _ if self.small => self.value(&put.meta),
-            _ => self.fields_of(put),
+            Some(trail) if put.rewrite_label.is_some() => self.use_staged(keys, id, trail),
+            _ if self.small => self.add_value(&put.meta),
+            _ => self.add_state_fields(put),
         }
-        if !put.settled.is_empty() {
+        if !put.completed_row_writers.is_empty() {
             let marks = put
-                .settled
+                .completed_row_writers
                 .iter()
-                .map(|&writer| ScriptArg::Text(keys::owing_field(writer)));
-            self.own(Opcode::RemoveFields, keys.part(*id, Part::State), marks);
+                .map(|&writer| ScriptArg::Text(keys::missing_rows_field(writer)));
+            self.add_single(
+                Opcode::RemoveFields,
+                keys.workflow_key(*id, WorkflowKey::State),
+                marks,
+            );
         }
-        if let Some(birth) = &put.birth {
-            if !self.small && put.whole.is_none() {
+        if let Some(birth) = &put.creation {
+            if !self.small && put.rewrite_label.is_none() {
                 for (field, value) in keys::label_fields(&birth.label) {
-                    self.field(ScriptArg::Bytes(field), value);
+                    self.add_field(ScriptArg::Bytes(field), value);
                 }
             }
-            self.birth(keys, id, birth);
+            self.create(keys, id, birth);
         }
-        self.results(keys, id, put);
+        self.add_results(keys, id, put);
         for (set, change) in [(Set::Ready, &put.ready), (Set::Index, &put.index)] {
             self.remove_rows(set, &change.remove);
             // All rows have score 0 and sort by their bytes.
@@ -39,7 +43,7 @@ impl<'a> ScriptCall<'a> {
                 .add
                 .iter()
                 .flat_map(|row| [ScriptArg::Bytes(b"0"), ScriptArg::Bytes(row)]);
-            share(&mut self.added[set as usize], self.counts.len(), rows);
+            add_shared(&mut self.added[set as usize], self.counts.len(), rows);
         }
         self.move_row(Set::Timers, id, put.timer);
         self.move_row(Set::Expiries, id, put.expiry);
@@ -47,38 +51,38 @@ impl<'a> ScriptCall<'a> {
 
     /// Adds the fields of a state. If the workflow has many jobs, a refused change gets the newer
     /// fields by the trail.
-    fn fields_of(&mut self, put: &'a Put) {
+    fn add_state_fields(&mut self, put: &'a Put) {
         let fields = state_fields(put);
         self.bytes += fields.iter().map(ScriptArg::len).sum::<usize>();
         self.fields.extend(fields);
-        self.ask_for_trail(put);
+        self.request_trail(put);
     }
 
-    fn ask_for_trail(&mut self, put: &Put) {
+    fn request_trail(&mut self, put: &Put) {
         if let Some(TrailEntry {
-            since: Some(since),
-            jobs: jobs @ MIN_TRAIL_JOBS..,
+            base: Some(since),
+            job_count: jobs @ MIN_TRAIL_JOBS..,
             ..
         }) = put.trail
             && u32::try_from(since.version).is_ok()
         {
-            self.since.push(ExpectedWrite {
-                change: self.current(),
+            self.expected_writes.push(ExpectedWrite {
+                change: self.current_change(),
                 stamp: since,
-                trail_length: trail::length(jobs),
+                trail_length: trail::trail_length(jobs),
             });
         }
     }
 
     /// Moves a staged state to its key. The change is alone in its call.
-    fn take_staged(&mut self, keys: &Keys, id: &WorkflowId, TrailEntry { stamp, .. }: TrailEntry) {
+    fn use_staged(&mut self, keys: &Keys, id: &WorkflowId, TrailEntry { stamp, .. }: TrailEntry) {
         debug_assert!(self.counts.is_empty());
-        let key = Set::ALL.len() + 1 + self.others.len() + 1;
-        self.others.push(keys.staged(*id, stamp.writer));
+        let key = Set::ALL.len() + 1 + self.other_keys.len() + 1;
+        self.other_keys.push(keys.staged(*id, stamp.writer));
         self.fields.push(ScriptArg::Integer(key as u64));
     }
 
-    fn results(&mut self, keys: &Keys, id: &WorkflowId, put: &'a Put) {
+    fn add_results(&mut self, keys: &Keys, id: &WorkflowId, put: &'a Put) {
         if !put.results.is_empty() {
             let result = |(field, value): &'a (_, Vec<u8>)| {
                 [
@@ -86,9 +90,9 @@ impl<'a> ScriptCall<'a> {
                     ScriptArg::Bytes(value),
                 ]
             };
-            self.own(
+            self.add_single(
                 Opcode::PutFields,
-                keys.part(*id, Part::Results),
+                keys.workflow_key(*id, WorkflowKey::Results),
                 put.results.iter().flat_map(result),
             );
         }
@@ -97,33 +101,40 @@ impl<'a> ScriptCall<'a> {
                 .dropped_results
                 .iter()
                 .map(|&field| ScriptArg::Text(keys::result_field(field)));
-            self.own(Opcode::RemoveFields, keys.part(*id, Part::Results), fields);
+            self.add_single(
+                Opcode::RemoveFields,
+                keys.workflow_key(*id, WorkflowKey::Results),
+                fields,
+            );
         }
     }
 
     /// Moves the workflow's row in a set ordered by time.
     fn move_row(&mut self, set: Set, id: &'a WorkflowId, moved: TimerMove) {
         let row = ScriptArg::Bytes(id.bytes());
-        let change = self.current();
+        let change = self.current_change();
         match moved {
             TimerMove::Unchanged => {}
-            TimerMove::To(at) => share(
+            TimerMove::To(at) => add_shared(
                 &mut self.added[set as usize],
                 change,
                 [ScriptArg::Integer(at.micros()), row],
             ),
-            TimerMove::Away => share(&mut self.removed[set as usize], change, [row]),
+            TimerMove::Remove => add_shared(&mut self.removed[set as usize], change, [row]),
         }
     }
 
-    fn birth(&mut self, keys: &Keys, id: &'a WorkflowId, birth: &'a CreationRecord) {
-        self.string(keys.part(*id, Part::Graph), ScriptArg::Bytes(&birth.graph));
+    fn create(&mut self, keys: &Keys, id: &'a WorkflowId, birth: &'a CreationRecord) {
+        self.add_string(
+            keys.workflow_key(*id, WorkflowKey::Graph),
+            ScriptArg::Bytes(&birth.graph),
+        );
         if let Some(name) = &birth.idempotency_key {
             self.claims.push(KeyClaim {
-                change: self.current(),
-                key: self.others.len(),
+                change: self.current_change(),
+                key: self.other_keys.len(),
             });
-            self.string(
+            self.add_string(
                 keys.idempotency(id.partition(), name),
                 ScriptArg::Text(id.to_string()),
             );
@@ -132,18 +143,19 @@ impl<'a> ScriptCall<'a> {
 
     pub(super) fn delete(&mut self, keys: &Keys, id: &'a WorkflowId, delete: &'a Delete) {
         // The script removes the state itself, last.
-        let parts = [Part::Graph, Part::Results].map(|part| keys.part(*id, part));
+        let parts =
+            [WorkflowKey::Graph, WorkflowKey::Results].map(|part| keys.workflow_key(*id, part));
         let claimed = delete
             .idempotency_key
             .as_ref()
             .map(|name| keys.idempotency(id.partition(), name));
         for key in parts.into_iter().chain(claimed) {
-            self.own(Opcode::Remove, key, []);
+            self.add_single(Opcode::Remove, key, []);
         }
         self.remove_rows(Set::Ready, &delete.ready);
         self.remove_rows(Set::Index, &delete.index);
         for set in [Set::Timers, Set::Expiries] {
-            share(
+            add_shared(
                 &mut self.removed[set as usize],
                 self.counts.len(),
                 [ScriptArg::Bytes(id.bytes())],
@@ -151,49 +163,49 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    pub(super) fn string(&mut self, key: String, value: ScriptArg<'a>) {
+    pub(super) fn add_string(&mut self, key: String, value: ScriptArg<'a>) {
         self.bytes += value.len();
         self.strings.push(StringWrite {
-            change: self.current(),
-            key: self.others.len(),
+            change: self.current_change(),
+            key: self.other_keys.len(),
             value,
         });
-        self.others.push(key);
+        self.other_keys.push(key);
     }
 
-    fn value(&mut self, value: &'a [u8]) {
+    fn add_value(&mut self, value: &'a [u8]) {
         self.bytes += value.len();
         self.fields.push(ScriptArg::Bytes(value));
     }
 
-    fn field(&mut self, name: ScriptArg<'a>, value: &'a [u8]) {
+    fn add_field(&mut self, name: ScriptArg<'a>, value: &'a [u8]) {
         self.bytes += value.len();
         self.fields.extend([name, ScriptArg::Bytes(value)]);
     }
 
-    pub(super) fn own(
+    pub(super) fn add_single(
         &mut self,
         command: Opcode,
         key: String,
-        pieces: impl IntoIterator<Item = ScriptArg<'a>>,
+        arguments: impl IntoIterator<Item = ScriptArg<'a>>,
     ) {
-        let change = self.current();
-        let own = &mut self.own[usize::from(command.removes())];
-        let before = own.arguments.len();
-        own.arguments.extend(pieces);
-        let added = &own.arguments[before..];
+        let change = self.current_change();
+        let single = &mut self.single_writes[usize::from(command.removes())];
+        let before = single.arguments.len();
+        single.arguments.extend(arguments);
+        let added = &single.arguments[before..];
         self.bytes += added.iter().map(ScriptArg::len).sum::<usize>();
-        own.operations.push(Operation {
+        single.operations.push(Operation {
             change,
             command,
-            key: self.others.len(),
+            key: self.other_keys.len(),
             arguments: added.len(),
         });
-        self.others.push(key);
+        self.other_keys.push(key);
     }
 
     fn remove_rows(&mut self, set: Set, rows: &'a [Row]) {
-        share(
+        add_shared(
             &mut self.removed[set as usize],
             self.counts.len(),
             rows.iter().map(|row| ScriptArg::Bytes(row)),
@@ -211,9 +223,11 @@ pub(in crate::store::redis) fn state_fields(put: &Put) -> Vec<ScriptArg<'_>> {
             .iter()
             .flat_map(|(job, state)| [ScriptArg::Integer(job.0.into()), ScriptArg::Bytes(state)]),
     );
-    if let (Some(TrailEntry { stamp, .. }), change::Rows::Follow) = (put.trail, put.rows) {
+    if let (Some(TrailEntry { stamp, .. }), change::RowTiming::AfterState) =
+        (put.trail, put.row_timing)
+    {
         fields.extend([
-            ScriptArg::Text(keys::owing_field(stamp.writer)),
+            ScriptArg::Text(keys::missing_rows_field(stamp.writer)),
             ScriptArg::Bytes(b""),
         ]);
     }

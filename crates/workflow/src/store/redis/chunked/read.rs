@@ -16,31 +16,31 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::state::Meta;
 use crate::store::error::StoreError;
 use crate::store::redis::RedisStore;
-use crate::store::redis::keys::{self, LABEL, META, Part};
+use crate::store::redis::keys::{self, LABEL, META, WorkflowKey};
 use crate::store::redis::reply::{self, stored};
 
 /// Fields that the first HSCAN returns, about. A state with fewer fields is read with one command.
-const FIRST: i64 = 512;
+const FIRST_SCAN_FIELDS: i64 = 512;
 /// Jobs of a chunk: some 0.5 ms of Redis.
-const PIECE: usize = 2_048;
+const CHUNK_JOBS: usize = 2_048;
 /// Chunks that are requested in one batch.
-const TOGETHER: usize = 4;
+const BATCH_CHUNKS: usize = 4;
 /// Changed jobs that are read again in one batch.
-const AGAIN: usize = 1_024;
+const REREAD_JOBS: usize = 1_024;
 /// Writes of the trail that one read covers: more than a server makes between two reads, even if it
 /// only writes.
-const AHEAD: u64 = 16;
+const TRAIL_WINDOW: u64 = 16;
 /// Consecutive reads of the trail before the read in chunks is given up.
 const MAX_TRAIL_READS: usize = 256;
 /// Attempts to read a state in chunks before it is read with one command.
-const TRIES: usize = 3;
+const MAX_CHUNKED_READS: usize = 3;
 
 /// A state that is being read.
 struct ChunkedRead<'a> {
     store: &'a RedisStore,
     key: &'a str,
     /// Number of jobs of the workflow.
-    number: usize,
+    job_count: usize,
     /// The meta when the read began, or when the trail was last read to its end.
     meta: Vec<u8>,
     /// The latest write of the trail that is included.
@@ -56,9 +56,9 @@ enum ReadStep {
     /// The state does not exist any more.
     Gone,
     /// The trail does not show what has changed.
-    Lost,
+    TrailTooShort,
     /// The state has not changed.
-    Same,
+    Unchanged,
     /// The trail was read up to the write that made the state.
     Current,
     /// The trail has further writes.
@@ -68,32 +68,32 @@ enum ReadStep {
 /// Requests a state if it has few fields. The answer has two replies.
 pub(crate) fn query<'u>(unit: UnitBuilder<'u>, key: &str) -> UnitBuilder<'u> {
     let key = Arg::Key(key.as_bytes());
-    let piece = [
+    let scan = [
         key,
         Arg::Integer(0),
         Arg::Bytes(b"COUNT"),
-        Arg::Integer(FIRST),
+        Arg::Integer(FIRST_SCAN_FIELDS),
     ];
     unit.repeatable("HGET", &[key, Arg::Bytes(META)])
-        .repeatable("HSCAN", &piece)
+        .repeatable("HSCAN", &scan)
 }
 
 impl RedisStore {
     /// Completes the read of a state whose replies to [`query`] are given. `None` if the state does
     /// not exist.
-    pub(crate) async fn state(
+    pub(crate) async fn state_from_replies(
         &self,
         key: &str,
         replies: &[Outcome],
     ) -> Result<Option<StoredState>, StoreError> {
         if reply::is_forbidden(&replies[1]) {
-            return self.whole(key).await;
+            return self.read_whole(key).await;
         }
-        let (cursor, fields) = reply::piece(stored(&replies[1], key)?)?;
+        let (cursor, fields) = reply::scan_page(stored(&replies[1], key)?)?;
         if cursor == 0 {
             return reply::state_of(key, fields.iter().map(|(field, value)| (field, value)));
         }
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CHUNKED_READS {
             let mut batch = Batch::new();
             batch
                 .unit()
@@ -107,22 +107,22 @@ impl RedisStore {
             };
             let mut reading =
                 ChunkedRead::new(self, key, known.counts.total(), meta, known.stamp());
-            match reading.all().await? {
+            match reading.read_all().await? {
                 ReadStep::Gone => return Ok(None),
-                ReadStep::Lost => {}
+                ReadStep::TrailTooShort => {}
                 _ => {
                     return Ok(Some(StoredState {
-                        owing: reading.marks().await?,
+                        pending_row_writers: reading.missing_rows_writers().await?,
                         ..reading.into_state()
                     }));
                 }
             }
         }
-        self.whole(key).await
+        self.read_whole(key).await
     }
 
     /// Reads a state with one command.
-    async fn whole(&self, key: &str) -> Result<Option<StoredState>, StoreError> {
+    async fn read_whole(&self, key: &str) -> Result<Option<StoredState>, StoreError> {
         let mut batch = Batch::new();
         batch
             .unit()
@@ -132,30 +132,36 @@ impl RedisStore {
 
     /// The changes of a large state after the write `since`. `None` if its trail does not show them
     /// or the state does not exist.
-    pub(crate) async fn later(
+    pub(crate) async fn newer_state(
         &self,
         id: WorkflowId,
         jobs: usize,
         since: Stamp,
     ) -> Result<Option<NewerState>, StoreError> {
-        let key = self.keys.part(id, Part::State);
+        let key = self.keys.workflow_key(id, WorkflowKey::State);
         let mut reading = ChunkedRead::new(self, &key, jobs, &[], since);
         Ok(match reading.catch_up().await? {
-            ReadStep::Same | ReadStep::Current => Some(NewerState {
+            ReadStep::Unchanged | ReadStep::Current => Some(NewerState {
                 stamp: reading.stamp,
                 state: reading.into_state(),
             }),
-            ReadStep::Gone | ReadStep::Lost | ReadStep::More => None,
+            ReadStep::Gone | ReadStep::TrailTooShort | ReadStep::More => None,
         })
     }
 }
 
 impl<'a> ChunkedRead<'a> {
-    fn new(store: &'a RedisStore, key: &'a str, number: usize, meta: &[u8], stamp: Stamp) -> Self {
+    fn new(
+        store: &'a RedisStore,
+        key: &'a str,
+        job_count: usize,
+        meta: &[u8],
+        stamp: Stamp,
+    ) -> Self {
         Self {
             store,
             key,
-            number,
+            job_count,
             meta: meta.to_vec(),
             stamp,
             jobs: HashMap::new(),
@@ -167,21 +173,22 @@ impl<'a> ChunkedRead<'a> {
         StoredState {
             meta: self.meta,
             jobs: self.jobs.into_iter().collect(),
-            owing: Vec::new(),
+            pending_row_writers: Vec::new(),
         }
     }
 
     /// Reads all jobs.
-    async fn all(&mut self) -> Result<ReadStep, StoreError> {
-        let piece = |at: usize| at..(at + PIECE).min(self.number);
-        let pieces: Vec<Range<usize>> = (0..self.number).step_by(PIECE).map(piece).collect();
-        for some in pieces.chunks(TOGETHER) {
-            let mut look = self.look(some, &[]).await?;
-            while look == ReadStep::More {
-                look = self.look(&[], &[]).await?;
+    async fn read_all(&mut self) -> Result<ReadStep, StoreError> {
+        let chunk = |at: usize| at..(at + CHUNK_JOBS).min(self.job_count);
+        let chunks: Vec<Range<usize>> =
+            (0..self.job_count).step_by(CHUNK_JOBS).map(chunk).collect();
+        for batch in chunks.chunks(BATCH_CHUNKS) {
+            let mut step = self.read_step(batch, &[]).await?;
+            while step == ReadStep::More {
+                step = self.read_step(&[], &[]).await?;
             }
-            if let ReadStep::Gone | ReadStep::Lost = look {
-                return Ok(look);
+            if let ReadStep::Gone | ReadStep::TrailTooShort = step {
+                return Ok(step);
             }
         }
         self.catch_up().await
@@ -190,34 +197,34 @@ impl<'a> ChunkedRead<'a> {
     /// Reads changed jobs again until none has changed.
     async fn catch_up(&mut self) -> Result<ReadStep, StoreError> {
         for _ in 0..MAX_TRAIL_READS {
-            let some: Vec<JobIndex> = self.changed.iter().copied().take(AGAIN).collect();
-            match self.look(&[], &some).await? {
-                ReadStep::Same | ReadStep::Current if self.changed.is_empty() => {
+            let jobs: Vec<JobIndex> = self.changed.iter().copied().take(REREAD_JOBS).collect();
+            match self.read_step(&[], &jobs).await? {
+                ReadStep::Unchanged | ReadStep::Current if self.changed.is_empty() => {
                     return Ok(ReadStep::Current);
                 }
-                ReadStep::Same | ReadStep::Current | ReadStep::More => {}
-                look => return Ok(look),
+                ReadStep::Unchanged | ReadStep::Current | ReadStep::More => {}
+                step => return Ok(step),
             }
         }
-        Ok(ReadStep::Lost)
+        Ok(ReadStep::TrailTooShort)
     }
 
     /// Reads chunks, then at one moment the trail and the given jobs, which must be sorted.
-    async fn look(
+    async fn read_step(
         &mut self,
-        pieces: &[Range<usize>],
+        chunks: &[Range<usize>],
         jobs: &[JobIndex],
     ) -> Result<ReadStep, StoreError> {
         let from = self.stamp.version;
-        let length = trail::length(self.number);
-        let trail: Vec<String> = (from..=from + AHEAD)
-            .map(|version| trail::field(version, length))
+        let length = trail::trail_length(self.job_count);
+        let trail: Vec<String> = (from..=from + TRAIL_WINDOW)
+            .map(|version| trail::field_name(version, length))
             .collect();
         let mut batch = Batch::new();
-        for piece in pieces {
+        for chunk in chunks {
             self.query(
                 &mut batch,
-                piece.clone().map(|job| Arg::Integer(job as i64)),
+                chunk.clone().map(|job| Arg::Integer(job as i64)),
             );
         }
         let fields = [META]
@@ -229,13 +236,13 @@ impl<'a> ChunkedRead<'a> {
             fields.chain(jobs.iter().map(|job| Arg::Integer(job.0.into()))),
         );
         let replies = self.store.send(batch).await;
-        for (piece, reply) in pieces.iter().zip(&replies) {
+        for (chunk, reply) in chunks.iter().zip(&replies) {
             self.merge(
-                piece.clone().map(|job| JobIndex(job as u32)),
+                chunk.clone().map(|job| JobIndex(job as u32)),
                 &values(self.key, reply)?,
             );
         }
-        let values = values(self.key, &replies[pieces.len()])?;
+        let values = values(self.key, &replies[chunks.len()])?;
         let Some((Some(meta), values)) = values.split_first() else {
             return Ok(ReadStep::Gone);
         };
@@ -243,7 +250,7 @@ impl<'a> ChunkedRead<'a> {
         jobs.iter().for_each(|job| _ = self.changed.remove(job));
         self.merge(jobs.iter().copied(), values);
         Ok(if **meta == self.meta {
-            ReadStep::Same
+            ReadStep::Unchanged
         } else {
             self.follow(meta, trail, jobs)
         })
@@ -272,7 +279,7 @@ impl<'a> ChunkedRead<'a> {
         let now = decode(meta, String::new).map(|meta: Meta| meta.stamp());
         let followed = trail::read_trail(self.stamp, trail.iter().copied());
         let (Ok(now), Some(TrailChanges { stamp, changed })) = (now, followed) else {
-            return ReadStep::Lost;
+            return ReadStep::TrailTooShort;
         };
         let known = std::mem::replace(&mut self.stamp, stamp);
         self.changed.extend(
@@ -284,7 +291,7 @@ impl<'a> ChunkedRead<'a> {
             self.meta = meta.to_vec();
             ReadStep::Current
         } else if stamp == known {
-            ReadStep::Lost
+            ReadStep::TrailTooShort
         } else {
             ReadStep::More
         }
@@ -293,10 +300,10 @@ impl<'a> ChunkedRead<'a> {
     /// The writers of states whose ready rows may be missing. Their marks are the only fields with
     /// unknown names, and marks are rare. If the state has no more fields than the known ones, it
     /// has no mark. A mark that is removed during the read does no harm.
-    async fn marks(&self) -> Result<Vec<u32>, StoreError> {
-        let length = trail::length(self.number);
+    async fn missing_rows_writers(&self) -> Result<Vec<u32>, StoreError> {
+        let length = trail::trail_length(self.job_count);
         let trail: Vec<String> = (0..length)
-            .map(|version| trail::field(version, length))
+            .map(|version| trail::field_name(version, length))
             .collect();
         let mut batch = Batch::new();
         self.query(
@@ -317,24 +324,29 @@ impl<'a> ChunkedRead<'a> {
         if all == known as u64 {
             Ok(Vec::new())
         } else {
-            self.find_marks().await
+            self.scan_missing_rows_writers().await
         }
     }
 
-    async fn find_marks(&self) -> Result<Vec<u32>, StoreError> {
+    async fn scan_missing_rows_writers(&self) -> Result<Vec<u32>, StoreError> {
         let mut marks = Vec::new();
         let mut cursor = 0_u64;
         loop {
             let from = cursor.to_string();
             let begin = [Arg::Key(self.key.as_bytes()), Arg::Bytes(from.as_bytes())];
-            let scan = [b"MATCH".as_slice(), keys::OWING, b"COUNT"].map(Arg::Bytes);
+            let scan = [b"MATCH".as_slice(), keys::MISSING_ROWS_PATTERN, b"COUNT"].map(Arg::Bytes);
             let mut batch = Batch::new();
             batch.unit().repeatable(
                 "HSCAN",
-                &[&begin[..], &scan, &[Arg::Integer(PIECE as i64)]].concat(),
+                &[&begin[..], &scan, &[Arg::Integer(CHUNK_JOBS as i64)]].concat(),
             );
-            let (next, fields) = reply::piece(stored(&self.store.send(batch).await[0], self.key)?)?;
-            marks.extend(fields.iter().filter_map(|(field, _)| keys::owing_of(field)));
+            let (next, fields) =
+                reply::scan_page(stored(&self.store.send(batch).await[0], self.key)?)?;
+            marks.extend(
+                fields
+                    .iter()
+                    .filter_map(|(field, _)| keys::missing_rows_writer(field)),
+            );
             cursor = next;
             if cursor == 0 {
                 return Ok(marks);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use crate::codec::change::{Put, Rows, Stamp, TrailEntry};
+use crate::codec::change::{Put, RowTiming, Stamp, TrailEntry};
 use crate::id::JobIndex;
 use crate::store::redis::call::{ScriptArg, pack};
 
@@ -18,7 +18,7 @@ const MAX_TRAIL_JOBS: usize = 1_024;
 
 /// The record of one write in a trail.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TrailRecord {
     version: u64,
     /// The writer and the changed jobs. `None` if there are too many, or if more than jobs changed.
     changed: Option<(u32, Vec<JobIndex>)>,
@@ -36,28 +36,34 @@ pub(super) struct TrailChanges {
 /// Number of writes in the trail of a workflow. The more there is to read, the more others write
 /// during the read. The trail has room for twice the writes, each of 256 jobs, that servers make
 /// during a read. It takes a tenth of the state's memory.
-pub(crate) fn length(jobs: usize) -> u64 {
+pub(crate) fn trail_length(jobs: usize) -> u64 {
     (jobs as u64 / 128).next_power_of_two().clamp(64, 512)
 }
 
 /// The name of the field of a write, in a trail of this length.
-pub(super) fn field(version: u64, length: u64) -> String {
+pub(super) fn field_name(version: u64, length: u64) -> String {
     format!("t{}", version % length)
 }
 
 /// The trail field that a change writes, and its value. `None` if the workflow has no trail.
 pub(crate) fn trail_field(put: &Put) -> Option<[ScriptArg<'_>; 2]> {
-    let TrailEntry { stamp, jobs, .. } = put.trail.filter(|trail| trail.jobs >= MIN_TRAIL_JOBS)?;
-    let mut noted = vec![u32::try_from(stamp.version).ok()? as usize];
+    let TrailEntry {
+        stamp,
+        job_count: jobs,
+        ..
+    } = put
+        .trail
+        .filter(|trail| trail.job_count >= MIN_TRAIL_JOBS)?;
+    let mut packed = vec![u32::try_from(stamp.version).ok()? as usize];
     // If rows follow the state, the record has no jobs: a reader must then load the whole state and
     // its mark.
-    if put.jobs.len() <= MAX_TRAIL_JOBS && put.rows == Rows::AtOnce {
-        noted.push(stamp.writer as usize);
-        noted.extend(put.jobs.iter().map(|(job, _)| job.index()));
+    if put.jobs.len() <= MAX_TRAIL_JOBS && put.row_timing == RowTiming::WithState {
+        packed.push(stamp.writer as usize);
+        packed.extend(put.jobs.iter().map(|(job, _)| job.index()));
     }
     Some([
-        ScriptArg::Text(field(stamp.version, length(jobs))),
-        ScriptArg::Packed(pack(&noted)),
+        ScriptArg::Text(field_name(stamp.version, trail_length(jobs))),
+        ScriptArg::Packed(pack(&packed)),
     ])
 }
 
@@ -67,10 +73,10 @@ pub(super) fn read_trail<'a>(
     from: Stamp,
     entries: impl IntoIterator<Item = Option<&'a Bytes>>,
 ) -> Option<TrailChanges> {
-    let mut entries = entries.into_iter().map(|entry| read(entry?));
-    let is_of = |entry: &Entry| entry.version == from.version;
-    match entries.next().flatten().filter(is_of) {
-        Some(Entry {
+    let mut entries = entries.into_iter().map(|entry| unpack(entry?));
+    let is_from_version = |entry: &TrailRecord| entry.version == from.version;
+    match entries.next().flatten().filter(is_from_version) {
+        Some(TrailRecord {
             changed: Some((writer, _)),
             ..
         }) if writer != from.writer => return None,
@@ -92,7 +98,7 @@ pub(super) fn read_trail<'a>(
 }
 
 /// Unpacks a record that [`trail_field`] packed.
-fn read(bytes: &Bytes) -> Option<Entry> {
+fn unpack(bytes: &Bytes) -> Option<TrailRecord> {
     let (head, mut rest) = bytes.split_first_chunk::<5>()?;
     (head[0] == 0xdd).then_some(())?;
     let mut next = || {
@@ -113,7 +119,7 @@ fn read(bytes: &Bytes) -> Option<Entry> {
     let version = next()?.into();
     let writer = next();
     let jobs = std::iter::from_fn(next).map(JobIndex).collect();
-    Some(Entry {
+    Some(TrailRecord {
         version,
         changed: writer.map(|writer| (writer, jobs)),
     })
@@ -131,20 +137,20 @@ mod tests {
     fn what_was_packed_is_read() {
         let noted = [70_000, 0xffff_ffff, 0, 127, 128, 255, 256, 65_535, 65_536];
         let jobs = noted[2..].iter().map(|&job| JobIndex(job as u32)).collect();
-        let entry = Entry {
+        let entry = TrailRecord {
             version: 70_000,
             changed: Some((u32::MAX, jobs)),
         };
-        assert_eq!(read(&packed(&noted)), Some(entry));
+        assert_eq!(unpack(&packed(&noted)), Some(entry));
         assert_eq!(
-            read(&packed(&[5])),
-            Some(Entry {
+            unpack(&packed(&[5])),
+            Some(TrailRecord {
                 version: 5,
                 changed: None
             })
         );
         for bytes in [&b""[..], b"\xdd\0\0\0", b"\x93\x01\x02\x03\x04\x05"] {
-            assert_eq!(read(&Bytes::copy_from_slice(bytes)), None);
+            assert_eq!(unpack(&Bytes::copy_from_slice(bytes)), None);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::transition::event::Event;
 use crate::transition::transition;
 use crate::workflow::Workflow;
 
-const JOBS: usize = 3 * LARGE;
+const JOBS: usize = 3 * MAX_INLINE;
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros((1_795_000_000 + seconds) * 1_000_000)
@@ -59,7 +59,7 @@ fn started() -> (WorkflowId, Change) {
     .unwrap();
     let style = crate::workflow::write_set::WriteOptions {
         format: crate::codec::format::Format::LATEST,
-        max_inline: LARGE,
+        max_inline: MAX_INLINE,
     };
     let change = workflow.change(5, style, at(0)).unwrap();
     (id, change)
@@ -91,7 +91,7 @@ async fn what_is_staged_is_not_seen_and_goes() {
     assert_eq!(rows(&server), 0);
     let left = server.raw(&format!("PTTL t:{{cv}}:n:{id}:00000005"));
     let left: u64 = left.trim_start_matches(':').trim().parse().unwrap();
-    assert!(left > 0 && left <= STAGED.as_millis() as u64, "{left}");
+    assert!(left > 0 && left <= STAGED_TTL.as_millis() as u64, "{left}");
     // The creation continues after all.
     assert_eq!(
         store
@@ -118,7 +118,13 @@ async fn what_is_staged_is_not_seen_and_goes() {
         ":0"
     );
     assert_eq!(
-        engine.show(id).await.unwrap().meta().counts.of("ready"),
+        engine
+            .show(id)
+            .await
+            .unwrap()
+            .meta()
+            .counts
+            .count_by_word("ready"),
         JOBS as u32
     );
     // The second creation finds the workflow.
@@ -126,7 +132,7 @@ async fn what_is_staged_is_not_seen_and_goes() {
         .apply(Partition(0), std::slice::from_ref(&change), None)
         .await
         .unwrap();
-    assert_eq!(again, [Applied::Elsewhere]);
+    assert_eq!(again, [Applied::MustReload]);
     assert_eq!(
         server.raw("KEYS t:{cv}:n:*").trim(),
         "*0",
@@ -154,14 +160,14 @@ async fn what_is_staged_expires_from_its_first_piece_on() {
     let later = [b"600000".as_slice(), b"0", b"1", b"x"].map(Arg::Bytes);
     let mut batch = Batch::new();
     let head = [
-        Arg::Bytes(STAGE.as_bytes()),
+        Arg::Bytes(STAGE_SCRIPT.as_bytes()),
         Arg::Integer(1),
         Arg::Key(key.as_bytes()),
     ];
     batch
         .unit()
         .repeatable("EVAL", &head.into_iter().chain(later).collect::<Vec<_>>());
-    assert!(staged(&store.send(batch).await[0]).is_err());
+    assert!(check_staged(&store.send(batch).await[0]).is_err());
     assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0");
 }
 
@@ -174,7 +180,7 @@ async fn rows_that_come_too_late_are_not_written() {
     let begin = async || {
         store.stage(id, put).await.unwrap();
         let written = store
-            .take_place(&change, put, &RowChange::default(), None)
+            .write_unstaged(&change, put, &RowChange::default(), None)
             .await
             .unwrap();
         assert_eq!(written.applied, [Applied::Done]);
@@ -183,14 +189,20 @@ async fn rows_that_come_too_late_are_not_written() {
     engine.sweep(at(11)).await.unwrap();
     assert_eq!(rows(&server), JOBS);
     let _ = server.raw("DEL t:{cv}:rq");
-    store.follow(&change, put, None).await.unwrap();
+    store
+        .write_following_rows(&change, put, None)
+        .await
+        .unwrap();
     assert_eq!(rows(&server), 0, "another server has written the rows");
     engine.act(id, Action::Cancel, at(12)).await.unwrap();
     engine.act(id, Action::Delete, at(13)).await.unwrap();
     // The workflow is cancelled before all of its rows are written.
     begin().await;
     engine.act(id, Action::Cancel, at(12)).await.unwrap();
-    store.follow(&change, put, None).await.unwrap();
+    store
+        .write_following_rows(&change, put, None)
+        .await
+        .unwrap();
     assert_eq!(rows(&server), 0, "nothing is ready");
 }
 
@@ -206,7 +218,7 @@ async fn rows_that_did_not_follow_their_state_are_written_when_they_are_due() {
     };
     assert_eq!(
         store
-            .take_place(&change, put, &some, None)
+            .write_unstaged(&change, put, &some, None)
             .await
             .unwrap()
             .applied,

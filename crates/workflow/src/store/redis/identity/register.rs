@@ -14,22 +14,22 @@ use super::super::RedisStore;
 use super::super::reply::{self, answer, reason, unavailable};
 use crate::store::error::StoreError;
 use crate::store::query::Register;
-use crate::store::register::{Entered, PAUSED};
+use crate::store::register::{PAUSED, RegisteredName};
 use crate::time::Timestamp;
 
 /// The registers, in the order of their numbers.
 pub(super) const REGISTERS: [Register; 2] = [Register::Queues, Register::Names];
 
 /// The script that removes names.
-const FORGET: &[u8] = include_bytes!("forget.lua");
+const REMOVE_SCRIPT: &[u8] = include_bytes!("forget.lua");
 
 /// The row that marks a complete sorted set.
-const ALL: &[u8] = b"!";
-const NAME: u8 = b'n';
-const PAUSE: u8 = b'p';
+const COMPLETE_ROW: &[u8] = b"!";
+const NAME_ROW: u8 = b'n';
+const PAUSED_ROW: u8 = b'p';
 
 /// Names that one command writes.
-const TOGETHER: usize = 1_024;
+const NAMES_PER_COMMAND: usize = 1_024;
 
 fn row(kind: u8, name: &str) -> Vec<u8> {
     [&[kind], name.as_bytes()].concat()
@@ -40,10 +40,10 @@ fn rows_of(entries: &[(String, String)]) -> Vec<Vec<u8>> {
     let paused = entries
         .iter()
         .filter(|(_, value)| value == PAUSED)
-        .map(|(name, _)| row(PAUSE, name));
+        .map(|(name, _)| row(PAUSED_ROW, name));
     entries
         .iter()
-        .map(|(name, _)| row(NAME, name))
+        .map(|(name, _)| row(NAME_ROW, name))
         .chain(paused)
         .collect()
 }
@@ -103,9 +103,9 @@ impl RedisStore {
     }
 
     /// Requests the number of names of a register, in the hash and in the sorted set.
-    pub(super) fn ask_sizes(&self, batch: &mut Batch, register: Register) {
+    pub(super) fn request_sizes(&self, batch: &mut Batch, register: Register) {
         let key = self.keys.register(register);
-        let [index, _] = self.keys.beside(register);
+        let [index, _] = self.keys.register_indexes(register);
         batch.unit().repeatable("HLEN", &[Arg::Key(key.as_bytes())]);
         batch.unit().repeatable(
             "ZLEXCOUNT",
@@ -116,7 +116,7 @@ impl RedisStore {
     /// Repairs sorted sets that lack names, and records losses. Returns the number of names of each
     /// register. A number that cannot be read counts as the maximum, because the permissions of the
     /// Redis user may date from an older version.
-    pub(super) async fn look_at_registers(&self, sizes: &[Outcome]) -> [u64; 2] {
+    pub(super) async fn verify_registers(&self, sizes: &[Outcome]) -> [u64; 2] {
         let count = |outcome: &Outcome| answer(outcome).and_then(reply::count);
         let mut names = [u64::MAX; 2];
         for (at, pair) in sizes.chunks_exact(2).enumerate() {
@@ -130,21 +130,21 @@ impl RedisStore {
                 self.identity.losses.fetch_add(1, Relaxed);
             }
             // If the repair fails, the next verification tries it again.
-            let in_order = ordered == size + 1 || self.put_in_order(REGISTERS[at]).await.is_ok();
+            let in_order = ordered == size + 1 || self.repair_order(REGISTERS[at]).await.is_ok();
             was_ordered.store(in_order, Relaxed);
         }
         names
     }
 
     /// Makes the hash and the sorted set have the same names: those that are in either of them.
-    async fn put_in_order(&self, register: Register) -> Result<(), StoreError> {
+    async fn repair_order(&self, register: Register) -> Result<(), StoreError> {
         let key = self.keys.register(register);
-        let [index, _] = self.keys.beside(register);
+        let [index, _] = self.keys.register_indexes(register);
         let mut batch = Batch::new();
         batch
             .unit()
             .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
-        for kind in [NAME, PAUSE] {
+        for kind in [NAME_ROW, PAUSED_ROW] {
             batch
                 .unit()
                 .repeatable("ZRANGE", &range(&index, &after(kind, None), &[]));
@@ -153,31 +153,32 @@ impl RedisStore {
         let entries = reply::entries(answer(&outcomes[0])?)?;
         let ordered = names_of(&outcomes[1])?;
         let paused = names_of(&outcomes[2])?;
-        for some in entries.chunks(TOGETHER) {
-            let rows = rows_of(some);
+        for batch_entries in entries.chunks(NAMES_PER_COMMAND) {
+            let rows = rows_of(batch_entries);
             let mut batch = Batch::new();
             batch
                 .unit()
                 .repeatable("ZADD", &args(&index, scored(&rows)));
-            done(&self.send(batch).await)?;
+            all_succeeded(&self.send(batch).await)?;
         }
-        for some in ordered.chunks(TOGETHER) {
+        for batch_entries in ordered.chunks(NAMES_PER_COMMAND) {
             let mut batch = Batch::new();
             let mut unit = batch.unit();
-            for name in some {
+            for name in batch_entries {
                 let value = if paused.contains(name) { PAUSED } else { "" };
                 unit = unit.repeatable(
                     "HSETNX",
                     &args(&key, [name.as_bytes(), value.as_bytes()].map(Arg::Bytes)),
                 );
             }
-            done(&self.send(batch).await)?;
+            all_succeeded(&self.send(batch).await)?;
         }
         let mut batch = Batch::new();
-        batch
-            .unit()
-            .repeatable("ZADD", &args(&index, [Arg::Integer(0), Arg::Bytes(ALL)]));
-        done(&self.send(batch).await)
+        batch.unit().repeatable(
+            "ZADD",
+            &args(&index, [Arg::Integer(0), Arg::Bytes(COMPLETE_ROW)]),
+        );
+        all_succeeded(&self.send(batch).await)
     }
 
     pub(crate) async fn register_page(
@@ -187,7 +188,7 @@ impl RedisStore {
         limit: usize,
     ) -> Result<Vec<(String, String)>, StoreError> {
         let key = self.keys.register(register);
-        let [index, _] = self.keys.beside(register);
+        let [index, _] = self.keys.register_indexes(register);
         let mut batch = Batch::new();
         if !self.is_ordered(register) {
             batch
@@ -206,7 +207,7 @@ impl RedisStore {
             Arg::Integer(0),
             Arg::Integer(i64::try_from(limit).unwrap_or(i64::MAX)),
         ];
-        for kind in [NAME, PAUSE] {
+        for kind in [NAME_ROW, PAUSED_ROW] {
             batch
                 .unit()
                 .repeatable("ZRANGE", &range(&index, &after(kind, name), &limit));
@@ -253,23 +254,23 @@ impl RedisStore {
                 .map(|(name, _)| name)
                 .collect());
         }
-        let [index, _] = self.keys.beside(Register::Queues);
+        let [index, _] = self.keys.register_indexes(Register::Queues);
         let mut batch = Batch::new();
         batch
             .unit()
-            .repeatable("ZRANGE", &range(&index, &after(PAUSE, None), &[]));
+            .repeatable("ZRANGE", &range(&index, &after(PAUSED_ROW, None), &[]));
         names_of(&self.send(batch).await[0])
     }
 
-    pub(crate) async fn enter(
+    pub(crate) async fn set_entry(
         &self,
         register: Register,
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
         let key = self.keys.register(register);
-        let [index, _] = self.keys.beside(register);
-        let [named, paused] = [NAME, PAUSE].map(|kind| row(kind, name));
+        let [index, _] = self.keys.register_indexes(register);
+        let [named, paused] = [NAME_ROW, PAUSED_ROW].map(|kind| row(kind, name));
         let name = Arg::Bytes(name.as_bytes());
         let put = |row| args(&index, [Arg::Integer(0), Arg::Bytes(row)]);
         let remove = |row| args(&index, [Arg::Bytes(row)]);
@@ -283,23 +284,23 @@ impl RedisStore {
             Some(PAUSED) => unit.repeatable("ZADD", &put(&paused)),
             _ => unit.repeatable("ZREM", &remove(&paused)),
         };
-        self.wait(match value {
+        self.wait_for_replicas(match value {
             Some(value) => {
                 unit.repeatable("HSET", &args(&key, [name, Arg::Bytes(value.as_bytes())]))
             }
             None => unit.repeatable("HDEL", &args(&key, [name])),
         });
-        self.write_names(batch).await
+        self.send_write(batch).await
     }
 
-    pub(crate) async fn add(
+    pub(crate) async fn add_entries(
         &self,
         register: Register,
         entries: &[(String, String)],
         at: Timestamp,
     ) -> Result<(), StoreError> {
         let key = self.keys.register(register);
-        let [index, moments] = self.keys.beside(register);
+        let [index, times] = self.keys.register_indexes(register);
         let at = Arg::Integer(i64::try_from(at.micros()).unwrap_or(i64::MAX));
         if entries.is_empty() {
             return Ok(());
@@ -310,7 +311,7 @@ impl RedisStore {
             .flat_map(|(name, _)| [Arg::Bytes(name.as_bytes()), at]);
         let mut batch = Batch::new();
         // The times first: a server that is about to remove a name sees by them that it is used.
-        let unit = batch.unit().repeatable("HSET", &args(&moments, names));
+        let unit = batch.unit().repeatable("HSET", &args(&times, names));
         let mut unit = unit.repeatable("ZADD", &args(&index, scored(&rows)));
         for (name, value) in entries {
             unit = unit.repeatable(
@@ -318,42 +319,39 @@ impl RedisStore {
                 &args(&key, [name.as_bytes(), value.as_bytes()].map(Arg::Bytes)),
             );
         }
-        self.wait(unit);
-        self.write_names(batch).await
+        self.wait_for_replicas(unit);
+        self.send_write(batch).await
     }
 
-    pub(crate) async fn entered(
+    pub(crate) async fn registered_at(
         &self,
         register: Register,
         names: &[String],
     ) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        let [_, moments] = self.keys.beside(register);
+        let [_, times] = self.keys.register_indexes(register);
         let mut batch = Batch::new();
         batch.unit().repeatable(
             "HMGET",
-            &args(
-                &moments,
-                names.iter().map(|name| Arg::Bytes(name.as_bytes())),
-            ),
+            &args(&times, names.iter().map(|name| Arg::Bytes(name.as_bytes()))),
         );
         let found = values_of(&self.send(batch).await[0])?;
         let moment = |text: Option<String>| text?.parse().ok().map(Timestamp::from_micros);
         Ok(found.into_iter().map(moment).collect())
     }
 
-    pub(crate) async fn forget(
+    pub(crate) async fn remove_unused(
         &self,
         register: Register,
-        names: &[Entered],
+        names: &[RegisteredName],
     ) -> Result<u64, StoreError> {
         let key = self.keys.register(register);
-        let [index, moments] = self.keys.beside(register);
+        let [index, times] = self.keys.register_indexes(register);
         let moment =
             |at: &Option<Timestamp>| at.map_or_else(String::new, |at| at.micros().to_string());
         let texts: Vec<(&String, String)> =
             names.iter().map(|(name, at)| (name, moment(at))).collect();
-        let mut all = vec![Arg::Bytes(FORGET), Arg::Integer(3)];
-        all.extend([&key, &index, &moments].map(|key| Arg::Key(key.as_bytes())));
+        let mut all = vec![Arg::Bytes(REMOVE_SCRIPT), Arg::Integer(3)];
+        all.extend([&key, &index, &times].map(|key| Arg::Key(key.as_bytes())));
         all.extend(
             texts
                 .iter()
@@ -365,16 +363,16 @@ impl RedisStore {
     }
 
     /// Sends a batch of one unit that ends with the wait for replicas.
-    pub(super) async fn write_names(&self, batch: Batch) -> Result<(), StoreError> {
-        let (outcomes, enough) = self
+    pub(super) async fn send_write(&self, batch: Batch) -> Result<(), StoreError> {
+        let (outcomes, replicated) = self
             .send_to_replicas(batch, Instant::now() + self.timeout)
             .await;
-        done(&outcomes).and(enough)
+        all_succeeded(&outcomes).and(replicated)
     }
 }
 
 /// Whether all commands succeeded.
-fn done(outcomes: &[Outcome]) -> Result<(), StoreError> {
+fn all_succeeded(outcomes: &[Outcome]) -> Result<(), StoreError> {
     match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
         None => Ok(()),
         Some(lost @ Outcome::Unknown(_)) => Err(StoreError::Unknown {

@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use crate::codec::due::{due_row, read_due_row};
-use crate::codec::rows::{Row, lane_of};
+use crate::codec::rows::{Row, lane_prefix};
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::store::query::{Order, RowRange, RowSet, TimeIndex};
@@ -15,20 +15,20 @@ use crate::time::Timestamp;
 
 /// Queues up to which each is counted separately, without a first read that tests whether there are
 /// few rows.
-const FEW: usize = 8;
+const MAX_SEPARATE_QUEUES: usize = 8;
 
 /// Number of ready rows that begin with a prefix, and the first of them.
 type Depth = (u64, Option<Row>);
 
 /// The bounds of a range of rows, in the syntax of Redis.
-struct Between {
+struct RowBounds {
     from: Vec<u8>,
     to: Vec<u8>,
 }
 
-impl Between {
+impl RowBounds {
     /// The rows that begin with `prefix`.
-    fn with(prefix: &[u8]) -> Self {
+    fn with_prefix(prefix: &[u8]) -> Self {
         let kept = prefix
             .iter()
             .rposition(|&byte| byte != u8::MAX)
@@ -44,22 +44,22 @@ impl Between {
     }
 
     /// The rows after a row, or all rows.
-    fn behind(row: Option<&[u8]>) -> Self {
+    fn after(row: Option<&[u8]>) -> Self {
         Self {
             from: row.map_or(b"-".to_vec(), |row| [b"(", row].concat()),
             to: b"+".to_vec(),
         }
     }
 
-    fn of(span: &RowRange) -> Self {
+    fn from_range(range: &RowRange) -> Self {
         Self {
-            from: [b"[", span.start().as_slice()].concat(),
-            to: [b"(", span.end().as_slice()].concat(),
+            from: [b"[", range.start().as_slice()].concat(),
+            to: [b"(", range.end().as_slice()].concat(),
         }
     }
 
     /// Requests at most `limit` rows of the range.
-    fn rows(&self, batch: &mut Batch, key: &str, order: Order, limit: usize) {
+    fn request_rows(&self, batch: &mut Batch, key: &str, order: Order, limit: usize) {
         let mut args = vec![Arg::Key(key.as_bytes())];
         let [from, to] = [Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
         match order {
@@ -77,7 +77,7 @@ impl Between {
     }
 
     /// Requests the number of rows of the range.
-    fn count(&self, batch: &mut Batch, key: &str) {
+    fn request_count(&self, batch: &mut Batch, key: &str) {
         let args = [
             Arg::Key(key.as_bytes()),
             Arg::Bytes(&self.from),
@@ -88,7 +88,7 @@ impl Between {
 }
 
 /// Requests at most `limit` rows of a set ordered by time, from one time to another.
-fn moments(batch: &mut Batch, key: &str, from: Timestamp, to: Arg<'_>, limit: usize) {
+fn request_due(batch: &mut Batch, key: &str, from: Timestamp, to: Arg<'_>, limit: usize) {
     let from = Arg::Integer(from.micros() as i64);
     let limit = [
         Arg::Bytes(b"LIMIT"),
@@ -114,7 +114,12 @@ impl RedisStore {
         for &partition in partitions {
             let key = self.keys.set(partition, Set::Ready);
             prefixes.iter().for_each(|prefix| {
-                Between::with(prefix).rows(&mut batch, &key, Order::OldestFirst, limit)
+                RowBounds::with_prefix(prefix).request_rows(
+                    &mut batch,
+                    &key,
+                    Order::OldestFirst,
+                    limit,
+                )
             });
         }
         let outcomes = self.send(batch).await;
@@ -136,7 +141,7 @@ impl RedisStore {
         let until = Arg::Integer(i64::try_from(until.micros()).unwrap_or(i64::MAX));
         for &partition in partitions {
             let key = self.keys.set(partition, which.into());
-            moments(&mut batch, &key, Timestamp::default(), until, limit);
+            request_due(&mut batch, &key, Timestamp::default(), until, limit);
         }
         self.send(batch)
             .await
@@ -147,14 +152,14 @@ impl RedisStore {
 
     pub(crate) async fn page(
         &self,
-        spans: &[(Partition, RowRange)],
+        ranges: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
         let mut batch = Batch::new();
-        for (partition, span) in spans {
+        for (partition, range) in ranges {
             let key = self.keys.set(*partition, Set::Index);
-            Between::of(span).rows(&mut batch, &key, order, limit);
+            RowBounds::from_range(range).request_rows(&mut batch, &key, order, limit);
         }
         self.send(batch)
             .await
@@ -165,23 +170,23 @@ impl RedisStore {
 
     pub(crate) async fn count(
         &self,
-        spans: &[RowRange],
+        ranges: &[RowRange],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<u64>, StoreError>> {
-        if spans.is_empty() {
+        if ranges.is_empty() {
             return vec![Ok(Vec::new()); partitions.len()];
         }
         let mut batch = Batch::new();
         for &partition in partitions {
             let key = self.keys.set(partition, Set::Index);
-            spans
+            ranges
                 .iter()
-                .for_each(|span| Between::of(span).count(&mut batch, &key));
+                .for_each(|range| RowBounds::from_range(range).request_count(&mut batch, &key));
         }
         let outcomes = self.send(batch).await;
         let count = |outcome: &Outcome| reply::count(answer(outcome)?);
         outcomes
-            .chunks(spans.len())
+            .chunks(ranges.len())
             .map(|each| each.iter().map(count).collect())
             .collect()
     }
@@ -194,16 +199,16 @@ impl RedisStore {
         if prefixes.is_empty() {
             return vec![Ok(Vec::new()); partitions.len()];
         }
-        let mut found = if prefixes.len() <= FEW {
+        let mut found = if prefixes.len() <= MAX_SEPARATE_QUEUES {
             vec![Ok(None); partitions.len()]
         } else {
-            self.few_ready(prefixes, partitions).await
+            self.depths_from_rows(prefixes, partitions).await
         };
         let places: Vec<usize> = (0..partitions.len())
             .filter(|&at| matches!(found[at], Ok(None)))
             .collect();
-        let asked: Vec<Partition> = places.iter().map(|&at| partitions[at]).collect();
-        let depths = self.many_ready(prefixes, &asked).await;
+        let uncounted: Vec<Partition> = places.iter().map(|&at| partitions[at]).collect();
+        let depths = self.depths_from_counts(prefixes, &uncounted).await;
         for (at, depths) in places.into_iter().zip(depths) {
             found[at] = depths.map(Some);
         }
@@ -215,7 +220,7 @@ impl RedisStore {
 
     /// The depths in partitions that have few rows between the first and the last prefix: all these
     /// rows are read. `None` for a partition that has more.
-    async fn few_ready(
+    async fn depths_from_rows(
         &self,
         prefixes: &[Row],
         partitions: &[Partition],
@@ -224,14 +229,14 @@ impl RedisStore {
         let (Some(first), Some(last)) = (prefixes.iter().min(), prefixes.iter().max()) else {
             return Vec::new();
         };
-        let between = Between {
-            from: Between::with(first).from,
-            to: Between::with(last).to,
+        let between = RowBounds {
+            from: RowBounds::with_prefix(first).from,
+            to: RowBounds::with_prefix(last).to,
         };
         let mut batch = Batch::new();
         for &partition in partitions {
             let key = self.keys.set(partition, Set::Ready);
-            between.rows(&mut batch, &key, Order::OldestFirst, prefixes.len());
+            between.request_rows(&mut batch, &key, Order::OldestFirst, prefixes.len());
         }
         let depths = |outcome: &Outcome| {
             let rows = reply::strings(answer(outcome)?)?;
@@ -244,7 +249,7 @@ impl RedisStore {
                     .iter()
                     .position(|&byte| byte == 0)
                     .map_or(&row[..], |zero| &row[..=zero]);
-                for &place in [queue, lane_of(&row)]
+                for &place in [queue, lane_prefix(&row)]
                     .into_iter()
                     .filter_map(|prefix| places.get(prefix))
                 {
@@ -258,7 +263,7 @@ impl RedisStore {
         self.send(batch).await.iter().map(depths).collect()
     }
 
-    async fn many_ready(
+    async fn depths_from_counts(
         &self,
         prefixes: &[Row],
         partitions: &[Partition],
@@ -266,9 +271,9 @@ impl RedisStore {
         let mut batch = Batch::new();
         for &partition in partitions {
             let key = self.keys.set(partition, Set::Ready);
-            for rows in prefixes.iter().map(|prefix| Between::with(prefix)) {
-                rows.count(&mut batch, &key);
-                rows.rows(&mut batch, &key, Order::OldestFirst, 1);
+            for rows in prefixes.iter().map(|prefix| RowBounds::with_prefix(prefix)) {
+                rows.request_count(&mut batch, &key);
+                rows.request_rows(&mut batch, &key, Order::OldestFirst, 1);
             }
         }
         let outcomes = self.send(batch).await;
@@ -298,19 +303,19 @@ impl RedisStore {
         };
         let mut batch = Batch::new();
         let key = self.keys.set(partition, set);
-        Between::behind(after).rows(&mut batch, &key, Order::OldestFirst, limit);
+        RowBounds::after(after).request_rows(&mut batch, &key, Order::OldestFirst, limit);
         reply::strings(answer(&self.send(batch).await[0])?)
     }
 
-    pub(crate) async fn states(
+    pub(crate) async fn scan_states(
         &self,
         partition: Partition,
         from: u64,
     ) -> Result<Option<(u64, Vec<WorkflowId>)>, StoreError> {
         // COUNT bounds the keys that Redis visits in a call, not those that it returns.
-        const PIECE: i64 = 1_000;
+        const SCAN_KEYS: i64 = 1_000;
         let from = from.to_string();
-        let pattern = self.keys.states(partition);
+        let pattern = self.keys.state_pattern(partition);
         let scan = [from.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT"].map(Arg::Bytes);
         let mut batch = Batch::new();
         // The key only selects the node.
@@ -318,7 +323,7 @@ impl RedisStore {
         batch
             .unit()
             .repeatable("EXISTS", &[Arg::Key(key.as_bytes())])
-            .repeatable("SCAN", &[&scan[..], &[Arg::Integer(PIECE)]].concat());
+            .repeatable("SCAN", &[&scan[..], &[Arg::Integer(SCAN_KEYS)]].concat());
         let outcomes = self.send(batch).await;
         if is_forbidden(&outcomes[1]) {
             Ok(None)
@@ -338,12 +343,12 @@ impl RedisStore {
         let from = after
             .and_then(read_due_row)
             .map_or(Timestamp::default(), |(at, _)| at);
-        let mut asked = limit;
+        let mut page_rows = limit;
         loop {
             let mut batch = Batch::new();
-            moments(&mut batch, &key, from, Arg::Bytes(b"+inf"), asked);
+            request_due(&mut batch, &key, from, Arg::Bytes(b"+inf"), page_rows);
             let found = reply::moments(answer(&self.send(batch).await[0])?)?;
-            let all = found.len() < asked;
+            let all = found.len() < page_rows;
             let rows = found.into_iter().map(|(id, at)| due_row(at, id));
             let rows: Vec<Row> = rows
                 .filter(|row| after.is_none_or(|after| row.as_slice() > after))
@@ -354,7 +359,7 @@ impl RedisStore {
             if all || !rows.is_empty() || limit == 0 {
                 return Ok(rows);
             }
-            asked *= 2;
+            page_rows *= 2;
         }
     }
 }

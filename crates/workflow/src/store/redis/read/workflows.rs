@@ -13,17 +13,17 @@ use crate::store::error::StoreError;
 use crate::store::query::EncodedSummary;
 use crate::store::redis::RedisStore;
 use crate::store::redis::chunked::read::query;
-use crate::store::redis::keys::{self, LABEL, META, Part};
+use crate::store::redis::keys::{self, LABEL, META, WorkflowKey};
 use crate::store::redis::reply::{self, answer, stored};
 
 /// Small workflows of a partition from which on one MGET reads them, because it costs less than a
 /// command for each.
-const MANY: usize = 4;
+const MIN_BATCH: usize = 4;
 /// The largest number of workflows in one MGET: 4 MiB, and some milliseconds of Redis.
-const TOGETHER: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// Decodes small workflows that were read with one MGET: their states, then their graphs.
-fn found_together(outcome: &Outcome) -> Vec<Option<Stored>> {
+fn decode_batch(outcome: &Outcome) -> Vec<Option<Stored>> {
     let Ok(values) = answer(outcome).and_then(reply::array) else {
         return Vec::new();
     };
@@ -43,8 +43,8 @@ impl RedisStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         // If another server has created the store anew with other partitions, both use different
         // keys.
-        self.must_fit()?;
-        let mut all = self.load_together(ids).await;
+        self.ensure_compatible()?;
+        let mut all = self.load_batches(ids).await;
         let missing: Vec<usize> = (0..ids.len()).filter(|&at| all[at].is_none()).collect();
         if !missing.is_empty() {
             let others: Vec<WorkflowId> = missing.iter().map(|&at| ids[at]).collect();
@@ -57,27 +57,33 @@ impl RedisStore {
 
     /// Reads small workflows of one partition with one MGET if there are several. Those that are
     /// not found are read again one by one, which shows the reason.
-    async fn load_together(&self, ids: &[WorkflowId]) -> Vec<Option<Stored>> {
+    async fn load_batches(&self, ids: &[WorkflowId]) -> Vec<Option<Stored>> {
         let mut all: Vec<Option<Stored>> = ids.iter().map(|_| None).collect();
         let mut groups: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
         let small = (0..ids.len()).filter(|&at| ids[at].is_small());
         small.for_each(|at| groups.entry(ids[at].partition()).or_default().push(at));
-        let groups = groups.values().flat_map(|places| places.chunks(TOGETHER));
-        let groups: Vec<&[usize]> = groups.filter(|places| places.len() >= MANY).collect();
+        let groups = groups.values().flat_map(|places| places.chunks(MAX_BATCH));
+        let groups: Vec<&[usize]> = groups.filter(|places| places.len() >= MIN_BATCH).collect();
         if groups.is_empty() {
             return all;
         }
         let mut batch = Batch::new();
         for places in &groups {
-            let keys = |part| places.iter().map(move |&at| self.keys.part(ids[at], part));
-            let keys: Vec<String> = keys(Part::Small).chain(keys(Part::Graph)).collect();
+            let keys = |part| {
+                places
+                    .iter()
+                    .map(move |&at| self.keys.workflow_key(ids[at], part))
+            };
+            let keys: Vec<String> = keys(WorkflowKey::Small)
+                .chain(keys(WorkflowKey::Graph))
+                .collect();
             let keys: Vec<Arg<'_>> = keys.iter().map(|key| Arg::Key(key.as_bytes())).collect();
             batch.unit().repeatable("MGET", &keys);
         }
         for (places, outcome) in groups.iter().zip(&self.send(batch).await) {
             places
                 .iter()
-                .zip(found_together(outcome))
+                .zip(decode_batch(outcome))
                 .for_each(|(&at, found)| all[at] = found);
         }
         all
@@ -87,12 +93,12 @@ impl RedisStore {
         let mut batch = Batch::new();
         let states: Vec<String> = ids
             .iter()
-            .map(|&id| self.keys.part(id, state_of(id)))
+            .map(|&id| self.keys.workflow_key(id, state_of(id)))
             .collect();
         for (&id, state) in ids.iter().zip(&states) {
             // A graph exists whenever the state does. So the state is read first: a state without a
             // graph means that the workflow was deleted in between.
-            let graph = self.keys.part(id, Part::Graph);
+            let graph = self.keys.workflow_key(id, WorkflowKey::Graph);
             let unit = if id.is_small() {
                 batch
                     .unit()
@@ -107,14 +113,14 @@ impl RedisStore {
         let mut all = Vec::with_capacity(ids.len());
         for (id, key) in ids.iter().zip(&states) {
             let (these, others) = rest.split_at(if id.is_small() { 2 } else { 3 });
-            all.push(self.loaded(*id, key, these).await);
+            all.push(self.workflow_from_replies(*id, key, these).await);
             rest = others;
         }
         all
     }
 
     /// A workflow, from the replies for its state at `key` and its graph.
-    async fn loaded(
+    async fn workflow_from_replies(
         &self,
         id: WorkflowId,
         key: &str,
@@ -125,7 +131,7 @@ impl RedisStore {
         let state = if id.is_small() {
             reply::small(stored(&state[0], key)?)?
         } else {
-            self.state(key, state).await?
+            self.state_from_replies(key, state).await?
         };
         Ok(state.zip(graph).map(|(state, graph)| Stored {
             graph: graph.to_vec(),
@@ -134,7 +140,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
-        let key = self.keys.part(id, Part::Graph);
+        let key = self.keys.workflow_key(id, WorkflowKey::Graph);
         let mut batch = Batch::new();
         batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
         let outcomes = self.send(batch).await;
@@ -146,7 +152,7 @@ impl RedisStore {
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
         let mut batch = Batch::new();
         for &id in ids.iter().filter(|id| !id.is_small()) {
-            let key = self.keys.part(id, Part::Graph);
+            let key = self.keys.workflow_key(id, WorkflowKey::Graph);
             batch
                 .unit()
                 .repeatable("STRLEN", &[Arg::Key(key.as_bytes())]);
@@ -156,24 +162,24 @@ impl RedisStore {
         } else {
             self.send(batch).await
         };
-        let mut asked = outcomes.iter();
+        let mut replies = outcomes.iter();
         let size = |id: &WorkflowId| {
             if id.is_small() {
-                return Ok(compact_state::GRAPH as u64);
+                return Ok(compact_state::MAX_GRAPH_BYTES as u64);
             }
-            let outcome = asked.next().expect("all others were asked for");
+            let outcome = replies.next().expect("all others were asked for");
             reply::count(stored(outcome, "a graph")?)
         };
         ids.iter().map(size).collect()
     }
 
-    pub(crate) async fn heads(
+    pub(crate) async fn summaries(
         &self,
         ids: &[WorkflowId],
     ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
         let mut batch = Batch::new();
         for &id in ids {
-            let key = self.keys.part(id, state_of(id));
+            let key = self.keys.workflow_key(id, state_of(id));
             let key = Arg::Key(key.as_bytes());
             if id.is_small() {
                 batch.unit().repeatable("GET", &[key]);
@@ -186,9 +192,9 @@ impl RedisStore {
         let outcomes = self.send(batch).await;
         let head = |(id, outcome): (&WorkflowId, &Outcome)| {
             if id.is_small() {
-                reply::small_head(answer(outcome)?)
+                reply::small_summary(answer(outcome)?)
             } else {
-                reply::head(answer(outcome)?)
+                reply::summary(answer(outcome)?)
             }
         };
         ids.iter().zip(&outcomes).map(head).collect()
@@ -200,7 +206,7 @@ impl RedisStore {
     ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
         let mut batch = Batch::new();
         for (id, fields) in wanted.iter().filter(|(_, fields)| !fields.is_empty()) {
-            let key = self.keys.part(*id, Part::Results);
+            let key = self.keys.workflow_key(*id, WorkflowKey::Results);
             let fields: Vec<String> = fields
                 .iter()
                 .map(|&field| keys::result_field(field))
@@ -229,7 +235,7 @@ impl RedisStore {
         wanted.iter().map(values).collect()
     }
 
-    pub(crate) async fn keyed(
+    pub(crate) async fn workflow_by_key(
         &self,
         partition: Partition,
         key: &str,

@@ -13,10 +13,10 @@ use super::RedisStore;
 use crate::store::redis::reply;
 
 /// Time until the next probe of a Redis that did not answer.
-const UNANSWERED: Duration = Duration::from_secs(2);
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The shortest time between two probes, because each write that could not be announced requests
 /// one.
-const LEAST: Duration = Duration::from_secs(1);
+const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether this server can publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +30,14 @@ pub(super) enum PublishStatus {
 /// The publish status. The stores of all threads share it.
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct PublishSupport {
-    known: AtomicU8,
+    status: AtomicU8,
     /// Notified when a write could not be announced.
-    doubted: Notify,
+    probe_requested: Notify,
 }
 
 impl PublishSupport {
-    pub(super) fn known(&self) -> PublishStatus {
-        match self.known.load(Relaxed) {
+    pub(super) fn status(&self) -> PublishStatus {
+        match self.status.load(Relaxed) {
             0 => PublishStatus::Unknown,
             1 => PublishStatus::Works(Delivery::Sharded),
             2 => PublishStatus::Works(Delivery::Broadcast),
@@ -47,32 +47,32 @@ impl PublishSupport {
 
     /// The command for messages. `None` if it is unknown or forbidden.
     pub(super) fn delivery(&self) -> Option<Delivery> {
-        match self.known() {
+        match self.status() {
             PublishStatus::Works(delivery) => Some(delivery),
             PublishStatus::Unknown | PublishStatus::Refused => None,
         }
     }
 
-    fn set(&self, speech: PublishStatus) {
-        let word = match speech {
+    fn set(&self, status: PublishStatus) {
+        let code = match status {
             PublishStatus::Unknown => 0,
             PublishStatus::Works(Delivery::Sharded) => 1,
             PublishStatus::Works(Delivery::Broadcast) => 2,
             PublishStatus::Refused => 3,
         };
-        self.known.store(word, Relaxed);
+        self.status.store(code, Relaxed);
     }
 
     /// Requests a probe, because Redis did not let a write publish its message.
-    pub(in crate::store::redis) fn doubt(&self) {
-        self.doubted.notify_one();
+    pub(in crate::store::redis) fn request_probe(&self) {
+        self.probe_requested.notify_one();
     }
 }
 
 impl RedisStore {
     /// Probes how this server can publish. All servers of a store use the kind of channel that the
     /// first of them found.
-    pub(in crate::store::redis) async fn find_voice(&self) {
+    pub(in crate::store::redis) async fn probe_publish(&self) {
         let agreed = self.agreed_delivery(None).await;
         let found = match agreed {
             Some(agreed) => agreed,
@@ -83,17 +83,17 @@ impl RedisStore {
                 _ => Delivery::Sharded,
             },
         };
-        let before = self.voice.known();
+        let before = self.publish_support.status();
         match self.publish_by(found, b"").await {
             Outcome::Reply(_) => {
                 let agreed = self.agreed_delivery(Some(found)).await.unwrap_or(found);
-                self.voice.set(PublishStatus::Works(agreed));
+                self.publish_support.set(PublishStatus::Works(agreed));
                 if before == PublishStatus::Refused {
                     info!("redis lets this server publish messages about workflows again");
                 }
             }
             refused if is_refusal(&refused) => {
-                self.voice.set(PublishStatus::Refused);
+                self.publish_support.set(PublishStatus::Refused);
                 if before != PublishStatus::Refused {
                     warn!(
                         reason = reply::reason(&refused),
@@ -104,7 +104,7 @@ impl RedisStore {
             }
             // The agreed kind of channel is used until Redis refuses it.
             _ if before == PublishStatus::Unknown => self
-                .voice
+                .publish_support
                 .set(agreed.map_or(PublishStatus::Unknown, PublishStatus::Works)),
             _ => {}
         }
@@ -115,22 +115,22 @@ impl RedisStore {
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
-    pub(crate) async fn publish_changed(&self, may: bool, apart: &impl Fn() -> Duration) {
-        while self.voice.delivery().is_some() != may {
-            let wait = if self.voice.known() == PublishStatus::Unknown {
-                UNANSWERED
+    pub(crate) async fn publish_changed(&self, allowed: bool, interval: &impl Fn() -> Duration) {
+        while self.publish_support.delivery().is_some() != allowed {
+            let wait = if self.publish_support.status() == PublishStatus::Unknown {
+                RETRY_DELAY
             } else {
-                apart()
+                interval()
             };
-            let doubted = async {
-                sleep(LEAST).await;
-                self.voice.doubted.notified().await;
+            let on_request = async {
+                sleep(MIN_PROBE_INTERVAL).await;
+                self.publish_support.probe_requested.notified().await;
             };
             tokio::select! {
                 () = sleep(wait) => {}
-                () = doubted => {}
+                () = on_request => {}
             }
-            self.find_voice().await;
+            self.probe_publish().await;
         }
     }
 }

@@ -2,52 +2,52 @@
 
 use rusqlite::{Connection, params};
 
-use super::kept::Kept;
-use super::sets::{Rows, Timed};
+use super::lazy_statement::LazyStatement;
+use super::sets::{RowStatements, TimeRowStatements};
 use crate::codec::change::{
     Applied, Change, CreationRecord, Delete, Put, RowTimes, TimerMove, Write,
 };
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::store::sqlite::column::{field_number, micros};
-use crate::store::sqlite::depths::Added;
+use crate::store::sqlite::depths::DepthChanges;
 use crate::store::sqlite::read;
 
 /// The prepared statements that apply changes of workflows.
-pub(super) struct Tables<'c> {
+pub(super) struct WorkflowStatements<'c> {
     connection: &'c Connection,
-    look: Kept<'c>,
-    look_for_key: Kept<'c>,
-    create: Kept<'c>,
-    replace: Kept<'c>,
-    put_state: Kept<'c>,
+    select: LazyStatement<'c>,
+    select_key: LazyStatement<'c>,
+    create: LazyStatement<'c>,
+    replace: LazyStatement<'c>,
+    put_state: LazyStatement<'c>,
     /// One statement for states that are one value, and one for all others.
-    put_meta: [Kept<'c>; 2],
-    put_meta_and_times: [Kept<'c>; 2],
-    put_graph: Kept<'c>,
-    put_job: Kept<'c>,
-    put_result: Kept<'c>,
-    drop_result: Kept<'c>,
-    put_key: Kept<'c>,
-    drop_key: Kept<'c>,
-    drop_all: [Kept<'c>; 4],
-    timers: Timed<'c>,
-    expiries: Timed<'c>,
-    ready: Rows<'c>,
-    index: Rows<'c>,
+    put_meta: [LazyStatement<'c>; 2],
+    put_meta_and_times: [LazyStatement<'c>; 2],
+    put_graph: LazyStatement<'c>,
+    put_job: LazyStatement<'c>,
+    put_result: LazyStatement<'c>,
+    drop_result: LazyStatement<'c>,
+    put_key: LazyStatement<'c>,
+    drop_key: LazyStatement<'c>,
+    drop_all: [LazyStatement<'c>; 4],
+    timers: TimeRowStatements<'c>,
+    expiries: TimeRowStatements<'c>,
+    ready: RowStatements<'c>,
+    index: RowStatements<'c>,
     /// The changes of the numbers of ready rows by the transaction.
-    pub(super) added: Added,
+    pub(super) added: DepthChanges,
 }
 
 /// The times of a stored state, as they are in columns.
 #[derive(Clone, Copy, Default)]
-struct Moments {
+struct ColumnTimes {
     timer: Option<i64>,
     expiry: Option<i64>,
 }
 
-impl Moments {
-    fn of(times: RowTimes) -> Self {
+impl ColumnTimes {
+    fn from_times(times: RowTimes) -> Self {
         Self {
             timer: times.timer.map(micros),
             expiry: times.expiry.map(micros),
@@ -55,11 +55,11 @@ impl Moments {
     }
 
     /// The times after a write.
-    fn moved(self, put: &Put) -> Self {
+    fn after(self, put: &Put) -> Self {
         let moved = |old, to| match to {
             TimerMove::Unchanged => old,
             TimerMove::To(at) => Some(micros(at)),
-            TimerMove::Away => None,
+            TimerMove::Remove => None,
         };
         Self {
             timer: moved(self.timer, put.timer),
@@ -70,56 +70,60 @@ impl Moments {
 
 /// A workflow, and the partition that it is in.
 #[derive(Clone, Copy)]
-struct At {
+struct WorkflowAddress {
     partition: Partition,
     workflow: WorkflowId,
 }
 
-impl At {
+impl WorkflowAddress {
     fn id(&self) -> &[u8] {
         self.workflow.bytes()
     }
 }
 
-impl<'c> Tables<'c> {
+impl<'c> WorkflowStatements<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
-        let kept = |sql| Kept::new(connection, sql);
+        let statement = |sql| LazyStatement::new(connection, sql);
         Self {
             connection,
-            look: kept("SELECT meta, timer, expiry FROM workflow WHERE id = ?1"),
-            look_for_key: kept("SELECT id FROM idempotency WHERE partition = ?1 AND key = ?2"),
-            create: kept("INSERT OR IGNORE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)"),
-            replace: kept("INSERT OR REPLACE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)"),
-            put_state: kept("UPDATE workflow SET meta = ?2, timer = ?3, expiry = ?4 WHERE id = ?1"),
+            select: statement("SELECT meta, timer, expiry FROM workflow WHERE id = ?1"),
+            select_key: statement("SELECT id FROM idempotency WHERE partition = ?1 AND key = ?2"),
+            create: statement("INSERT OR IGNORE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)"),
+            replace: statement("INSERT OR REPLACE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)"),
+            put_state: statement(
+                "UPDATE workflow SET meta = ?2, timer = ?3, expiry = ?4 WHERE id = ?1",
+            ),
             put_meta: [
-                kept("UPDATE workflow SET meta = ?2 WHERE id = ?1 AND meta >= ?3 AND meta < ?4"),
-                kept("UPDATE workflow SET meta = ?2 WHERE id = ?1 AND meta = ?3"),
+                statement(
+                    "UPDATE workflow SET meta = ?2 WHERE id = ?1 AND meta >= ?3 AND meta < ?4",
+                ),
+                statement("UPDATE workflow SET meta = ?2 WHERE id = ?1 AND meta = ?3"),
             ],
             put_meta_and_times: [
-                kept(
+                statement(
                     "UPDATE workflow SET meta = ?2, timer = ?5, expiry = ?6 WHERE id = ?1 AND meta >= ?3 AND meta < ?4",
                 ),
-                kept(
+                statement(
                     "UPDATE workflow SET meta = ?2, timer = ?4, expiry = ?5 WHERE id = ?1 AND meta = ?3",
                 ),
             ],
-            put_graph: kept("INSERT OR REPLACE INTO graph VALUES (?1, ?2)"),
-            put_job: kept("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)"),
-            put_result: kept("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)"),
-            drop_result: kept("DELETE FROM result WHERE id = ?1 AND field = ?2"),
-            put_key: kept("INSERT INTO idempotency VALUES (?1, ?2, ?3)"),
-            drop_key: kept("DELETE FROM idempotency WHERE partition = ?1 AND key = ?2"),
+            put_graph: statement("INSERT OR REPLACE INTO graph VALUES (?1, ?2)"),
+            put_job: statement("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)"),
+            put_result: statement("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)"),
+            drop_result: statement("DELETE FROM result WHERE id = ?1 AND field = ?2"),
+            put_key: statement("INSERT INTO idempotency VALUES (?1, ?2, ?3)"),
+            drop_key: statement("DELETE FROM idempotency WHERE partition = ?1 AND key = ?2"),
             drop_all: [
-                kept("DELETE FROM workflow WHERE id = ?1"),
-                kept("DELETE FROM graph WHERE id = ?1"),
-                kept("DELETE FROM job WHERE id = ?1"),
-                kept("DELETE FROM result WHERE id = ?1"),
+                statement("DELETE FROM workflow WHERE id = ?1"),
+                statement("DELETE FROM graph WHERE id = ?1"),
+                statement("DELETE FROM job WHERE id = ?1"),
+                statement("DELETE FROM result WHERE id = ?1"),
             ],
-            timers: Timed::timers(connection),
-            expiries: Timed::expiries(connection),
-            ready: Rows::ready(connection),
-            index: Rows::index(connection),
-            added: Added::default(),
+            timers: TimeRowStatements::timers(connection),
+            expiries: TimeRowStatements::expiries(connection),
+            ready: RowStatements::ready(connection),
+            index: RowStatements::index(connection),
+            added: DepthChanges::default(),
         }
     }
 
@@ -128,12 +132,12 @@ impl<'c> Tables<'c> {
         partition: Partition,
         change: &Change,
     ) -> Result<Applied, StoreError> {
-        let at = At {
+        let at = WorkflowAddress {
             partition,
             workflow: change.workflow,
         };
         if let Write::Put(put) = &change.write {
-            match (&change.expected, &put.birth, put.was) {
+            match (&change.expected, &put.creation, put.stored_times) {
                 (None, Some(birth), _) if birth.idempotency_key.is_none() => {
                     return self.create(at, put, birth);
                 }
@@ -144,12 +148,12 @@ impl<'c> Tables<'c> {
             }
         }
         let found = self
-            .look
+            .select
             .find([change.workflow.bytes().as_slice()], |row| {
                 let expected = change.expects(Some(row.get_ref(0)?.as_blob()?));
                 Ok((
                     expected,
-                    Moments {
+                    ColumnTimes {
                         timer: row.get(1)?,
                         expiry: row.get(2)?,
                     },
@@ -172,8 +176,13 @@ impl<'c> Tables<'c> {
     }
 
     /// Writes a workflow that must not exist, without a read before.
-    fn create(&mut self, at: At, put: &Put, birth: &CreationRecord) -> Result<Applied, StoreError> {
-        let moments = Moments::default().moved(put);
+    fn create(
+        &mut self,
+        at: WorkflowAddress,
+        put: &Put,
+        birth: &CreationRecord,
+    ) -> Result<Applied, StoreError> {
+        let moments = ColumnTimes::default().after(put);
         let row = params![
             at.id(),
             put.meta,
@@ -185,36 +194,38 @@ impl<'c> Tables<'c> {
             return self.conflict(at.workflow);
         }
         self.put_graph.run(params![at.id(), birth.graph])?;
-        self.put_rest(at, Moments::default(), moments, put)
+        self.put_rest(at, ColumnTimes::default(), moments, put)
     }
 
     /// Writes a state in place of the expected one, whose times are known, without a read before.
     fn update(
         &mut self,
-        at: At,
+        at: WorkflowAddress,
         change: &Change,
         was: RowTimes,
         put: &Put,
     ) -> Result<Applied, StoreError> {
         let id = at.id();
         let expected = change.expected.as_deref().unwrap_or_default();
-        let was = Moments::of(was);
-        let now = was.moved(put);
-        let stays = put.timer == TimerMove::Unchanged && put.expiry == TimerMove::Unchanged;
+        let was = ColumnTimes::from_times(was);
+        let now = was.after(put);
+        let keeps_times = put.timer == TimerMove::Unchanged && put.expiry == TimerMove::Unchanged;
         let Self {
-            put_meta: [begins, is],
-            put_meta_and_times: [begins_timed, is_timed],
+            put_meta: [by_prefix, by_value],
+            put_meta_and_times: [by_prefix_timed, by_value_timed],
             ..
         } = self;
-        let updated = match (change.small, stays) {
-            (true, true) => begins.run(params![id, put.meta, expected, read::end_of(expected)])?,
+        let updated = match (change.small, keeps_times) {
+            (true, true) => {
+                by_prefix.run(params![id, put.meta, expected, read::end_of(expected)])?
+            }
             (true, false) => {
                 let end = read::end_of(expected);
-                begins_timed.run(params![id, put.meta, expected, end, now.timer, now.expiry])?
+                by_prefix_timed.run(params![id, put.meta, expected, end, now.timer, now.expiry])?
             }
-            (false, true) => is.run(params![id, put.meta, expected])?,
+            (false, true) => by_value.run(params![id, put.meta, expected])?,
             (false, false) => {
-                is_timed.run(params![id, put.meta, expected, now.timer, now.expiry])?
+                by_value_timed.run(params![id, put.meta, expected, now.timer, now.expiry])?
             }
         };
         match updated {
@@ -224,16 +235,21 @@ impl<'c> Tables<'c> {
     }
 
     /// Writes a change whose expected state was verified by a read.
-    fn put(&mut self, at: At, was: Moments, put: &Put) -> Result<Applied, StoreError> {
-        let birth = put.birth.as_ref();
+    fn put(
+        &mut self,
+        at: WorkflowAddress,
+        was: ColumnTimes,
+        put: &Put,
+    ) -> Result<Applied, StoreError> {
+        let birth = put.creation.as_ref();
         if let Some(key) = birth.and_then(|birth| birth.idempotency_key.as_deref())
             && let Some(owner) = self.claim_key(at, key)?
         {
             return Ok(Applied::KeyTaken(owner));
         }
         let id = at.id();
-        let now = was.moved(put);
-        match &put.birth {
+        let now = was.after(put);
+        match &put.creation {
             Some(CreationRecord { graph, label, .. }) => {
                 self.replace
                     .run(params![id, put.meta, label, now.timer, now.expiry])?;
@@ -249,9 +265,13 @@ impl<'c> Tables<'c> {
     }
 
     /// Claims an idempotency key, or returns the workflow that has it.
-    fn claim_key(&mut self, at: At, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+    fn claim_key(
+        &mut self,
+        at: WorkflowAddress,
+        key: &str,
+    ) -> Result<Option<WorkflowId>, StoreError> {
         let partition = at.partition.0;
-        let owner = self.look_for_key.find(params![partition, key], |row| {
+        let owner = self.select_key.find(params![partition, key], |row| {
             row.get(0).map(WorkflowId::from_bytes)
         })?;
         if owner.is_none() {
@@ -263,18 +283,18 @@ impl<'c> Tables<'c> {
     /// Writes what is in other tables than the meta.
     fn put_rest(
         &mut self,
-        at: At,
-        was: Moments,
-        now: Moments,
+        at: WorkflowAddress,
+        was: ColumnTimes,
+        now: ColumnTimes,
         put: &Put,
     ) -> Result<Applied, StoreError> {
         if put.timer != TimerMove::Unchanged {
             self.timers
-                .shift(at.partition, at.workflow, was.timer, now.timer)?;
+                .move_row(at.partition, at.workflow, was.timer, now.timer)?;
         }
         if put.expiry != TimerMove::Unchanged {
             self.expiries
-                .shift(at.partition, at.workflow, was.expiry, now.expiry)?;
+                .move_row(at.partition, at.workflow, was.expiry, now.expiry)?;
         }
         let id = at.id();
         for (job, state) in &put.jobs {
@@ -291,7 +311,7 @@ impl<'c> Tables<'c> {
         self.ready.change(
             at.partition,
             &put.ready,
-            Some(&mut |row, rows| added.note(at.partition, row, rows)),
+            Some(&mut |row, rows| added.add_rows(at.partition, row, rows)),
         )?;
         self.index.change(at.partition, &put.index, None)?;
         Ok(Applied::Done)
@@ -299,8 +319,8 @@ impl<'c> Tables<'c> {
 
     fn delete(
         &mut self,
-        at: At,
-        moments: Option<Moments>,
+        at: WorkflowAddress,
+        moments: Option<ColumnTimes>,
         delete: &Delete,
     ) -> Result<Applied, StoreError> {
         let partition = at.partition;
@@ -310,7 +330,7 @@ impl<'c> Tables<'c> {
         ] {
             match old {
                 Some(None) => {}
-                Some(old) => set.shift(partition, at.workflow, old, None)?,
+                Some(old) => set.move_row(partition, at.workflow, old, None)?,
                 // The rows left by a missing workflow do not show when it was due.
                 None => set.remove_all(partition, at.workflow)?,
             }
@@ -322,7 +342,7 @@ impl<'c> Tables<'c> {
         self.ready.remove(
             partition,
             &delete.ready,
-            Some(&mut |row, rows| added.note(partition, row, rows)),
+            Some(&mut |row, rows| added.add_rows(partition, row, rows)),
         )?;
         self.index.remove(partition, &delete.index, None)?;
         if let Some(key) = &delete.idempotency_key {

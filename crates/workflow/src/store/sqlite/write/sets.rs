@@ -2,34 +2,34 @@
 
 use rusqlite::{Connection, params};
 
-use super::kept::Kept;
+use super::lazy_statement::LazyStatement;
 use crate::codec::change::RowChange;
 use crate::codec::rows::Row;
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 
 /// Rows ordered by their bytes.
-pub(super) struct Rows<'c> {
-    insert: Kept<'c>,
-    insert_two: Kept<'c>,
-    delete: Kept<'c>,
+pub(super) struct RowStatements<'c> {
+    insert: LazyStatement<'c>,
+    insert_two: LazyStatement<'c>,
+    delete: LazyStatement<'c>,
 }
 
 /// Called for each row that was added (1) or removed (-1).
-pub(super) type Hears<'a> = &'a mut dyn FnMut(&Row, i64);
+pub(super) type OnRowChange<'a> = &'a mut dyn FnMut(&Row, i64);
 
-impl<'c> Rows<'c> {
+impl<'c> RowStatements<'c> {
     pub(super) fn ready(connection: &'c Connection) -> Self {
         Self {
-            insert: Kept::new(
+            insert: LazyStatement::new(
                 connection,
                 "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)",
             ),
-            insert_two: Kept::new(
+            insert_two: LazyStatement::new(
                 connection,
                 "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2), (?1, ?3)",
             ),
-            delete: Kept::new(
+            delete: LazyStatement::new(
                 connection,
                 "DELETE FROM ready_row WHERE partition = ?1 AND entry = ?2",
             ),
@@ -38,15 +38,15 @@ impl<'c> Rows<'c> {
 
     pub(super) fn index(connection: &'c Connection) -> Self {
         Self {
-            insert: Kept::new(
+            insert: LazyStatement::new(
                 connection,
                 "INSERT OR IGNORE INTO index_row VALUES (?1, ?2)",
             ),
-            insert_two: Kept::new(
+            insert_two: LazyStatement::new(
                 connection,
                 "INSERT OR IGNORE INTO index_row VALUES (?1, ?2), (?1, ?3)",
             ),
-            delete: Kept::new(
+            delete: LazyStatement::new(
                 connection,
                 "DELETE FROM index_row WHERE partition = ?1 AND entry = ?2",
             ),
@@ -59,21 +59,21 @@ impl<'c> Rows<'c> {
         &mut self,
         at: Partition,
         change: &RowChange,
-        hears: Option<Hears<'_>>,
+        on_change: Option<OnRowChange<'_>>,
     ) -> Result<(), StoreError> {
-        let Some(hears) = hears else {
+        let Some(on_change) = on_change else {
             self.remove(at, &change.remove, None)?;
-            return self.add_unheard(at, &change.add);
+            return self.add_uncounted(at, &change.add);
         };
-        self.remove(at, &change.remove, Some(&mut *hears))?;
+        self.remove(at, &change.remove, Some(&mut *on_change))?;
         for row in &change.add {
-            hears(row, self.insert.run(params![at.0, row])? as i64);
+            on_change(row, self.insert.run(params![at.0, row])? as i64);
         }
         Ok(())
     }
 
     /// Adds rows two at a time. The number of rows that existed already is not needed.
-    fn add_unheard(&mut self, at: Partition, rows: &[Row]) -> Result<(), StoreError> {
+    fn add_uncounted(&mut self, at: Partition, rows: &[Row]) -> Result<(), StoreError> {
         for rows in rows.chunks(2) {
             match rows {
                 [first, second] => self.insert_two.run(params![at.0, first, second])?,
@@ -87,12 +87,12 @@ impl<'c> Rows<'c> {
         &mut self,
         at: Partition,
         rows: &[Row],
-        mut hears: Option<Hears<'_>>,
+        mut on_change: Option<OnRowChange<'_>>,
     ) -> Result<(), StoreError> {
         for row in rows {
             let removed = self.delete.run(params![at.0, row])? as i64;
-            if let Some(hears) = &mut hears {
-                hears(row, -removed);
+            if let Some(on_change) = &mut on_change {
+                on_change(row, -removed);
             }
         }
         Ok(())
@@ -100,30 +100,30 @@ impl<'c> Rows<'c> {
 }
 
 /// Rows ordered by time: at most one of each workflow.
-pub(super) struct Timed<'c> {
-    insert: Kept<'c>,
-    update: Kept<'c>,
-    delete: Kept<'c>,
+pub(super) struct TimeRowStatements<'c> {
+    insert: LazyStatement<'c>,
+    update: LazyStatement<'c>,
+    delete: LazyStatement<'c>,
     /// Removes the rows of one workflow, whenever they are due.
-    delete_all: Kept<'c>,
+    delete_all: LazyStatement<'c>,
 }
 
-impl<'c> Timed<'c> {
+impl<'c> TimeRowStatements<'c> {
     pub(super) fn timers(connection: &'c Connection) -> Self {
         Self {
-            insert: Kept::new(
+            insert: LazyStatement::new(
                 connection,
                 "INSERT OR IGNORE INTO timer VALUES (?1, ?2, ?3)",
             ),
-            update: Kept::new(
+            update: LazyStatement::new(
                 connection,
                 "UPDATE OR REPLACE timer SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
             ),
-            delete: Kept::new(
+            delete: LazyStatement::new(
                 connection,
                 "DELETE FROM timer WHERE partition = ?1 AND at = ?2 AND id = ?3",
             ),
-            delete_all: Kept::new(
+            delete_all: LazyStatement::new(
                 connection,
                 "DELETE FROM timer WHERE partition = ?1 AND id = ?2",
             ),
@@ -132,19 +132,19 @@ impl<'c> Timed<'c> {
 
     pub(super) fn expiries(connection: &'c Connection) -> Self {
         Self {
-            insert: Kept::new(
+            insert: LazyStatement::new(
                 connection,
                 "INSERT OR IGNORE INTO expiry VALUES (?1, ?2, ?3)",
             ),
-            update: Kept::new(
+            update: LazyStatement::new(
                 connection,
                 "UPDATE OR REPLACE expiry SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
             ),
-            delete: Kept::new(
+            delete: LazyStatement::new(
                 connection,
                 "DELETE FROM expiry WHERE partition = ?1 AND at = ?2 AND id = ?3",
             ),
-            delete_all: Kept::new(
+            delete_all: LazyStatement::new(
                 connection,
                 "DELETE FROM expiry WHERE partition = ?1 AND id = ?2",
             ),
@@ -153,7 +153,7 @@ impl<'c> Timed<'c> {
 
     /// Moves the row of a workflow from one time to another, in microseconds. If both are equal,
     /// the row is written again, because the existing row may have another time than the state.
-    pub(super) fn shift(
+    pub(super) fn move_row(
         &mut self,
         partition: Partition,
         id: WorkflowId,
@@ -219,8 +219,8 @@ mod tests {
             change(&["a", "absent"], &["b", "d"]),
             change(&["c"], &["e", "f", "a", "b"]),
         ];
-        let mut ready = Rows::ready(&connection);
-        let mut index = Rows::index(&connection);
+        let mut ready = RowStatements::ready(&connection);
+        let mut index = RowStatements::index(&connection);
         let mut number = 0;
         for change in &changes {
             ready

@@ -68,8 +68,10 @@ impl World {
     /// Whether the server of the step is the home of the workflow's partition.
     fn is_home_of(&self, id: &WorkflowId) -> bool {
         let engine = &self.engines[self.at];
-        let servers = engine.servers();
-        let own = servers.iter().find(|server| server.id == engine.server());
+        let servers = engine.members();
+        let own = servers
+            .iter()
+            .find(|server| server.id == engine.server_id());
         own.is_none_or(|own| own.partitions.contains(&id.partition()))
     }
 
@@ -145,7 +147,7 @@ impl World {
         lease: LeaseRef,
         unheard: &[LeaseRef],
         (reported, claimed): (
-            &Result<Reported, EngineError>,
+            &Result<ReportAnswer, EngineError>,
             &Result<Vec<Claimed>, EngineError>,
         ),
     ) {
@@ -250,7 +252,7 @@ impl World {
         &self,
         before: &Snapshots,
         (lease, outcome): (LeaseRef, &Outcome),
-        reported: &Result<Reported, EngineError>,
+        reported: &Result<ReportAnswer, EngineError>,
     ) {
         let was = before
             .get(&lease.workflow)
@@ -305,7 +307,7 @@ fn may_follow(job: &Job, outcome: &Outcome) -> bool {
         Outcome::Failed { .. } | Outcome::Crashed(_) => {
             state == JobState::Failed || !state.is_over()
         }
-        Outcome::Throttled { .. } | Outcome::GivenBack { .. } | Outcome::NotBegun => {
+        Outcome::Throttled { .. } | Outcome::Returned { .. } | Outcome::NotBegun => {
             !state.is_over() && !matches!(state, JobState::Running { .. })
         }
     }
@@ -347,7 +349,7 @@ fn allowed(was: &Snapshot, action: &Action) -> bool {
                 .all(|job| jobs[job.index()].state == JobState::Waiting);
             let stuck = chosen[..names.len()]
                 .iter()
-                .any(|&job| was.is_doomed(job) || was.is_blocked(job));
+                .any(|&job| was.is_unreachable(job) || was.is_blocked(job));
             started
                 && !(waits && stuck)
                 && !chosen.iter().any(|job| jobs[job.index()].state.is_active())

@@ -1,9 +1,9 @@
 //! Search for the mapping rule of a name.
 
-use crate::settings::{Choice, MappedKind, Mapping, Pattern, Rule};
+use crate::settings::{GlobChoice, MappedKind, Mapping, Pattern, Rule};
 
 /// Result of applying a rule to a name.
-pub(super) struct Found<'r> {
+pub(super) struct MappedName<'r> {
     pub(super) rule: &'r Rule,
     /// None if the rule drops the metric.
     pub(super) name: Option<String>,
@@ -11,7 +11,11 @@ pub(super) struct Found<'r> {
 }
 
 /// Finds and applies the rule of `name`. Globs are tried first, then regular expressions in order.
-pub(super) fn find<'r>(mapping: &'r Mapping, name: &str, kind: MappedKind) -> Option<Found<'r>> {
+pub(super) fn find_rule<'r>(
+    mapping: &'r Mapping,
+    name: &str,
+    kind: MappedKind,
+) -> Option<MappedName<'r>> {
     let parts: Vec<&str> = name.split('.').collect();
     let rules = || {
         mapping
@@ -24,9 +28,9 @@ pub(super) fn find<'r>(mapping: &'r Mapping, name: &str, kind: MappedKind) -> Op
         Pattern::Regex(_) => None,
     });
     let glob = match mapping.choice {
-        Choice::First => globs.into_iter().next(),
+        GlobChoice::First => globs.into_iter().next(),
         // False sorts before true. Of equal globs, the first is chosen.
-        Choice::Closest => {
+        GlobChoice::Closest => {
             globs.min_by_key(|(_, glob)| glob.iter().map(Option::is_none).collect::<Vec<_>>())
         }
     };
@@ -35,14 +39,14 @@ pub(super) fn find<'r>(mapping: &'r Mapping, name: &str, kind: MappedKind) -> Op
         let groups: Vec<&str> = std::iter::once(name)
             .chain(asterisks.map(|(_, part)| *part))
             .collect();
-        return Some(applied(rule, |group| groups[group]));
+        return Some(apply_rule(rule, |group| groups[group]));
     }
     rules().find_map(|rule| {
         let Pattern::Regex(regex) = &rule.pattern else {
             return None;
         };
         let groups = regex.captures(name)?;
-        Some(applied(rule, |group| {
+        Some(apply_rule(rule, |group| {
             groups.get(group).map_or("", |group| group.as_str())
         }))
     })
@@ -54,13 +58,13 @@ fn matches(glob: &[Option<String>], parts: &[&str]) -> bool {
     glob.len() == parts.len() && glob.iter().zip(parts).all(is_part)
 }
 
-fn applied<'r, 'g>(rule: &'r Rule, group: impl Fn(usize) -> &'g str) -> Found<'r> {
+fn apply_rule<'r, 'g>(rule: &'r Rule, group: impl Fn(usize) -> &'g str) -> MappedName<'r> {
     let labels = rule
         .labels
         .iter()
         .map(|(label, value)| (label.as_str(), value.fill(&group)))
         .collect();
-    Found {
+    MappedName {
         name: rule.name.as_ref().map(|name| name.fill(&group)),
         rule,
         labels,
@@ -95,7 +99,7 @@ mod tests {
     }
 
     fn found(mapping: &Mapping, name: &str) -> Option<String> {
-        find(mapping, name, MappedKind::Counter).map(|found| found.name.unwrap())
+        find_rule(mapping, name, MappedKind::Counter).map(|found| found.name.unwrap())
     }
 
     #[test]
@@ -130,9 +134,9 @@ mod tests {
             ("a..", Some("rule1"), Some("rule1")),
             ("z.z.z", None, None),
         ] {
-            mapping.choice = Choice::First;
+            mapping.choice = GlobChoice::First;
             assert_eq!(found(&mapping, name).as_deref(), first, "{name}");
-            mapping.choice = Choice::Closest;
+            mapping.choice = GlobChoice::Closest;
             assert_eq!(found(&mapping, name).as_deref(), closest, "{name}");
         }
     }

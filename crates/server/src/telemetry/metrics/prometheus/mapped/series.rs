@@ -6,50 +6,50 @@ use std::fmt::Write as _;
 use hashbrown::HashMap;
 use tracing::warn;
 
-use super::find::find;
+use super::find::find_rule;
 use super::{histogram, summary};
 use crate::settings::{MappedKind, Mapping, Observer};
-use crate::telemetry::metrics::dotted::{Kind, Sample};
+use crate::telemetry::metrics::dotted::{MetricSample, SampleKind};
 use crate::telemetry::metrics::name::escaped;
 use crate::telemetry::metrics::prometheus::push_label;
 
 /// Size limit of names and series in bytes, for some 300,000 names. Above it, all names are mapped
 /// again.
-const BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 /// Overhead of a name in bytes.
-const NAME_BYTES: usize = 40;
+const NAME_OVERHEAD_BYTES: usize = 40;
 /// Overhead of a series in bytes, without its labels.
-const SERIES_BYTES: usize = 160;
+const SERIES_OVERHEAD_BYTES: usize = 160;
 /// Prefixes of names of the server itself.
-const OWN: [&str; 2] = ["tidegate_", "process_"];
+const OWN_PREFIXES: [&str; 2] = ["tidegate_", "process_"];
 
 #[derive(Debug)]
-pub(super) struct Series {
+pub(super) struct SeriesTable {
     /// Labels of every series.
     tags: BTreeMap<String, String>,
     /// Index of the series of each name. None if it is not shown.
     names: HashMap<Box<str>, Option<usize>>,
     ids: HashMap<(usize, Box<str>), usize>,
-    each: Vec<One>,
+    states: Vec<SeriesState>,
     families: Vec<Family>,
     family_names: HashMap<String, usize>,
     bytes: usize,
     /// Whether a clash of two kinds of metrics under one name was logged.
-    told: bool,
+    kind_clash_logged: bool,
 }
 
 /// All series of a name.
 #[derive(Debug)]
 struct Family {
     name: String,
-    shape: Shape,
+    family_kind: FamilyKind,
     help: Option<String>,
     series: Vec<usize>,
 }
 
 /// Kind of a family, and the presentation of its values.
 #[derive(Debug, Clone, PartialEq)]
-enum Shape {
+enum FamilyKind {
     Counter,
     Gauge,
     Observer(Observer),
@@ -57,23 +57,23 @@ enum Shape {
 
 /// One series, and its value while a page is written.
 #[derive(Debug)]
-struct One {
+struct SeriesState {
     labels: Box<str>,
     scale: Option<f64>,
     is_gauge: bool,
-    value: Option<Value>,
+    value: Option<SampleValue>,
 }
 
 /// Value that is summed while a page is written.
 #[derive(Debug, Default)]
-pub(super) struct Value {
+pub(super) struct SampleValue {
     number: f64,
     /// Response times with their numbers of calls.
     pub(super) all: Vec<(f64, u64)>,
     pub(super) recent: Vec<(f64, u64)>,
 }
 
-impl Series {
+impl SeriesTable {
     pub(super) fn new(tags: &[(String, String)]) -> Self {
         let tags = tags
             .iter()
@@ -83,42 +83,48 @@ impl Series {
             tags,
             names: HashMap::new(),
             ids: HashMap::new(),
-            each: Vec::new(),
+            states: Vec::new(),
             families: Vec::new(),
             family_names: HashMap::new(),
             bytes: 0,
-            told: false,
+            kind_clash_logged: false,
         }
     }
 
     /// Begins a page.
     pub(super) fn begin(&mut self) {
-        if self.bytes > BYTES {
+        if self.bytes > MAX_BYTES {
             let tags = std::mem::take(&mut self.tags);
-            let told = self.told;
+            let kind_clash_logged = self.kind_clash_logged;
             *self = Self {
                 tags,
-                told,
+                kind_clash_logged,
                 ..Self::new(&[])
             };
         }
-        self.each.iter_mut().for_each(|series| series.value = None);
+        self.states
+            .iter_mut()
+            .for_each(|series| series.value = None);
     }
 
     /// Index of the series of a sample. None if it is not shown.
-    pub(super) fn of(&mut self, sample: &Sample<'_>, rules: &Mapping) -> Option<usize> {
+    pub(super) fn series_id(
+        &mut self,
+        sample: &MetricSample<'_>,
+        rules: &Mapping,
+    ) -> Option<usize> {
         let name = sample.name.to_string();
         if let Some(known) = self.names.get(name.as_str()) {
             return *known;
         }
         let id = self.map(&name, sample.kind, rules);
-        self.bytes += name.len() + NAME_BYTES;
+        self.bytes += name.len() + NAME_OVERHEAD_BYTES;
         self.names.insert(name.into(), id);
         id
     }
 
     pub(super) fn add(&mut self, id: usize, value: u64) {
-        let series = &mut self.each[id];
+        let series = &mut self.states[id];
         let value = value as f64 * series.scale.unwrap_or(1.0);
         let sum = series.value.get_or_insert_default();
         sum.number = if series.is_gauge {
@@ -129,13 +135,13 @@ impl Series {
     }
 
     pub(super) fn observe(&mut self, id: usize, micros: u64, calls: u64) {
-        let series = &mut self.each[id];
+        let series = &mut self.states[id];
         let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
         series.value.get_or_insert_default().all.push((time, calls));
     }
 
     pub(super) fn observe_recent(&mut self, id: usize, micros: u64, calls: u64) {
-        let series = &mut self.each[id];
+        let series = &mut self.states[id];
         let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
         series
             .value
@@ -149,13 +155,15 @@ impl Series {
         for family in &self.families {
             let Family {
                 name,
-                shape,
+                family_kind,
                 help,
                 series,
             } = family;
             let mut values = series
                 .iter()
-                .filter_map(|id| Some((&*self.each[*id].labels, self.each[*id].value.as_ref()?)))
+                .filter_map(|id| {
+                    Some((&*self.states[*id].labels, self.states[*id].value.as_ref()?))
+                })
                 .peekable();
             if values.peek().is_none() {
                 continue;
@@ -167,25 +175,25 @@ impl Series {
                     help.replace('\\', "\\\\").replace('\n', "\\n")
                 );
             }
-            let kind = match shape {
-                Shape::Counter => "counter",
-                Shape::Gauge => "gauge",
-                Shape::Observer(Observer::Histogram(_)) => "histogram",
-                Shape::Observer(Observer::Summary(_)) => "summary",
+            let kind = match family_kind {
+                FamilyKind::Counter => "counter",
+                FamilyKind::Gauge => "gauge",
+                FamilyKind::Observer(Observer::Histogram(_)) => "histogram",
+                FamilyKind::Observer(Observer::Summary(_)) => "summary",
             };
             let _ = writeln!(out, "# TYPE {name} {kind}");
             for (labels, value) in values {
-                match shape {
-                    Shape::Observer(Observer::Histogram(buckets)) => {
+                match family_kind {
+                    FamilyKind::Observer(Observer::Histogram(buckets)) => {
                         histogram(out, name, labels, buckets, &value.all)
                     }
-                    Shape::Observer(Observer::Summary(quantiles)) => {
+                    FamilyKind::Observer(Observer::Summary(quantiles)) => {
                         summary(out, name, labels, quantiles, value)
                     }
-                    Shape::Counter | Shape::Gauge if labels.is_empty() => {
+                    FamilyKind::Counter | FamilyKind::Gauge if labels.is_empty() => {
                         let _ = writeln!(out, "{name} {}", value.number);
                     }
-                    Shape::Counter | Shape::Gauge => {
+                    FamilyKind::Counter | FamilyKind::Gauge => {
                         let _ = writeln!(out, "{name}{{{labels}}} {}", value.number);
                     }
                 }
@@ -194,20 +202,20 @@ impl Series {
     }
 
     /// Maps a name by the rules.
-    fn map(&mut self, name: &str, kind: Kind, rules: &Mapping) -> Option<usize> {
+    fn map(&mut self, name: &str, kind: SampleKind, rules: &Mapping) -> Option<usize> {
         let mapped_kind = match kind {
-            Kind::Counter => MappedKind::Counter,
-            Kind::Gauge => MappedKind::Gauge,
-            Kind::Timer { .. } => MappedKind::Observer,
+            SampleKind::Counter => MappedKind::Counter,
+            SampleKind::Gauge => MappedKind::Gauge,
+            SampleKind::Timer { .. } => MappedKind::Observer,
         };
-        let found = find(rules, name, mapped_kind);
+        let found = find_rule(rules, name, mapped_kind);
         let observer = found
             .as_ref()
             .map_or(&rules.observer, |found| &found.rule.observer);
-        let shape = match mapped_kind {
-            MappedKind::Counter => Shape::Counter,
-            MappedKind::Gauge => Shape::Gauge,
-            MappedKind::Observer => Shape::Observer(observer.clone()),
+        let family_kind = match mapped_kind {
+            MappedKind::Counter => FamilyKind::Counter,
+            MappedKind::Gauge => FamilyKind::Gauge,
+            MappedKind::Observer => FamilyKind::Observer(observer.clone()),
         };
         let (family_name, labels, scale, help) = match found {
             Some(found) => (
@@ -218,7 +226,7 @@ impl Series {
             ),
             None => (name.to_owned(), Vec::new(), None, None),
         };
-        let family = self.family(escaped(&family_name), shape, help)?;
+        let family = self.family(escaped(&family_name), family_kind, help)?;
         let mut all = self.tags.clone();
         all.extend(
             labels
@@ -239,11 +247,11 @@ impl Series {
         scale: Option<f64>,
         kind: MappedKind,
     ) -> usize {
-        let next = self.each.len();
+        let next = self.states.len();
         let id = *self.ids.entry((family, labels.clone())).or_insert(next);
         if id == next {
-            self.bytes += 2 * labels.len() + SERIES_BYTES;
-            self.each.push(One {
+            self.bytes += 2 * labels.len() + SERIES_OVERHEAD_BYTES;
+            self.states.push(SeriesState {
                 labels,
                 scale,
                 is_gauge: kind == MappedKind::Gauge,
@@ -256,14 +264,19 @@ impl Series {
 
     /// Index of the family with this name. None if the name is empty, belongs to the server itself,
     /// or is used by another kind of metric.
-    fn family(&mut self, name: String, shape: Shape, help: Option<String>) -> Option<usize> {
-        if name.is_empty() || OWN.iter().any(|own| name.starts_with(own)) {
+    fn family(
+        &mut self,
+        name: String,
+        family_kind: FamilyKind,
+        help: Option<String>,
+    ) -> Option<usize> {
+        if name.is_empty() || OWN_PREFIXES.iter().any(|own| name.starts_with(own)) {
             return None;
         }
         if let Some(family) = self.family_names.get(&name) {
-            let known = &self.families[*family].shape;
-            let same = std::mem::discriminant(known) == std::mem::discriminant(&shape);
-            if !same && !std::mem::replace(&mut self.told, true) {
+            let known = &self.families[*family].family_kind;
+            let same = std::mem::discriminant(known) == std::mem::discriminant(&family_kind);
+            if !same && !std::mem::replace(&mut self.kind_clash_logged, true) {
                 warn!(
                     name,
                     "the mapping gives one name to metrics of different kinds; those that came later are not shown"
@@ -275,7 +288,7 @@ impl Series {
         self.family_names.insert(name.clone(), id);
         self.families.push(Family {
             name,
-            shape,
+            family_kind,
             help,
             series: Vec::new(),
         });
@@ -286,18 +299,18 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::metrics::dotted::{Name, Place};
+    use crate::telemetry::metrics::dotted::{SampleName, SampleOrder};
 
-    fn page(series: &mut Series, samples: &[(&str, Kind, u64)]) -> String {
+    fn page(series: &mut SeriesTable, samples: &[(&str, SampleKind, u64)]) -> String {
         series.begin();
         for (name, kind, value) in samples {
-            let sample = Sample {
-                name: Name("".into(), name, ""),
+            let sample = MetricSample {
+                name: SampleName("".into(), name, ""),
                 kind: *kind,
                 value: *value,
-                place: Place::Own,
+                order: SampleOrder::Server,
             };
-            if let Some(id) = series.of(&sample, &Mapping::default()) {
+            if let Some(id) = series.series_id(&sample, &Mapping::default()) {
                 series.add(id, *value);
             }
         }
@@ -308,12 +321,12 @@ mod tests {
 
     #[test]
     fn one_name_is_of_one_kind_and_none_is_the_servers_own() {
-        let mut series = Series::new(&[]);
+        let mut series = SeriesTable::new(&[]);
         let samples = [
-            ("a.b", Kind::Counter, 1),
-            ("a_b", Kind::Counter, 2),
-            ("a-b", Kind::Gauge, 5),
-            ("process.threads", Kind::Gauge, 7),
+            ("a.b", SampleKind::Counter, 1),
+            ("a_b", SampleKind::Counter, 2),
+            ("a-b", SampleKind::Gauge, 5),
+            ("process.threads", SampleKind::Gauge, 7),
         ];
         assert_eq!(page(&mut series, &samples), "# TYPE a_b counter\na_b 3\n");
         assert_eq!(
@@ -325,16 +338,16 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut series = Series::new(&[("app".to_owned(), "x".to_owned())]);
+        let mut series = SeriesTable::new(&[("app".to_owned(), "x".to_owned())]);
         let long = "x".repeat(100_000);
         for number in 0..1_000 {
             let text = page(
                 &mut series,
-                &[(&format!("{number}{long}"), Kind::Counter, 1)],
+                &[(&format!("{number}{long}"), SampleKind::Counter, 1)],
             );
             assert!(text.ends_with("{app=\"x\"} 1\n"));
             let held: usize = series.names.keys().map(|name| name.len()).sum();
-            assert!(held < BYTES + 2 * long.len(), "{held}");
+            assert!(held < MAX_BYTES + 2 * long.len(), "{held}");
         }
     }
 }

@@ -1,0 +1,107 @@
+//! Query for a part of the configuration.
+
+use tidegate_ratelimit::{Domain, Level};
+
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+
+/// Most domains and descriptors in an answer.
+const MAX_ITEMS: usize = 1_000;
+
+/// Parsed query.
+pub(super) struct LevelQuery {
+    pub(super) find: Option<String>,
+    pub(super) domain: Option<String>,
+    /// Keys and values from the domain down to the level.
+    entries: Vec<(String, String)>,
+    pub(super) limit: usize,
+    /// Indexes of a cursor. Empty if the page is the first.
+    pub(super) from: Vec<usize>,
+}
+
+impl LevelQuery {
+    pub(super) fn parse(text: Option<&str>) -> Result<Self, Problem> {
+        let mut query = Query::new(text)?;
+        let find = query.remove("find");
+        let domain = query.remove("domain");
+        let entries = query
+            .remove("entries")
+            .map(|text| entries(&text))
+            .transpose()?
+            .unwrap_or_default();
+        if domain.is_none() && !entries.is_empty() {
+            return Err(Problem::field(
+                "domain",
+                "'entries' are those of a 'domain'",
+            ));
+        }
+        if find.is_some() && domain.is_some() {
+            return Err(Problem::field(
+                "find",
+                "all domains are searched: leave 'domain' out",
+            ));
+        }
+        let limit = query.limit(100, MAX_ITEMS)?;
+        let wrong = |_| {
+            Problem::new(
+                Code::InvalidCursor,
+                "the cursor must be the next_cursor of a page of this level",
+            )
+        };
+        let places = |text: String| {
+            text.split('.')
+                .map(str::parse)
+                .collect::<Result<Vec<usize>, _>>()
+        };
+        let from = query
+            .remove("cursor")
+            .map(|text| places(text).map_err(wrong))
+            .transpose()?
+            .unwrap_or_default();
+        query.finish()?;
+        Ok(Self {
+            find,
+            domain,
+            entries,
+            limit,
+            from,
+        })
+    }
+
+    /// Returns the index in the level at which the page starts.
+    pub(super) fn start(&self) -> usize {
+        self.from.first().copied().unwrap_or(0)
+    }
+
+    /// Returns the level that the entries lead to, and its file. The file is `None` if the level is
+    /// the domain's own: then each descriptor has a file of its own.
+    pub(super) fn level<'c>(&self, domain: &'c Domain) -> Option<(&'c Level, Option<&'c str>)> {
+        let mut level = &domain.level;
+        let mut file = None;
+        for (key, value) in &self.entries {
+            let place = level.index_of(key, value)?;
+            file = file.or_else(|| Some(domain.file_of(place)));
+            level = &level.nodes()[place].below;
+        }
+        Some((level, file))
+    }
+}
+
+/// Parses `[["key","value"],["key"]]`.
+fn entries(text: &str) -> Result<Vec<(String, String)>, Problem> {
+    let wrong = || {
+        Problem::field(
+            "entries",
+            r#"expected keys and their values, such as [["tenant","acme"],["path"]]"#,
+        )
+    };
+    let entries: Vec<Vec<String>> = serde_json::from_str(text).map_err(|_| wrong())?;
+    let pair = |entry: Vec<String>| {
+        let mut parts = entry.into_iter();
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(key), value, None) => Ok((key, value.unwrap_or_default())),
+            _ => Err(wrong()),
+        }
+    };
+    entries.into_iter().map(pair).collect()
+}

@@ -1,0 +1,142 @@
+//! JSON view of the load of the configuration: its source, and its errors.
+
+use serde::Serialize;
+use tidegate_ratelimit::Configuration;
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::loads::{ConfigurationSource, Loads, Mistake, RefusedLoad};
+use crate::http::time::Rfc3339;
+use crate::limits::rfc3339;
+
+/// Where the configuration comes from, what is in force, and what is wrong.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationLoad))]
+pub(crate) struct LoadShown<'a> {
+    /// The kind of place that it comes from.
+    source: &'static str,
+    /// The folder, or the address of the management server.
+    place: &'a str,
+    /// When this server began to count.
+    counting_since: Rfc3339,
+    /// When the configuration that is in force was loaded; null before there is one.
+    #[cfg_attr(test, schema(required))]
+    loaded_at: Option<Rfc3339>,
+    /// How many files or resources it has.
+    files: usize,
+    /// How many domains it has.
+    domains: usize,
+    /// How many descriptors, at all levels.
+    descriptors: usize,
+    /// How many limits.
+    limits: usize,
+    /// The latest load, when it was refused: the configuration that is in force is an older one. Null when nothing is wrong.
+    #[cfg_attr(test, schema(required))]
+    refused: Option<RefusedShown<'a>>,
+    /// Files and folders that could not be read. Their last texts stay in use.
+    unreadable: Vec<MistakeShown<'a>>,
+}
+
+/// A load that was refused. The configuration before it stays in force.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = RefusedLoad))]
+struct RefusedShown<'a> {
+    at: Rfc3339,
+    /// The first mistakes, by file and line.
+    mistakes: Vec<MistakeShown<'a>>,
+    /// How many others there are.
+    more: usize,
+}
+
+/// A mistake in the configuration, and where it is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationMistake))]
+struct MistakeShown<'a> {
+    /// The file or resource; empty when it is about all of them.
+    file: &'a str,
+    /// Left out when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    /// In characters. Left out when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<u32>,
+    /// The path to the value, such as `descriptors[0].rate_limit.unit`. Left out when it is about all of the file.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    path: &'a str,
+    /// Explanation of the mistake.
+    text: &'a str,
+    /// How to correct it. Left out when that is not known.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    hint: &'a str,
+}
+
+/// Words of the sources of a configuration.
+#[cfg(test)]
+pub(crate) const SOURCES: [&str; 3] = [
+    source(ConfigurationSource::BuiltIn),
+    source(ConfigurationSource::Files),
+    source(ConfigurationSource::ManagementServer),
+];
+
+const fn source(source: ConfigurationSource) -> &'static str {
+    match source {
+        ConfigurationSource::BuiltIn => "built_in",
+        ConfigurationSource::Files => "files",
+        ConfigurationSource::ManagementServer => "management_server",
+    }
+}
+
+impl<'a> LoadShown<'a> {
+    pub(super) fn new(loads: &'a Loads, configuration: Option<&Configuration>) -> Self {
+        let (descriptors, limits) = configuration.map(Configuration::counts).unwrap_or_default();
+        Self {
+            source: source(loads.source),
+            place: &loads.place,
+            counting_since: rfc3339(loads.counting_since),
+            loaded_at: loads.active.map(|in_force| rfc3339(in_force.at)),
+            files: loads.active.map_or(0, |in_force| in_force.sources),
+            domains: configuration.map_or(0, Configuration::domain_count),
+            descriptors,
+            limits,
+            refused: loads.refused.as_ref().map(RefusedShown::from_refused),
+            unreadable: loads
+                .unreadable
+                .iter()
+                .map(MistakeShown::from_mistake)
+                .collect(),
+        }
+    }
+}
+
+impl<'a> RefusedShown<'a> {
+    fn from_refused(RefusedLoad { at, mistakes, more }: &'a RefusedLoad) -> Self {
+        Self {
+            at: rfc3339(*at),
+            mistakes: mistakes.iter().map(MistakeShown::from_mistake).collect(),
+            more: *more,
+        }
+    }
+}
+
+impl<'a> MistakeShown<'a> {
+    fn from_mistake(
+        Mistake {
+            file,
+            line,
+            column,
+            path,
+            text,
+            hint,
+        }: &'a Mistake,
+    ) -> Self {
+        let known = |number: &u32| Some(*number).filter(|number| *number > 0);
+        Self {
+            file,
+            line: known(line),
+            column: known(column),
+            path,
+            text,
+            hint,
+        }
+    }
+}

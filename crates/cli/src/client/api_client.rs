@@ -1,0 +1,368 @@
+//! HTTP client of a server's API: requests, limits of answers, and failures.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::client::address::ServerAddress;
+use crate::client::connect::{self, Connections};
+use crate::client::exit::{Exit, Failure};
+use crate::client::model::Problem;
+use crate::output::printable::printable;
+
+/// Timeout of a request whose answer does not depend on other events.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Size limit of an answer in bytes. A drawing has at most 32 MiB, and a page less.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// Size limit of an answer with all details: the largest workflow in full has some 100 MB.
+const MAX_FULL_ANSWER_BYTES: usize = 256 << 20;
+
+/// Client of the API of one server.
+#[derive(Debug)]
+pub(crate) struct ApiClient {
+    target: ServerAddress,
+    token: Option<HeaderValue>,
+    client: Connections,
+}
+
+/// A request to the API.
+#[derive(Debug)]
+pub(crate) struct ApiRequest {
+    method: Method,
+    path: String,
+    body: Bytes,
+    /// Size limit of the answer in bytes.
+    max_answer_bytes: usize,
+    effect: Effect,
+}
+
+/// Effect of a request whose outcome is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// The request only reads.
+    Read,
+    /// The request may have been carried out.
+    Write,
+    /// The request may have been carried out; it has an idempotency key, so a repetition changes
+    /// nothing.
+    Repeatable,
+}
+
+impl Effect {
+    /// Advice for a request of which the server knows that it changed nothing, as a line of its
+    /// own.
+    const fn unchanged_hint(self) -> &'static str {
+        match self {
+            Self::Read => "",
+            Self::Write | Self::Repeatable => {
+                "\n  Nothing was done: repeat it when the store is available"
+            }
+        }
+    }
+
+    /// Advice for a request whose outcome is unknown, as a line of its own.
+    const fn unknown_outcome_hint(self) -> &'static str {
+        match self {
+            Self::Read => "",
+            Self::Write => "\n  The request may have been carried out: look before you repeat it",
+            Self::Repeatable => {
+                "\n  The request may have been carried out; with its idempotency key it can be repeated safely"
+            }
+        }
+    }
+}
+
+impl ApiRequest {
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            body: Bytes::new(),
+            max_answer_bytes: MAX_ANSWER_BYTES,
+            effect: Effect::Read,
+        }
+    }
+
+    /// Request for a workflow with all of its jobs, or a job with all of its errors.
+    pub(crate) fn get_full(path: impl Into<String>) -> Self {
+        Self {
+            max_answer_bytes: MAX_FULL_ANSWER_BYTES,
+            ..Self::get(path)
+        }
+    }
+
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self {
+            method: Method::DELETE,
+            effect: Effect::Write,
+            ..Self::get(path)
+        }
+    }
+
+    pub(crate) fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self {
+            method: Method::POST,
+            body: body.into(),
+            effect: Effect::Write,
+            ..Self::get(path)
+        }
+    }
+
+    pub(crate) fn put(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self {
+            method: Method::PUT,
+            ..Self::post(path, body)
+        }
+    }
+
+    /// Marks a request with an idempotency key in its body: it can be repeated safely.
+    pub(crate) fn with_key(self) -> Self {
+        Self {
+            effect: Effect::Repeatable,
+            ..self
+        }
+    }
+
+    /// Marks a POST request that only reads.
+    pub(crate) fn without_effect(self) -> Self {
+        Self {
+            effect: Effect::Read,
+            ..self
+        }
+    }
+
+    /// The failure of a request whose outcome is unknown.
+    fn unknown_outcome(&self, text: &str) -> Failure {
+        Failure::unavailable(format!("{text}{}", self.effect.unknown_outcome_hint()))
+    }
+}
+
+impl ApiClient {
+    /// Creates a client that trusts `authorities` besides those of the system.
+    pub(crate) fn new(
+        target: ServerAddress,
+        token: Option<HeaderValue>,
+        authorities: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let client = connect::client(&target, authorities)?;
+        Ok(Self {
+            target,
+            token,
+            client,
+        })
+    }
+
+    /// The address of the server.
+    pub(crate) fn address(&self) -> &ServerAddress {
+        &self.target
+    }
+
+    /// Sends a request, and returns the text of the answer. If the future is dropped, the server
+    /// may still carry out the request.
+    pub(crate) async fn text(&self, api_request: &ApiRequest) -> Result<String, Failure> {
+        let answer = async {
+            let response = self.send(api_request, "application/json").await?;
+            self.read_body(api_request, response).await
+        };
+        self.with_timeout(api_request, answer).await
+    }
+
+    /// Sends a request, and parses the answer.
+    pub(crate) async fn read<T: DeserializeOwned>(
+        &self,
+        api_request: &ApiRequest,
+    ) -> Result<T, Failure> {
+        let text = self.text(api_request).await?;
+        self.parse(&text)
+            .map_err(|failure| api_request.unknown_outcome(&failure.text))
+    }
+
+    /// Parses an answer, or a part of it.
+    pub(crate) fn parse<'a, T: Deserialize<'a>>(&self, text: &'a str) -> Result<T, Failure> {
+        serde_json::from_str(text).map_err(|error| {
+            let shown = self.target.to_string();
+            Failure::unavailable(format!(
+                "what answers at {shown} is not a Tidegate server of this version: {error}"
+            ))
+        })
+    }
+
+    /// Opens a stream of events, which lasts as long as the answer is read.
+    pub(crate) async fn stream(&self, path: &str) -> Result<Incoming, Failure> {
+        let api_request = ApiRequest::get(path);
+        let opened = async {
+            let response = self.send(&api_request, "text/event-stream").await?;
+            // The body of the answer owns the connection from here on.
+            if response.status().is_success() {
+                Ok(response.into_body())
+            } else {
+                Err(self.read_problem(&api_request, response).await)
+            }
+        };
+        self.with_timeout(&api_request, opened).await
+    }
+
+    async fn with_timeout<T>(
+        &self,
+        api_request: &ApiRequest,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let late = |_| {
+            api_request.unknown_outcome(&format!(
+                "{} did not answer within {} s",
+                self.target,
+                ANSWER_TIMEOUT.as_secs()
+            ))
+        };
+        timeout(ANSWER_TIMEOUT, answer).await.map_err(late)?
+    }
+
+    async fn send(
+        &self,
+        api_request: &ApiRequest,
+        accept: &'static str,
+    ) -> Result<Response<Incoming>, Failure> {
+        let request = self.request(api_request, accept)?;
+        self.client.request(request).await.map_err(|error| {
+            let text = connect::explain_failure(&self.target, &error);
+            if error.is_connect() {
+                Failure::unavailable(text)
+            } else {
+                api_request.unknown_outcome(&text)
+            }
+        })
+    }
+
+    fn request(
+        &self,
+        api_request: &ApiRequest,
+        accept: &'static str,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
+        let request = Request::builder()
+            .method(api_request.method.clone())
+            .uri(format!("{}{}", self.target, api_request.path));
+        let mut request = request.header(ACCEPT, accept);
+        if !api_request.body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let wrong =
+            |error: http::Error| Failure::usage(format!("the request is not valid HTTP: {error}"));
+        request
+            .body(Full::new(api_request.body.clone()))
+            .map_err(wrong)
+    }
+
+    async fn read_body(
+        &self,
+        api_request: &ApiRequest,
+        response: Response<Incoming>,
+    ) -> Result<String, Failure> {
+        if !response.status().is_success() {
+            return Err(self.read_problem(api_request, response).await);
+        }
+        let bytes = Limited::new(response.into_body(), api_request.max_answer_bytes)
+            .collect()
+            .await;
+        let bytes = bytes.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                format!(
+                    "is larger than {} MiB, and no more is read",
+                    api_request.max_answer_bytes >> 20
+                )
+            } else {
+                format!("was cut off: {}", connect::reason(&*error))
+            }
+        });
+        let text = bytes.and_then(|bytes| {
+            String::from_utf8(bytes.to_bytes().into())
+                .map_err(|error| format!("is not text: {error}"))
+        });
+        text.map_err(|reason| {
+            api_request.unknown_outcome(&format!("the answer of {} {reason}", self.target))
+        })
+    }
+
+    /// Reads the problem document of an answer that is not a success.
+    async fn read_problem(
+        &self,
+        api_request: &ApiRequest,
+        response: Response<Incoming>,
+    ) -> Failure {
+        // Size limit of an error text in bytes; no person reads more.
+        const MAX_ERROR_BYTES: usize = 64 << 10;
+        let status = response.status();
+        let bytes = Limited::new(response.into_body(), MAX_ERROR_BYTES)
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
+        let Some(problem) = serde_json::from_slice::<Problem>(&bytes)
+            .ok()
+            .filter(|problem| problem.code.is_some())
+        else {
+            let text = format!(
+                "what answers at {} is not a Tidegate server: it says {status}",
+                self.target
+            );
+            // A proxy reports a timeout of the server in its own words.
+            return if status.is_server_error() {
+                api_request.unknown_outcome(&text)
+            } else {
+                Failure::unavailable(text)
+            };
+        };
+        let mut text = self.reason(status, &problem);
+        match problem.code.as_deref() {
+            Some("store_unavailable") if problem.nothing_done => {
+                text += api_request.effect.unchanged_hint()
+            }
+            // A store that did not answer may have written.
+            Some("store_unavailable" | "internal") => {
+                text += api_request.effect.unknown_outcome_hint()
+            }
+            _ => {}
+        }
+        let exit = exit(status);
+        let request = problem.request_id.filter(|_| exit == Exit::Unavailable);
+        Failure {
+            request,
+            ..Failure::new(exit, text).by_server(problem.code, problem.path)
+        }
+    }
+
+    /// The reason in one line, whatever names it contains.
+    fn reason(&self, status: StatusCode, Problem { title, detail, .. }: &Problem) -> String {
+        let text = printable(if detail.is_empty() { title } else { detail });
+        match (status, &self.token) {
+            (StatusCode::UNAUTHORIZED, None) => text + ". Give a token with TIDEGATE_TOKEN or --token-file",
+            (StatusCode::UNAUTHORIZED, Some(_)) => {
+                "the server does not know the token that was given; TIDEGATE_TOKEN or --token-file names another".into()
+            }
+            _ => text,
+        }
+    }
+}
+
+/// Exit code of a status, by the rule of docs/cli.md: 64 for wrong input, 5 for a state or a token
+/// that does not allow the request, 4 for an unknown object.
+fn exit(status: StatusCode) -> Exit {
+    match status {
+        StatusCode::NOT_FOUND => Exit::NotFound,
+        StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNPROCESSABLE_ENTITY => Exit::Usage,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::CONFLICT => Exit::Refused,
+        _ => Exit::Unavailable,
+    }
+}

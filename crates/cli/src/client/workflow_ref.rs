@@ -1,0 +1,160 @@
+//! Reference to a workflow: its id, the beginning of its id, its key, or its name.
+
+use serde::Deserialize;
+
+use crate::client::address::{Query, escaped};
+use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::exit::{Exit, Failure};
+use crate::output::printable::printable;
+
+/// Number of characters of an id, and the minimum of a short form.
+const ID_LENGTH: usize = 26;
+const MIN_PREFIX_LENGTH: usize = 4;
+/// Limit of workflows that an ambiguous reference lists.
+const MAX_LISTED: usize = 5;
+
+/// Reference to one workflow, as a person writes it.
+#[derive(Debug, Clone)]
+pub(crate) struct WorkflowRef(String);
+
+impl From<String> for WorkflowRef {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct WorkflowMatches {
+    items: Vec<WorkflowMatch>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WorkflowMatch {
+    id: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    status: String,
+}
+
+/// API path of the workflow with this id.
+pub(crate) fn path(id: &str) -> String {
+    format!("/v1/workflows/{}", escaped(id))
+}
+
+impl WorkflowRef {
+    /// The path of the workflow in the API.
+    pub(crate) async fn path(&self, remote: &ApiClient) -> Result<String, Failure> {
+        Ok(path(&self.id(remote).await?))
+    }
+
+    /// Resolves the reference to an id. A full id is returned without a request.
+    pub(crate) async fn id(&self, remote: &ApiClient) -> Result<String, Failure> {
+        if let Some(key) = self.0.strip_prefix("key:") {
+            let query = Query::default().with("key", Some(key));
+            return Ok(remote
+                .read::<WorkflowMatch>(&ApiRequest::get(query.append_to("/v1/workflows:byKey")))
+                .await?
+                .id);
+        }
+        if let Some(name) = self.0.strip_prefix("name:") {
+            let query = Query::default()
+                .with("name", Some(name))
+                .with("order", Some("newest"))
+                .with("limit", Some("1"));
+            let found = self.find(&query, remote).await?;
+            return found
+                .into_iter()
+                .next()
+                .map(|item| item.id)
+                .ok_or_else(|| self.not_found());
+        }
+        if is_beginning(&self.0) {
+            return self.find_by_prefix(remote).await;
+        }
+        if !is_id(&self.0) {
+            return Err(self.not_found());
+        }
+        Ok(self.0.clone())
+    }
+
+    async fn find(&self, query: &Query, remote: &ApiClient) -> Result<Vec<WorkflowMatch>, Failure> {
+        Ok(remote
+            .read::<WorkflowMatches>(&ApiRequest::get(query.append_to("/v1/workflows")))
+            .await?
+            .items)
+    }
+
+    /// Finds the one workflow whose id begins with the text.
+    async fn find_by_prefix(&self, remote: &ApiClient) -> Result<String, Failure> {
+        let query = Query::default()
+            .with("id_prefix", Some(self.0.to_ascii_uppercase()))
+            .with("limit", Some((MAX_LISTED + 1).to_string()));
+        let mut found = self.find(&query, remote).await?;
+        match found.len() {
+            0 => Err(self.not_found()),
+            1 => Ok(found.remove(0).id),
+            _ => Err(self.ambiguous(&found)),
+        }
+    }
+
+    fn not_found(&self) -> Failure {
+        let text = match self.0.strip_prefix("name:") {
+            Some(name) => format!("there is no workflow with the name '{name}'"),
+            None => format!(
+                "no workflow id begins with '{0}' (at least {MIN_PREFIX_LENGTH} characters of 0-9 and A-Z); for a name, write name:{0}",
+                self.0
+            ),
+        };
+        Failure::new(Exit::NotFound, text).by_server(Some("workflow_not_found".to_owned()), None)
+    }
+
+    fn ambiguous(&self, found: &[WorkflowMatch]) -> Failure {
+        let line = |item: &WorkflowMatch| {
+            format!(
+                "\n  {}  {}  {}",
+                printable(&item.id),
+                printable(&item.name),
+                printable(&item.status)
+            )
+        };
+        let named: String = found.iter().take(MAX_LISTED).map(line).collect();
+        let more = if found.len() > MAX_LISTED {
+            "\n  and more"
+        } else {
+            ""
+        };
+        Failure::usage(format!(
+            "several workflows have ids that begin with '{}':{named}{more}",
+            self.0
+        ))
+    }
+}
+
+/// Whether a text can be the beginning of an id, and is shorter than an id.
+fn is_beginning(text: &str) -> bool {
+    (MIN_PREFIX_LENGTH..ID_LENGTH).contains(&text.len()) && text.chars().all(is_in_ids)
+}
+
+/// Whether a text can be a full id.
+fn is_id(text: &str) -> bool {
+    text.len() == ID_LENGTH && text.chars().all(is_in_ids)
+}
+
+/// Ids do not use the letters that look like digits.
+fn is_in_ids(c: char) -> bool {
+    c.is_ascii_alphanumeric() && !matches!(c.to_ascii_uppercase(), 'I' | 'L' | 'O' | 'U')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_an_id_is_told_from_other_texts() {
+        assert!(is_beginning("01M7") && is_beginning("01m7z85c8h"));
+        for text in ["01M", "nope", "../queues", "01M7Z85C8H08RJZ5Q5JGPKMY04", ""] {
+            assert!(!is_beginning(text), "{text}");
+        }
+    }
+}
