@@ -271,5 +271,5 @@ def test_connections_are_not_used_after_a_fork(server: str) -> None:
         client.show_version()
         pool: Pool = client._pool  # pyright: ignore[reportPrivateUsage]
         pool._process = -1  # pyright: ignore[reportPrivateUsage]
-        assert pool._take() is None  # pyright: ignore[reportPrivateUsage]
+        assert pool._idle_connection() is None  # pyright: ignore[reportPrivateUsage]
         assert client.show_version()["api"] == "v1"

@@ -29,8 +29,8 @@ def report(day: str) -> int:
 def test_a_wait_for_no_worker_is_told_once(
     server: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "PATIENCE", 0.05)
-    monkeypatch.setattr(runs, "LOOK", 0.05)
+    monkeypatch.setattr(runs, "FIRST_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(runs, "POLL_SECONDS", 0.05)
     with tidegate.using(Client(server)), caplog.at_level(logging.WARNING, "tidegate"):
         run = fetch.options(queue="nobody-here").enqueue("monday")
         with pytest.raises(tidegate.WorkflowNotDone):

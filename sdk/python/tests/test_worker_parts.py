@@ -15,7 +15,7 @@ from tidegate.worker.attempt_histogram import AttemptHistogram
 from tidegate.worker.console import Console, duration
 from tidegate.worker.leases import HeldLease, LeaseTable, line
 from tidegate.worker.notes import Notes, cut
-from tidegate.worker.process import Told
+from tidegate.worker.process import ChildMessage
 from tidegate.worker.settings import Settings
 from tidegate.worker.supervisor import Drained, Supervisor
 
@@ -87,13 +87,13 @@ def test_notes_are_cut_at_the_bounds_of_the_server() -> None:
     assert notes.add("a", 10, "ü" * 300, [])
     assert not notes.add("a", 20, None, ["line"] * 300)
     assert not notes.add("b", None, None, ["é" * 9000] * 10)
-    first, second = notes.take()
+    first, second = notes.pop_all()
     assert first["progress"] == {"percent": 20}
     assert len(first["log"]) == 256
     assert first["log"][-1] == "… 45 more lines in half a second were left out"
     assert sum(len(text.encode()) for text in second["log"]) <= 16 * 1024
     assert second["log"][0].endswith("…")
-    assert notes.take() == []
+    assert notes.pop_all() == []
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_a_suspect_that_comes_while_the_worker_stops_is_returned() -> None:
     settings = Settings(target="app", name="w", server="http://127.0.0.1:1")
     ended: list[HeldLease] = []
     supervisor = Supervisor(settings, Console(out=io.StringIO()))
-    supervisor._keeper.give_back = lambda held, **_: ended.extend(held)  # type: ignore[method-assign]
+    supervisor._lease_extender.give_back = lambda held, **_: ended.extend(held)  # type: ignore[method-assign]
     child: Any = None
-    supervisor._take(Drained())
-    supervisor._take(Told(child, {"suspect": {"lease": "1-0-x"}}))
+    supervisor._on_event(Drained())
+    supervisor._on_event(ChildMessage(child, {"suspect": {"lease": "1-0-x"}}))
     assert [(one.lease, one.begun) for one in ended] == [("1-0-x", False)]
