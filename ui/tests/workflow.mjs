@@ -211,7 +211,7 @@ test("a dialog names the deed, and closes when the address changes", async () =>
   await page.goto(`${server.page}#/workflows/${id}?job=fetch`);
   await panel(page).getByText("none yet").waitFor();
   await actions.getByRole("button", { name: "pause", exact: true }).click();
-  await page.locator(".saying.good", { hasText: "Paused." }).waitFor();
+  await page.locator(".toast.good", { hasText: "Paused." }).waitFor();
   assert.deepEqual(page.mistakes, []);
 });
 

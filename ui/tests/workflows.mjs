@@ -86,7 +86,7 @@ test("actions for all that match do no more than was counted", async () => {
     await page.getByLabel("all that match:").selectOption(action);
     await page.getByRole("button", { name: `${action}…` }).click();
     await confirm(page);
-    await page.locator(".saying.good").last().waitFor();
+    await page.locator(".toast.good").last().waitFor();
     await page.getByRole("button", { name: "close this note" }).last().click();
     assert.notEqual(await total(status), had, `${action}: ${status}`);
     if (now) assert.ok((await total(now)) > 0, `${action}: ${now}`);

@@ -1,6 +1,6 @@
 // Limits: who waits under them and who holds them, what is paused or scaled, the configuration, and what the server would answer.
 import { withQuery } from "../api";
-import { Problem } from "../parts/says";
+import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
 import { Duration, now, Time } from "../parts/time";

@@ -2,7 +2,7 @@
 import { path, withQuery } from "../api";
 import { Action } from "../parts/action";
 import { FindField, useFind } from "../parts/find";
-import { Problem } from "../parts/says";
+import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
 import { Ago } from "../parts/time";
@@ -40,9 +40,9 @@ export function Workers() {
         { head: "queues", cell: (row) => <Name text={row.queues.join(", ")} most={60} /> },
         { head: "seen", cell: (row) => <Ago at={row.seen_at} /> },
         { head: "", cell: (row) => (row.draining_since
-          ? <Action label="Undrain" call={{ method: "POST", path: path("v1/workers", [row.name], ":undrain") }} said={`${row.name} gets jobs again.`} done={again} />
+          ? <Action label="Undrain" call={{ method: "POST", path: path("v1/workers", [row.name], ":undrain") }} toast={`${row.name} gets jobs again.`} done={again} />
           : <Action label="Drain" confirm={<><Name text={row.name} /> gets no more jobs, on all servers. It may finish what it has.</>}
-              call={{ method: "POST", path: path("v1/workers", [row.name], ":drain") }} said={`${row.name} gets no more jobs.`} done={again} />) },
+              call={{ method: "POST", path: path("v1/workers", [row.name], ":drain") }} toast={`${row.name} gets no more jobs.`} done={again} />) },
       ]} />
       <Pages first={Boolean(cursor)} next={data?.next_cursor} />
     </>

@@ -1,16 +1,16 @@
 // One workflow, as it happens: its graph, its jobs over time and as a table, and the panel of one job.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, mayAct, mayStart, path, Refused, withQuery, type Call } from "../api";
+import { get, mayAct, mayStart, path, ApiError, withQuery, type Call } from "../api";
 import { watch } from "../live";
 import type { Graph, Job, Page, Workflow } from "../model";
 import { Action } from "../parts/action";
 import { field, Json } from "../parts/json";
-import { Problem } from "../parts/says";
+import { Problem } from "../parts/toasts";
 import { State } from "../parts/state";
 import { Ago, Duration, now, Time } from "../parts/time";
 import { Name } from "../parts/text";
 import { usePoll } from "../poll";
-import { go, href, place, setQuery } from "../router";
+import { navigate, href, place, setQuery } from "../router";
 import { GraphView } from "./workflow/graph";
 import { JobPanel } from "./workflow/job-panel";
 import { Jobs, JobsFilter, Timeline } from "./workflow/jobs";
@@ -19,9 +19,9 @@ import type { Scene } from "./workflow/scene";
 const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
 /** Jobs of one page of the table and of the bars. */
 const PAGE = 200;
-/** The rows follow the states at most so often. */
+/** Least time between two reads of the rows after changes of states, in milliseconds. */
 const OFTEN = 400;
-/** A graph that was refused is asked for again after so many milliseconds. */
+/** Milliseconds after which a graph that was refused is requested again. */
 const RETRY = 5000;
 
 interface JobEvent {
@@ -33,7 +33,7 @@ interface JobEvent {
 function useLive(id: string) {
   const [workflow, setWorkflow] = useState<Workflow | null>(null);
   const [graph, setGraph] = useState<Graph | null>(null);
-  const [error, setError] = useState<Refused | null>(null);
+  const [error, setError] = useState<ApiError | null>(null);
   const [removed, setRemoved] = useState(false);
   const [changes, setChanges] = useState(0);
   const scene = useRef<{ scene: Scene; redraw: () => void } | null>(null);
@@ -67,7 +67,7 @@ function useLive(id: string) {
         } else setGraph(got);
         setError(null);
       } catch (refused) {
-        if (ended.signal.aborted || !(refused instanceof Refused)) return;
+        if (ended.signal.aborted || !(refused instanceof ApiError)) return;
         setError(refused);
         // The server may be busy with other pictures. What is not there stays away.
         if (refused.status !== 404) later(RETRY);
@@ -225,15 +225,15 @@ function Actions({ workflow, changed }: { workflow: Workflow; changed: () => voi
   const is = (...words: string[]): boolean => words.includes(status);
   return (
     <div class="buttons" role="group" aria-label="Actions on the workflow">
-      {is("pending") ? <Action label="start" said="Started." call={post("start")} may={mayStart} done={changed} /> : null}
-      {is("running") ? <Action label="pause" said="Paused." call={post("pause")} done={changed} /> : null}
-      {is("paused") ? <Action label="resume" said="Resumed." call={post("resume")} done={changed} /> : null}
-      {is("failed", "cancelled") ? <Action label="retry" said="Failed and cancelled jobs run again." call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
-      {is("pending", "running", "paused") ? <Action label="cancel" verb="Cancel the workflow" said="Cancelled." call={post("cancel")} confirm="Running jobs are told to stop, and no others start." danger done={changed} /> : null}
-      <Action label="expire" said={after === "forever" ? "It never expires." : `It expires after ${after}.`} call={post("expire", { after })} done={changed} />
+      {is("pending") ? <Action label="start" toast="Started." call={post("start")} may={mayStart} done={changed} /> : null}
+      {is("running") ? <Action label="pause" toast="Paused." call={post("pause")} done={changed} /> : null}
+      {is("paused") ? <Action label="resume" toast="Resumed." call={post("resume")} done={changed} /> : null}
+      {is("failed", "cancelled") ? <Action label="retry" toast="Failed and cancelled jobs run again." call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
+      {is("pending", "running", "paused") ? <Action label="cancel" verb="Cancel the workflow" toast="Cancelled." call={post("cancel")} confirm="Running jobs are asked to stop, and no others start." danger done={changed} /> : null}
+      <Action label="expire" toast={after === "forever" ? "It never expires." : `It expires after ${after}.`} call={post("expire", { after })} done={changed} />
       {mayAct() ? <Expire after={after} set={setAfter} /> : null}
       {is("pending", "succeeded", "failed", "cancelled") ? (
-        <Action label="remove" verb="Remove the workflow" said="Removed." call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => go(["workflows"])} />
+        <Action label="remove" verb="Remove the workflow" toast="Removed." call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => navigate(["workflows"])} />
       ) : null}
     </div>
   );

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { withQuery } from "../api";
 import type { Page, Workflow } from "../model";
 import { Ago, Duration, now } from "../parts/time";
-import { Problem } from "../parts/says";
+import { Problem } from "../parts/toasts";
 import { known, sign, State, STATUSES } from "../parts/state";
 import { Table, type Column } from "../parts/table";
 import { Name } from "../parts/text";
@@ -116,8 +116,8 @@ function Filters({ filter }: { filter: Filter }) {
   const chosen = new Set((filter["status"] ?? "").split(",").filter(Boolean));
   const { status: _, order, ...rest } = filter;
   // With a tag and a name each workflow would have to be read.
-  const asked = rest["tag"] && rest["name"] ? null : withQuery("v1/workflows:count", rest);
-  const counts = usePoll<Counts>(asked, 3000).data?.by_status;
+  const countPath = rest["tag"] && rest["name"] ? null : withQuery("v1/workflows:count", rest);
+  const counts = usePoll<Counts>(countPath, 3000).data?.by_status;
   const toggle = (status: string): void => {
     if (!chosen.delete(status)) chosen.add(status);
     setQuery({ status: [...chosen].join(","), cursor: null, page: null });

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { theme } from "../theme";
 
-export interface Line {
+export interface ChartLine {
   readonly label: string;
   /** The name of a colour of the style sheet, such as `--succeeded`. */
   readonly colour: string;
@@ -15,7 +15,7 @@ export interface ChartProps {
   readonly unit: string;
   /** Seconds since the Unix epoch, one for each value. */
   readonly times: readonly number[];
-  readonly lines: readonly Line[];
+  readonly lines: readonly ChartLine[];
 }
 
 const HEIGHT = 150;

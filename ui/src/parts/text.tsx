@@ -1,10 +1,10 @@
 // Texts of others: names, errors, outputs. They are shown as text only, in their own direction, and never at any length.
 import { useState } from "preact/hooks";
-import { plain } from "./signs";
+import { plain } from "./control-chars";
 
 const END = "…";
 /** More than this is not put on the page at once: a browser lays out a line of a megabyte for seconds. */
-const PIECE = 100_000;
+const CHUNK_CHARS = 100_000;
 
 /** Cut so that no half of a character is left. */
 export function cut(text: string, most: number): string {
@@ -37,7 +37,7 @@ export function Text({ text, lines = 12, label = "text" }: { text: string; lines
     <div class="text">
       <pre dir="auto" tabIndex={0} role="region" aria-label={label}>{part}</pre>
       {more ? (
-        <button class="small" onClick={() => show(shown + PIECE)}>
+        <button class="small" onClick={() => show(shown + CHUNK_CHARS)}>
           {shown === 0 ? `show all ${text.length.toLocaleString("en")} characters` : "show more"}
         </button>
       ) : null}

@@ -1,6 +1,6 @@
 // The configuration that is in force as a tree, with what each limit counts, and what is wrong with the one that was refused.
 import { useEffect, useState } from "preact/hooks";
-import { Problem } from "../../parts/says";
+import { Problem } from "../../parts/toasts";
 import { cut, Name, plain } from "../../parts/text";
 import { Ago, Time } from "../../parts/time";
 import { placeOf, type Load, type Mistake } from "./model";
@@ -26,7 +26,7 @@ export function Configuration() {
   );
 }
 
-/** A text as it is once nobody has changed it for a moment: each search costs the server some milliseconds. */
+/** A text, 300 ms after its last change: each search costs the server some milliseconds. */
 function useSettled(text: string): string {
   const [settled, settle] = useState(text);
   useEffect(() => {
@@ -51,7 +51,7 @@ function From({ load, version }: { load: Load; version: number }) {
   );
 }
 
-/** What is wrong: said at once by screen readers, gone when it is repaired. */
+/** The mistakes of the configuration. Screen readers read them at once; they go when they are repaired. */
 function Wrong({ load }: { load: Load }) {
   const { refused, unreadable } = load;
   return (

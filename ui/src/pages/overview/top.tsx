@@ -1,5 +1,5 @@
 // The keys that are asked for most, and what was refused last, of requests and of jobs.
-import { Problem } from "../../parts/says";
+import { Problem } from "../../parts/toasts";
 import { Table } from "../../parts/table";
 import { Name } from "../../parts/text";
 import { Ago } from "../../parts/time";
@@ -31,7 +31,7 @@ export function Top({ most = 10 }: { most?: number }) {
         ]} />
       </section>
       <section aria-label="Latest refusals">
-        <h2>Refused lately</h2>
+        <h2>ApiError lately</h2>
         <Table label="Latest refusals" failed={error !== null} rows={data?.refusals.slice(0, most) ?? null} rowKey={(row) => `${row.at} ${row.caller} ${keyText(row.domain, row.entries)}`} empty="nothing was refused lately" columns={[
           { head: "when", cell: (row) => <Ago at={row.at} /> },
           { head: "who", cell: (row) => row.caller },

@@ -12,8 +12,8 @@ const SQUARE = 40;
 const FOLDED = 0.5;
 /** Pieces of lines in one frame of the screen: some 5 ms where nothing but the processor draws. */
 const PIECES = 3000;
-const LEAST = 0.002;
-const MOST = 3;
+const MIN_SCALE = 0.002;
+const MAX_SCALE = 3;
 
 export class Drawing {
   private x = 0;
@@ -71,13 +71,13 @@ export class Drawing {
   fit(): void {
     this.whole = true;
     const { width, height } = this.scene.graph;
-    this.scale = Math.max(LEAST, Math.min(1, this.width / Math.max(1, width), this.height / Math.max(1, height)));
+    this.scale = Math.max(MIN_SCALE, Math.min(1, this.width / Math.max(1, width), this.height / Math.max(1, height)));
     this.x = (this.width - width * this.scale) / 2;
     this.y = (this.height - height * this.scale) / 2;
     this.later();
   }
 
-  /** What a reader sees first: all, or of a long chain the place where something happens. */
+  /** Sets the first view: all of the graph, or of a long chain the place where jobs run. */
   begin(): void {
     this.fit();
     const { width, height, nodes } = this.scene.graph;
@@ -103,7 +103,7 @@ export class Drawing {
   }
 
   zoom(by: number, x = this.width / 2, y = this.height / 2): void {
-    const to = Math.max(Math.min(LEAST, this.scale), Math.min(MOST, this.scale * by));
+    const to = Math.max(Math.min(MIN_SCALE, this.scale), Math.min(MAX_SCALE, this.scale * by));
     this.x = x - ((x - this.x) * to) / this.scale;
     this.y = y - ((y - this.y) * to) / this.scale;
     this.scale = to;
@@ -111,7 +111,7 @@ export class Drawing {
     this.later();
   }
 
-  /** The middle of the view stays on the picture: whoever makes it larger there sees something. */
+  /** Keeps the middle of the view on the picture, so that zooming in there shows a part of it. */
   private keep(): void {
     this.whole = false;
     const { width, height } = this.scene.graph;

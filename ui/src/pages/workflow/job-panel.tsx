@@ -1,13 +1,13 @@
 // One job: what it got, what it left, what went wrong, what it says, why it waits, and what can be done.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { mayAct, path, Refused, text, withQuery, type Call } from "../../api";
+import { mayAct, path, ApiError, text, withQuery, type Call } from "../../api";
 import { limitWords, type AttemptError, type Job, type LogPage } from "../../model";
 import { Action } from "../../parts/action";
 import { field, Json } from "../../parts/json";
-import { Problem } from "../../parts/says";
+import { Problem } from "../../parts/toasts";
 import { State } from "../../parts/state";
-import { Ago, Away, clock, Duration, Time } from "../../parts/time";
+import { Ago, RelativeTime, clock, Duration, Time } from "../../parts/time";
 import { cut, Name, plain, Text } from "../../parts/text";
 import { usePoll } from "../../poll";
 import { href, setQuery } from "../../router";
@@ -20,7 +20,7 @@ interface Raw {
 
 const over = (job: Job): boolean => ["succeeded", "failed", "cancelled", "skipped"].includes(job.state);
 
-/** What stands for an output that is null. */
+/** The text in the place of an output that is null. */
 const noOutput = (state: string): string => (state === "succeeded" ? "it returned nothing" : ["failed", "cancelled", "skipped"].includes(state) ? "none" : "none yet");
 
 export interface JobPanelProps {
@@ -45,14 +45,14 @@ export function JobPanel({ id, name, changes, changed }: JobPanelProps) {
     changed();
   };
   return (
-    <aside class="panel" aria-label="Job" onKeyDown={(event) => event.key === "Escape" && close()}>
+    <aside class="panel" aria-label="Job" onKeyDown={(event) => event.key === "Escape" && close()}>{/* plain: HTML */}
       <div class="panel-head">
         <h2 ref={heading} tabIndex={-1}><Name text={name} most={200} /></h2>
         <button class="small" onClick={close} aria-label="close the job">×</button>
       </div>
       <Problem error={error} />
       {data ? <Shown id={id} raw={data} own={own} done={done} /> : error ? null : <p class="dim">loading…</p>}
-    </aside>
+    </aside> // plain: HTML
   );
 }
 
@@ -71,8 +71,8 @@ function Shown({ id, raw: { job, text }, own, done }: { id: string; raw: Raw; ow
         <dt>ready</dt><dd><Time at={job.ready_at} /></dd>
         <dt>started</dt><dd><Time at={job.started_at} /></dd>
         <dt>finished</dt><dd><Time at={job.finished_at} /></dd>
-        {job.due_at ? <><dt>due</dt><dd><Time at={job.due_at} /> (<Away at={job.due_at} />)</dd></> : null}
-        {job.lease_expires_at ? <><dt>lease ends</dt><dd><Away at={job.lease_expires_at} /></dd></> : null}
+        {job.due_at ? <><dt>due</dt><dd><Time at={job.due_at} /> (<RelativeTime at={job.due_at} />)</dd></> : null}
+        {job.lease_expires_at ? <><dt>lease ends</dt><dd><RelativeTime at={job.lease_expires_at} /></dd></> : null}
         {job.timeout_ms === null ? null : <><dt>timeout</dt><dd><Duration ms={job.timeout_ms} /></dd></>}
         {job.wait_ms ? <><dt>waits first</dt><dd><Duration ms={job.wait_ms} /></dd></> : null}
         {job.limits?.length ? <><dt>limits</dt><dd>{job.limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} most={200} /></div>)}</dd></> : null}
@@ -110,7 +110,7 @@ function WhyNot({ job, id }: { job: Job; id: string }) {
   return (
     <div class="warning">
       <bdi>{cut(plain(why.text), 1000)}</bdi> <span class="dim mono">{why.reason}</span>
-      {why.until ? <> (<Away at={why.until} />)</> : null}
+      {why.until ? <> (<RelativeTime at={why.until} />)</> : null}
       {why.jobs?.length ? <div>jobs: <Names id={id} names={why.jobs} /></div> : null}
       {why.holders?.length ? (
         <div>held by: {why.holders.slice(0, 10).map((holder, at) => (
@@ -147,7 +147,7 @@ function Errors({ errors }: { errors: readonly AttemptError[] }) {
   );
 }
 
-/** What the jobs before left behind, each when asked for: it can be a megabyte. */
+/** The outputs of the jobs before, each on request: one can be a megabyte. */
 function Inputs({ id, names }: { id: string; names: readonly string[] }) {
   const [most, more] = useState(10);
   return (
@@ -159,7 +159,7 @@ function Inputs({ id, names }: { id: string; names: readonly string[] }) {
 }
 
 function Input({ id, name }: { id: string; name: string }) {
-  const [got, put] = useState<string | Refused | null>(null);
+  const [got, put] = useState<string | ApiError | null>(null);
   const [wanted, want] = useState(false);
   useEffect(() => {
     if (!wanted) return;
@@ -225,13 +225,13 @@ function Actions({ id, job, own, done }: { id: string; job: Job; own: string; do
   if (!mayAct()) return null;
   return (
     <div class="buttons" role="group" aria-label="Actions on the job">
-      {state === "failed" || state === "cancelled" ? <Action label="retry" said="The job runs again." call={post("retry", seen)} done={done} /> : null}
-      {ended ? <Action label="restart" verb="Restart the job" said="The job runs again." call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
-      {ended && job.before.length > 0 ? <Action label="restart with all that follows" verb="Restart all these jobs" said="They run again." call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
+      {state === "failed" || state === "cancelled" ? <Action label="retry" toast="The job runs again." call={post("retry", seen)} done={done} /> : null}
+      {ended ? <Action label="restart" verb="Restart the job" toast="The job runs again." call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
+      {ended && job.before.length > 0 ? <Action label="restart with all that follows" verb="Restart all these jobs" toast="They run again." call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
       {!ended || state === "failed" || state === "cancelled" ? (
-        state === "running" ? null : <Action label="skip" verb="Skip the job" said="Skipped." call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
+        state === "running" ? null : <Action label="skip" verb="Skip the job" toast="Skipped." call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
       ) : null}
-      {ended ? null : <Action label="cancel" verb="Cancel the job" said="Cancelled." call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is told to stop, and its result is not taken." : "It will not run."} danger />}
+      {ended ? null : <Action label="cancel" verb="Cancel the job" toast="Cancelled." call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is asked to stop, and its result is not taken." : "It will not run."} danger />}
       {state === "succeeded" ? null : <MarkSucceeded path={`${own}:mark_succeeded`} done={done} />}
     </div>
   );
@@ -252,7 +252,7 @@ function MarkSucceeded({ path: to, done }: { path: string; done: () => void }) {
       <summary>mark succeeded…</summary>
       <label>output, as JSON <textarea dir="auto" value={output} spellcheck={false} onInput={(event) => put(event.currentTarget.value)} /></label>
       {wrong ? <p class="problem" role="alert">{wrong}</p> : null}
-      <Action label="mark succeeded" verb="Mark succeeded" said="Marked as succeeded." call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
+      <Action label="mark succeeded" verb="Mark succeeded" toast="Marked as succeeded." call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
     </details>
   );
 }

@@ -97,7 +97,7 @@ interface Piece {
   readonly to: number;
 }
 
-/** What a job did, as far as its latest attempt tells. */
+/** The phases of a job's latest attempt. */
 export function pieces(job: Job, at: number): Piece[] {
   const [ready, began, ended] = [ms(job.ready_at), ms(job.started_at), ms(job.finished_at)];
   const found: Piece[] = [];

@@ -199,9 +199,9 @@ export class Scene {
     let [best, least]: [number | null, number] = [null, Infinity];
     this.graph.nodes.forEach((node, at) => {
       const [right, down] = [node.x + node.width / 2 - x, node.y + node.height / 2 - y];
-      const [ahead, aside] = dx !== 0 ? [right * dx, Math.abs(down)] : [down * dy, Math.abs(right)];
+      const [ahead, sideways] = dx !== 0 ? [right * dx, Math.abs(down)] : [down * dy, Math.abs(right)];
       if (ahead <= 4) return;
-      const far = ahead + 3 * aside;
+      const far = ahead + 3 * sideways;
       if (far < least) [best, least] = [at, far];
     });
     return best;
