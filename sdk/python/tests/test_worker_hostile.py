@@ -185,7 +185,7 @@ def test_a_number_that_python_does_not_read_fails_its_own_job_alone(running: tup
     assert worker.process.poll() is None
 
 
-def test_what_others_say_does_not_reach_the_terminal_as_it_is() -> None:
+def test_control_characters_do_not_reach_the_terminal() -> None:
     out = io.StringIO()
     Console(out=out).log("one\n12:00:00 forged \x1b[31m")
     Console(out=out, as_json=True).log("two", more="c1 \x9b31m \u2028")

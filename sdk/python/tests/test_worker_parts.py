@@ -69,17 +69,17 @@ def test_a_table_that_is_full_keeps_whole_lines() -> None:
 
 
 def test_figures_of_processes_are_added() -> None:
-    together, one = AttemptHistogram(), AttemptHistogram()
+    total, one = AttemptHistogram(), AttemptHistogram()
     for milliseconds in range(1, 101):
         one.add("a", "succeeded", milliseconds / 1000)
     one.add("b", "failed", 2.0)
-    assert together.merge(one.encode()) == (101, 1)
-    assert together.merge(one.encode()) == (101, 1)
-    assert (together.count("a"), together.count("b", "failed"), together.count("b", "succeeded")) == (200, 2, 0)
-    assert together.percentile("a", 0.5) == pytest.approx(0.05, rel=0.05)
-    assert together.percentile("a", 0.99) == pytest.approx(0.099, rel=0.05)
-    assert [together.below("a", bound) for bound in (0.001, 0.01, 0.05, 0.1, 1.0)] == [2, 20, 100, 200, 200]
-    assert together.seconds["a"] == pytest.approx(2 * 5.05)
+    assert total.merge(one.encode()) == (101, 1)
+    assert total.merge(one.encode()) == (101, 1)
+    assert (total.count("a"), total.count("b", "failed"), total.count("b", "succeeded")) == (200, 2, 0)
+    assert total.percentile("a", 0.5) == pytest.approx(0.05, rel=0.05)
+    assert total.percentile("a", 0.99) == pytest.approx(0.099, rel=0.05)
+    assert [total.below("a", bound) for bound in (0.001, 0.01, 0.05, 0.1, 1.0)] == [2, 20, 100, 200, 200]
+    assert total.seconds["a"] == pytest.approx(2 * 5.05)
 
 
 def test_notes_are_cut_at_the_bounds_of_the_server() -> None:
@@ -167,7 +167,7 @@ def test_durations_are_short(seconds: float, shown: str) -> None:
 
 
 def test_a_suspect_that_comes_while_the_worker_stops_is_returned() -> None:
-    """Its process told of it before it heard that the worker stops."""
+    """Its process reported it before it was notified that the worker stops."""
     settings = Settings(target="app", name="w", server="http://127.0.0.1:1")
     ended: list[HeldLease] = []
     supervisor = Supervisor(settings, Console(out=io.StringIO()))
