@@ -94,7 +94,7 @@ def decide(answer: str | None) -> bool:
         if ANSWERS[reply.strip().lower()]:
             report: api.Report = {"lease": question_job["lease"], "outcome": "succeeded", "output": "ada"}
         else:
-            error: api.ReportError = {"kind": "Refused", "message": "ada reply no"}
+            error: api.ReportError = {"kind": "Refused", "message": "ada said no"}
             report = {"lease": question_job["lease"], "outcome": "failed", "retry": "never", "error": error}
         client.report_jobs({"reports": [report]})
     return bool(claimed["jobs"])

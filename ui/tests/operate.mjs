@@ -131,20 +131,20 @@ test("a pause names its subject, and can be for requests, too", async () => {
 test("a check knows an unconfigured name from a limit that has room, and refuses a text that is no pair", async () => {
   const page = await browser.open(`${server.page}#/limits`);
   const check = page.getByRole("region", { name: "Check a request" });
-  const check = async (domain, entries) => {
+  const sendCheck = async (domain, entries) => {
     await check.getByLabel("domain").fill(domain);
     await check.getByLabel("entries").fill(entries);
     await check.getByRole("button", { name: "Check", exact: true }).click();
   };
-  await check("sampel", "client=me");
+  await sendCheck("sampel", "client=me");
   const words = table(page, "Answer").getByText("no limit applies: the domain is not configured");
   await words.waitFor();
   assert.equal(await table(page, "Answer").locator(".s-succeeded").count(), 0);
-  await check("sample", "clinet=me");
+  await sendCheck("sample", "clinet=me");
   await table(page, "Answer").getByText("no limit applies", { exact: true }).waitFor();
-  await check("sample", "client=me, path");
+  await sendCheck("sample", "client=me, path");
   await check.locator(".problem", { hasText: "'path' is not a key with a value" }).waitFor();
-  await check("sample", "client=me");
+  await sendCheck("sample", "client=me");
   await table(page, "Answer").locator(".s-succeeded").waitFor();
   assert.deepEqual(page.mistakes, []);
 });

@@ -89,8 +89,8 @@ export function Failures() {
       <Problem error={list.error ?? error} />
       <Table label="Failures" rows={find.rows} rowKey={(group) => group.key} failed={(list.error ?? error) !== null} empty={find.empty ?? "no workflow has failed"} columns={[
         { head: "jobs", kind: "number", cell: (group) => group.failures.length },
-        { head: "handler", names: true, cell: (group) => <Name text={group.handler} most={40} /> },
-        { head: "error", kind: "wide", cell: (group) => <><b><Name text={group.kind} most={60} /></b> <Name text={group.message} most={200} /></> },
+        { head: "handler", names: true, cell: (group) => <Name text={group.handler} max={40} /> },
+        { head: "error", kind: "wide", cell: (group) => <><b><Name text={group.kind} max={60} /></b> <Name text={group.message} max={200} /></> },
         { head: "latest", cell: (group) => <Latest group={group} /> },
         { head: "", cell: (group) => <Buttons group={group} done={list.again} /> },
       ]} />
@@ -101,7 +101,7 @@ export function Failures() {
 function Latest({ group }: { group: FailureGroup }) {
   return <>{group.failures.slice(0, 3).map(({ workflow, job }) => (
     <div key={`${workflow.id} ${job.name}`}>
-      <a href={href(["workflows", workflow.id], { job: job.name })}><Name text={`${workflow.name} / ${job.name}`} most={50} /></a> <Ago at={workflow.finished_at} />
+      <a href={href(["workflows", workflow.id], { job: job.name })}><Name text={`${workflow.name} / ${job.name}`} max={50} /></a> <Ago at={workflow.finished_at} />
     </div>
   ))}</>;
 }

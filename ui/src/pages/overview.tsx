@@ -141,9 +141,9 @@ function Health() {
             {works("and written", store.writes)}
             <span>{store.partitions} partitions</span>
           </p>
-          {store.reason ? <p class="warning"><Name text={store.reason} most={400} /></p> : null}
-          {store.risks.map((risk) => <p key={risk} class="warning"><Name text={risk} most={600} /></p>)}
-          {store.troubles.map((one, at) => <p key={at} class="warning">partitions {one.partitions.join(", ")}: <Name text={one.reason} most={400} /></p>)}
+          {store.reason ? <p class="warning"><Name text={store.reason} max={400} /></p> : null}
+          {store.risks.map((risk) => <p key={risk} class="warning"><Name text={risk} max={600} /></p>)}
+          {store.troubles.map((one, at) => <p key={at} class="warning">partitions {one.partitions.join(", ")}: <Name text={one.reason} max={400} /></p>)}
           {store.servers.length > 0 ? (
             <Table label="Servers" rows={store.servers} rowKey={(row) => row.id} columns={[
               { head: "server", names: true, cell: (row) => <span class="mono"><Name text={row.address} /></span> },

@@ -18,11 +18,11 @@ import type { Scene } from "./workflow/scene";
 
 const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
 /** Jobs of one page of the table and of the bars. */
-const PAGE = 200;
+const PAGE_ROWS = 200;
 /** Least time between two reads of the rows after changes of states, in milliseconds. */
-const OFTEN = 400;
+const ROWS_INTERVAL = 400;
 /** Milliseconds after which a graph that was refused is requested again. */
-const RETRY = 5000;
+const GRAPH_RETRY_DELAY = 5000;
 
 interface JobEvent {
   readonly index: number;
@@ -70,7 +70,7 @@ function useLive(id: string) {
         if (ended.signal.aborted || !(refused instanceof ApiError)) return;
         setError(refused);
         // The server may be busy with other pictures. What is not there stays away.
-        if (refused.status !== 404) later(RETRY);
+        if (refused.status !== 404) later(GRAPH_RETRY_DELAY);
       } finally {
         reading = false;
       }
@@ -84,7 +84,7 @@ function useLive(id: string) {
         timer = 0;
         last = performance.now();
         setChanges((count) => count + 1);
-      }, Math.max(0, last + OFTEN - performance.now()));
+      }, Math.max(0, last + ROWS_INTERVAL - performance.now()));
     };
     const stop = watch(`workflow:${id}`, (events) => {
       for (const { event, data } of events) {
@@ -154,7 +154,7 @@ function Known({ id }: { id: string }) {
   const query = place.value.query;
   const open = query["job"] ?? null;
   const view = query["view"] === "timeline" ? "timeline" : "graph";
-  const list = withQuery(`v1/workflows/${id}/jobs`, { limit: PAGE, state: query["state"], cursor: query["cursor"] });
+  const list = withQuery(`v1/workflows/${id}/jobs`, { limit: PAGE_ROWS, state: query["state"], cursor: query["cursor"] });
   const jobs = usePoll<Page<Job>>(removed ? null : list, 3000);
   useEffect(() => {
     if (changes > 0) jobs.again();
@@ -189,14 +189,14 @@ function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }
   const ran = started_at === null ? null : (finished_at ? Date.parse(finished_at) : Math.max(now.value, Date.parse(started_at))) - Date.parse(started_at);
   return (
     <>
-      <h1><Name text={name} most={200} /> <State state={status} /></h1>
+      <h1><Name text={name} max={200} /> <State state={status} /></h1>
       <p class="facts-line">
         <span class="mono">{id}</span>
         <span><span class="dim">created</span> <Time at={workflow.created_at} /> (<Ago at={workflow.created_at} />)</span>
         {started_at ? <span><span class="dim">took</span> <Duration ms={ran} /></span> : null}
         {finished_at ? <span><span class="dim">finished</span> <Time at={finished_at} /></span> : null}
         {workflow.expires_at ? <span><span class="dim">kept until</span> <Time at={workflow.expires_at} /></span> : null}
-        {tags.map((tag) => <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} most={60} /></a>)}
+        {tags.map((tag) => <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={60} /></a>)}
         <a href={href(["workflows"], { name })}>others of this name</a>
       </p>
       <Actions workflow={workflow} changed={changed} />

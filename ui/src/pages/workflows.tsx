@@ -39,7 +39,7 @@ export function Workflows() {
       <Filters filter={filter} />
       <Bulk filter={filter} done={again} />
       <Problem error={error} />
-      {data?.incomplete ? <p class="warning">Some are missing: <Name text={data.incomplete.reason} most={300} /></p> : null}
+      {data?.incomplete ? <p class="warning">Some are missing: <Name text={data.incomplete.reason} max={300} /></p> : null}
       <Table label="Workflows" columns={COLUMNS} rows={data?.items ?? null} rowKey={(row) => row.id} failed={error !== null} empty="no workflow matches" />
       <div class="buttons" role="group" aria-label="Pages">
         <button disabled={!cursor} onClick={() => setQuery({ cursor: null, page: null }, "keep")}>First</button>
@@ -63,13 +63,13 @@ function took(row: Workflow): number | null {
 
 const COLUMNS: readonly Column<Workflow>[] = [
   { head: "status", cell: (row) => <State state={row.status} /> },
-  { head: "name", names: true, cell: (row) => <a href={href(["workflows", row.id])}><Name text={row.name} most={60} /></a> },
+  { head: "name", names: true, cell: (row) => <a href={href(["workflows", row.id])}><Name text={row.name} max={60} /></a> },
   { head: "id", kind: "narrow", cell: (row) => <span class="mono">{row.id}</span> },
   { head: "jobs", cell: (row) => <Progress row={row} /> },
   { head: "created", cell: (row) => <Ago at={row.created_at} /> },
   { head: "took", kind: "number", cell: (row) => <Took row={row} /> },
   { head: "tags", kind: "wide", cell: (row) => row.tags.map((tag) => (
-    <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} most={40} /></a>
+    <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={40} /></a>
   )) },
 ];
 

@@ -7,20 +7,20 @@ const END = "…";
 const CHUNK_CHARS = 100_000;
 
 /** Cut so that no half of a character is left. */
-export function cut(text: string, most: number): string {
-  if (text.length <= most) return text;
-  const last = text.charCodeAt(most - 1);
-  return text.slice(0, last >= 0xd800 && last < 0xdc00 ? most - 1 : most) + END;
+export function cut(text: string, max: number): string {
+  if (text.length <= max) return text;
+  const last = text.charCodeAt(max - 1);
+  return text.slice(0, last >= 0xd800 && last < 0xdc00 ? max - 1 : max) + END;
 }
 
 export { plain };
 
 /** A short text in a line: a name or an id. All of it is in the title. */
-export function Name({ text, most = 80, mono = false }: { text: string; most?: number; mono?: boolean }) {
+export function Name({ text, max = 80, mono = false }: { text: string; max?: number; mono?: boolean }) {
   const line = plain(text).replace(/[\n\t]/g, " ");
   return (
-    <bdi dir="auto" class={mono ? "mono" : undefined} title={line.length > most ? cut(line, 1000) : undefined}>
-      {cut(line, most)}
+    <bdi dir="auto" class={mono ? "mono" : undefined} title={line.length > max ? cut(line, 1000) : undefined}>
+      {cut(line, max)}
     </bdi>
   );
 }

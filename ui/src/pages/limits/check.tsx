@@ -74,7 +74,7 @@ export function Check() {
       {answer instanceof ApiError ? <Problem error={answer} /> : null}
       {answer && !(answer instanceof ApiError) ? (
         <Table label="Answer" rows={answer.answer.descriptors} rowKey={(row) => JSON.stringify(row.entries)} columns={[
-          { head: "key", names: true, cell: (row) => <Name text={keyText(answer.domain, row.entries)} most={120} /> },
+          { head: "key", names: true, cell: (row) => <Name text={keyText(answer.domain, row.entries)} max={120} /> },
           { head: "answer", cell: (row) => (row.code === "ok" && row.limit === null ? freeWords(answer.configured) : <b class={row.code === "ok" ? "s-succeeded" : "s-failed"}>{row.code}</b>) },
           { head: "limit", cell: (row) => (row.limit ? `${row.limit.requests_per_unit} ${aUnit(row.limit.unit)}` : row.code === "ok" ? "–" : "paused") },
           { head: "remaining", kind: "number", cell: (row) => row.remaining ?? "–" },

@@ -43,7 +43,7 @@ const SOURCES: Readonly<Record<string, string>> = { files: "files in", managemen
 function From({ load, version }: { load: Load; version: number }) {
   return (
     <p class="facts-line">
-      <span>from {SOURCES[load.source] ?? ""} <Name text={load.place} most={100} mono={load.source === "files"} /></span>
+      <span>from {SOURCES[load.source] ?? ""} <Name text={load.place} max={100} mono={load.source === "files"} /></span>
       <span>{load.loaded_at ? <>loaded <Ago at={load.loaded_at} /> (version {version})</> : <b>nothing is loaded: requests get an error</b>}</span>
       <span>{count(load.domains, "domain")}, {count(load.limits, "limit")}</span>
       <span class="dim">hits of requests and jobs at this server since <Time at={load.counting_since} /></span>

@@ -39,11 +39,11 @@ export function Overrides() {
       <Problem error={error} />
       <Table label="Paused and scaled" rows={data?.items ?? null} failed={error !== null} rowKey={(row) => `${row.effect} ${target(row)}`} empty="nothing is paused or scaled" columns={[
         { head: "effect", cell: (row) => <b>{row.effect}{row.scale === undefined ? "" : ` × ${row.scale}`}</b> },
-        { head: "limit or key", names: true, kind: "wide", cell: (row) => <Name text={target(row)} most={120} /> },
+        { head: "limit or key", names: true, kind: "wide", cell: (row) => <Name text={target(row)} max={120} /> },
         { head: "for", cell: (row) => (row.gateway ? "requests and jobs" : "jobs") },
         { head: "until", cell: (row) => (row.until ? <Time at={row.until} /> : "somebody resumes it") },
-        { head: "by", cell: (row) => <><Name text={row.by} most={30} />, <Ago at={row.at} /></> },
-        { head: "why", cell: (row) => <Name text={row.reason} most={60} /> },
+        { head: "by", cell: (row) => <><Name text={row.by} max={30} />, <Ago at={row.at} /></> },
+        { head: "why", cell: (row) => <Name text={row.reason} max={60} /> },
         { head: "", cell: (row) => <Action label="Resume" call={resume(row)} toast="Resumed." done={again} /> },
       ]} />
       {mayAct() ? <NewOverride done={again} /> : null}
@@ -71,7 +71,7 @@ function NewOverride({ done }: { done: () => void }) {
         <label>or all keys of <input name="rule" placeholder="vendor.tenant" size={24} value={subject.rule} onInput={put("rule")} /></label>
         <label>for <input size={6} value={about.span} onInput={set("span")} /></label>
         <label>why <input value={about.reason} onInput={set("reason")} /></label>
-        {wrong === null ? null : <span class="problem">'<Name text={wrong} most={40} />' is not a key with a value: write tenant=acme</span>}
+        {wrong === null ? null : <span class="problem">'<Name text={wrong} max={40} />' is not a key with a value: write tenant=acme</span>}
         <label><input type="checkbox" checked={about.requests} onChange={(event) => setAbout({ ...about, requests: event.currentTarget.checked })} /> also requests</label>
         <Action label="Pause" disabled={!ready} confirm={<Affects shown={shown} requests={about.requests} span={about.span} />}
           call={call({ pause: true, ...(about.requests ? { gateway: true } : {}) })} toast={about.requests ? "Paused for jobs and requests." : "Paused for jobs."} done={done} />

@@ -123,7 +123,7 @@ function DomainRows({ domain, rates, shared }: { domain: Domain; rates: RatesOf;
   const first = wrong[0];
   const name = (
     <>
-      <b><Name text={domain.name} most={60} /></b>{" "}
+      <b><Name text={domain.name} max={60} /></b>{" "}
       <span class="dim">{domain.limits.toLocaleString("en")} {domain.limits === 1 ? "limit" : "limits"}</span>
     </>
   );
@@ -132,12 +132,12 @@ function DomainRows({ domain, rates, shared }: { domain: Domain; rates: RatesOf;
       <td colSpan={7}>
         {first ? (
           <span class="s-failed">
-            ✕ not loaded: <span class="mono"><Name text={placeOf(first)} most={60} /></span> <Name text={first.text} most={70} />
+            ✕ not loaded: <span class="mono"><Name text={placeOf(first)} max={60} /></span> <Name text={first.text} max={70} />
             {wrong.length > 1 ? ` and ${wrong.length - 1} more` : ""}
           </span>
         ) : null}
       </td>
-      <td class="narrow"><Name text={domain.files.join(", ")} most={40} /></td>
+      <td class="narrow"><Name text={domain.files.join(", ")} max={40} /></td>
       <td />
     </>
   );
@@ -224,7 +224,7 @@ function One({ path, depth, one, text = one.value === "" ? one.key : `${one.key}
   const [domain, ...entries] = path;
   const name = (
     <>
-      <Name text={text} most={120} />
+      <Name text={text} max={120} />
       {one.cut ? <span class="dim"> (cut)</span> : null}
       {one.value === "" ? <span class="dim" title="values without a descriptor of their own"> any value</span> : null}
       {one.share_threshold ? <span class="tag" title="all values that match share one counter">shared</span> : null}
@@ -233,7 +233,7 @@ function One({ path, depth, one, text = one.value === "" ? one.key : `${one.key}
   const cells = (
     <>
       {one.limit ? <LimitCells limit={one.limit} rates={rates(one.limit.rule)} /> : <NoLimit below={one.limits_below} />}
-      <td class="narrow"><Name text={[one.file, one.line].filter(Boolean).join(":")} most={40} /></td>
+      <td class="narrow"><Name text={[one.file, one.line].filter(Boolean).join(":")} max={40} /></td>
       <td>{one.limit && !one.cut ? <Buttons domain={domain} entries={entries} rule={one.limit.rule} of={text} /> : null}</td>
     </>
   );

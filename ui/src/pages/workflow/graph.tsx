@@ -13,8 +13,8 @@ const ARROWS: Readonly<Record<string, readonly [number, number]>> = {
   ArrowUp: [0, -1],
   ArrowDown: [0, 1],
 };
-/** A finger or mouse that moved less has clicked. */
-const STILL = 5;
+/** A finger or mouse that moved less, in pixels, has clicked. */
+const CLICK_DISTANCE = 5;
 
 export interface GraphViewProps {
   readonly graph: Graph;
@@ -161,7 +161,7 @@ function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Draw
       fingers.set(event.pointerId, [x, y]);
     };
     const up = (event: PointerEvent): void => {
-      if (fingers.delete(event.pointerId) && fingers.size === 0 && moved < STILL && event.type === "pointerup") click(...at(event));
+      if (fingers.delete(event.pointerId) && fingers.size === 0 && moved < CLICK_DISTANCE && event.type === "pointerup") click(...at(event));
     };
     const wheel = (event: WheelEvent): void => {
       // With ctrl (two fingers on a pad) or while the graph has the keyboard; else the page scrolls.

@@ -67,7 +67,7 @@ class Grid {
   private readonly side: number;
 
   private span(area: Area): [number, number, number, number] {
-    const place = (at: number, most: number): number => Math.max(0, Math.min(most - 1, Math.floor(at / this.side)));
+    const place = (at: number, cells: number): number => Math.max(0, Math.min(cells - 1, Math.floor(at / this.side)));
     return [place(area.left, this.columns), place(area.top, this.rows), place(area.right, this.columns), place(area.bottom, this.rows)];
   }
 
