@@ -44,7 +44,7 @@ def charge(order: Order) -> str:
 # No worker serves this queue. The program of the person claims the job and reports how it ended, as a worker does.
 @job(queue=PEOPLE)
 def approve(order: Order, receipt: str) -> str:
-    """Returns who reply yes."""
+    """Returns the name of the person who agreed."""
     raise NotImplementedError("people do this")
 
 
