@@ -109,7 +109,7 @@ def main() -> None:
     client, furthest = run.client, -1
     while run.status == "running":
         progress = client.show_job(run.id, "agent").get("progress")
-        # What runs again from its beginning says again that it is there.
+        # A job that runs again from its beginning reports the same progress again.
         if progress and progress["percent"] > furthest:
             furthest = progress["percent"]
             print(f"{furthest:3} % {progress['text']}")

@@ -44,7 +44,7 @@ def charge(order: Order) -> str:
 # No worker serves this queue. The program of the person claims the job and reports how it ended, as a worker does.
 @job(queue=PEOPLE)
 def approve(order: Order, receipt: str) -> str:
-    """Returns who said yes."""
+    """Returns the name of the person who agreed."""
     raise NotImplementedError("people do this")
 
 
@@ -60,7 +60,7 @@ def refund(order: Order, receipt: str | None) -> str:
     # With a rule other than all_success, a job sees how the jobs before it ended, and why.
     failed = [f"{one['job']}: {error['message']}" for one in current().inputs if (error := one.get("error"))]
     current().log("; ".join(failed) or "nothing failed")
-    return f"nothing to give back for order {order.number}" if receipt is None else f"{receipt} is paid back"
+    return f"nothing to pay back for order {order.number}" if receipt is None else f"{receipt} is paid back"
 
 
 @workflow(tags=["shop"])
@@ -76,26 +76,26 @@ def order(one: Order) -> dict[str, str]:
 def decide(answer: str | None) -> bool:
     """Waits for a job of people, asks the person at the terminal, and reports. Returns whether there was one.
 
-    In a shop this is a web page. It may answer after days: a lease can be extended, and when it ends because nobody
-    did that, the question is asked again.
+    In a shop this is a web page. It may answer after days: a lease can be extended, and when it ends without an
+    extension, the question comes again.
     """
     client = Client()
     claimed = client.claim_jobs({"queues": [PEOPLE], "worker": "ada", "wait": "20s", "lease": "1h"})
-    for asked in claimed["jobs"]:
-        wanted = asked["params"]["order"]
+    for question_job in claimed["jobs"]:
+        wanted = question_job["params"]["order"]
         question = f"{wanted['customer']} wants to pay {wanted['cents'] / 100:.2f}. Send it (yes or no)? "
         if answer is None:
-            said = input(question)
-            while said.strip().lower() not in ANSWERS:
-                said = input("Please answer yes or no: ")
+            reply = input(question)
+            while reply.strip().lower() not in ANSWERS:
+                reply = input("Please answer yes or no: ")
         else:
-            said = answer
-            print(f"{question}{said}")
-        if ANSWERS[said.strip().lower()]:
-            report: api.Report = {"lease": asked["lease"], "outcome": "succeeded", "output": "ada"}
+            reply = answer
+            print(f"{question}{reply}")
+        if ANSWERS[reply.strip().lower()]:
+            report: api.Report = {"lease": question_job["lease"], "outcome": "succeeded", "output": "ada"}
         else:
             error: api.ReportError = {"kind": "Refused", "message": "ada said no"}
-            report = {"lease": asked["lease"], "outcome": "failed", "retry": "never", "error": error}
+            report = {"lease": question_job["lease"], "outcome": "failed", "retry": "never", "error": error}
         client.report_jobs({"reports": [report]})
     return bool(claimed["jobs"])
 

@@ -24,7 +24,7 @@ def add(job, stopped):
 
 
 def sleep(job, stopped):
-    """Long work looks at `stopped` now and then: it is set when nobody wants the result any more."""
+    """Long work checks `stopped` now and then: it is set when the result is not wanted any more."""
     return {"stopped": stopped.wait(job["params"]["seconds"])}
 
 

@@ -7,7 +7,7 @@ import { gzipSync } from "node:zlib";
 import { build, context } from "esbuild";
 
 /** All files together, compressed: a page that opens at once on a slow line. */
-const MOST = 80_000;
+const MAX_BYTES = 80_000;
 
 export const options = {
   entryPoints: { app: "src/main.tsx", live: "src/live/worker.ts" },
@@ -32,7 +32,7 @@ export async function bundle(outdir = "dist") {
   copyFileSync("src/icon.svg", join(outdir, "icon.svg"));
 }
 
-/** The licences of the packages that are in the bundle, which ask to be told with every copy. */
+/** The licences of the packages that are in the bundle, which require a copy of them in every bundle. */
 function licences(inputs) {
   const packages = new Set(inputs.map((path) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1]).filter(Boolean));
   const one = (name) => {
@@ -68,7 +68,7 @@ export function size() {
   const sizes = files.map((name) => [name, gzipSync(readFileSync(`dist/${name}`), { level: 9 }).length]);
   const all = sizes.reduce((sum, [, bytes]) => sum + bytes, 0);
   for (const [name, bytes] of sizes) console.log(`${name.padEnd(12)}${String(bytes).padStart(8)}`);
-  console.log(`${"together".padEnd(12)}${String(all).padStart(8)} of ${MOST} bytes, compressed`);
+  console.log(`${"together".padEnd(12)}${String(all).padStart(8)} of ${MAX_BYTES} bytes, compressed`);
   return all;
 }
 
@@ -77,7 +77,7 @@ export { context };
 if (import.meta.url === `file://${process.argv[1]}`) {
   if (process.argv.includes("--compare")) await compare();
   else await bundle();
-  if (size() > MOST) {
+  if (size() > MAX_BYTES) {
     console.error("the page is too large");
     process.exit(1);
   }

@@ -32,13 +32,13 @@ function confidence(numbers) {
 async function start(settings = {}) {
   const env = { PATH: process.env.PATH, TIDEGATE_HTTP_ADDR: "127.0.0.1:0", PORT: "0", GRPC_PORT: "0", DEBUG_PORT: "0", TIDEGATE_DATA_DIR: join(folder, "data"), ...settings };
   const child = spawn(program, [], { env, cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
-  let said = "";
+  let output = "";
   await new Promise((ready, failed) => {
-    child.stdout.on("data", (chunk) => ((said += chunk), /curl/.test(said) && ready()));
+    child.stdout.on("data", (chunk) => ((output += chunk), /curl/.test(output) && ready()));
     child.on("exit", (code) => failed(new Error(`the server ended with ${code}`)));
   });
-  const api = `http://${/API\s+(127\.0\.0\.1:\d+)/.exec(said)[1]}/`;
-  const grpc = /gRPC\s+\S+:(\d+)/.exec(said)[1];
+  const api = `http://${/API\s+(127\.0\.0\.1:\d+)/.exec(output)[1]}/`;
+  const grpc = /gRPC\s+\S+:(\d+)/.exec(output)[1];
   return { api, grpc, pid: child.pid, stop: () => new Promise((end) => (child.once("exit", end), child.kill("SIGKILL"))) };
 }
 
@@ -82,15 +82,15 @@ async function lists(browser) {
           const rows = () => document.querySelector("tbody tr a")?.getAttribute("href");
           const before = rows();
           const began = performance.now();
-          const look = () => {
+          const check = () => {
             const now = rows();
             if (now && now !== before && (!wanted || document.querySelector(`tbody tr .s-${wanted}`))) return end(performance.now() - began);
-            requestAnimationFrame(look);
+            requestAnimationFrame(check);
           };
           const buttons = document.querySelectorAll("[aria-label=Pages] button");
           const clicked = wanted ? document.querySelector(`label:has(.s-${wanted})`) : [...buttons].find((one) => one.textContent === name);
           clicked.click();
-          requestAnimationFrame(look);
+          requestAnimationFrame(check);
         }),
       [button, sign],
     );
@@ -121,20 +121,20 @@ async function readers(browser) {
   };
   await turn();
   const ratios = [];
-  const [alone, beside] = [[], []];
+  const [alone, withTab] = [[], []];
   for (let pair = 0; pair < PAIRS; pair++) {
     for (const withReaders of pair % 2 ? [true, false] : [false, true]) {
       const open = withReaders ? Array.from({ length: READERS }, () => reader(server.api, id)) : [];
       const page = withReaders ? await browser.newPage() : null;
       await page?.goto(`${server.api}#/overview`);
       if (withReaders) await sleep(1000);
-      (withReaders ? beside : alone).push(await turn());
+      (withReaders ? withTab : alone).push(await turn());
       open.forEach((one) => one.destroy());
       await page?.close();
     }
-    ratios.push(beside.at(-1) / alone.at(-1));
+    ratios.push(withTab.at(-1) / alone.at(-1));
   }
-  console.log(`${RATE.toLocaleString("en")} decisions a second: ${spread(alone, 2)} us of the server's processor time each; with ${READERS} readers and a tab ${spread(beside, 2)} us, ${confidence(ratios)} times, the median of ${PAIRS} pairs with its confidence interval of 95 %`);
+  console.log(`${RATE.toLocaleString("en")} decisions a second: ${spread(alone, 2)} us of the server's processor time each; with ${READERS} readers and a tab ${spread(withTab, 2)} us, ${confidence(ratios)} times, the median of ${PAIRS} pairs with its confidence interval of 95 %`);
   await server.stop();
 }
 

@@ -47,14 +47,14 @@ async function pictures(browser) {
     workers: async () => "workers",
     failures: async () => "failures",
   };
-  const looks = { light: { viewport: WIDE }, dark: { viewport: WIDE, colorScheme: "dark" }, narrow: { viewport: NARROW } };
-  for (const [look, options] of Object.entries(looks)) {
+  const variants = { light: { viewport: WIDE }, dark: { viewport: WIDE, colorScheme: "dark" }, narrow: { viewport: NARROW } };
+  for (const [variant, options] of Object.entries(variants)) {
     await waitForReport();
     const tab = await (await browser.newContext(options)).newPage();
     for (const [name, place] of Object.entries(places)) {
       await tab.goto(`${page}#/${await place()}`);
       await pause(2500);
-      await tab.screenshot({ path: join(folder, `${name}-${look}.png`) });
+      await tab.screenshot({ path: join(folder, `${name}-${variant}.png`) });
     }
   }
 }

@@ -1,6 +1,6 @@
 // Calls of the HTTP API (docs/http-api.md), and the same calls as curl lines. Addresses are relative: any base path works.
 import { signal } from "@preact/signals";
-import { withoutHidden } from "./parts/signs";
+import { withoutHidden } from "./parts/control-chars";
 
 export interface Call {
   readonly method: "GET" | "POST" | "PUT" | "DELETE";
@@ -26,8 +26,8 @@ export const mayAct = (): boolean => session.value?.role === "admin";
 /** Creating and starting workflows. */
 export const mayStart = (): boolean => mayAct() || session.value?.role === "work";
 
-/** What the server refused, or that it could not be reached: then `status` is 0. */
-export class Refused extends Error {
+/** A call that the server refused, or that did not reach it: then `status` is 0. */
+export class ApiError extends Error {
   constructor(
     readonly status: number,
     readonly code: string,
@@ -38,16 +38,16 @@ export class Refused extends Error {
   }
 }
 
-/** How long an answer may take that only shows something. */
-const PATIENCE = 15_000;
+/** How long the answer of a call that changes nothing may take, in milliseconds. */
+const READ_TIMEOUT = 15_000;
 
-async function refusal(answer: Response): Promise<Refused> {
+async function refusal(answer: Response): Promise<ApiError> {
   try {
     const problem = (await answer.json()) as { code?: unknown; detail?: unknown; path?: unknown };
     const path = typeof problem.path === "string" ? problem.path : null;
-    return new Refused(answer.status, String(problem.code), String(problem.detail), path);
+    return new ApiError(answer.status, String(problem.code), String(problem.detail), path);
   } catch {
-    return new Refused(answer.status, "unknown", `the server answered ${answer.status}`);
+    return new ApiError(answer.status, "unknown", `the server answered ${answer.status}`);
   }
 }
 
@@ -62,7 +62,7 @@ export async function text(call: Call, signal?: AbortSignal): Promise<string> {
   const end = (): void => ended.abort();
   signal?.addEventListener("abort", end);
   // A server that stands still looks like a slow one: a call that changes something may have done so, and is waited for.
-  const timer = call.method === "GET" ? setTimeout(end, PATIENCE) : undefined;
+  const timer = call.method === "GET" ? setTimeout(end, READ_TIMEOUT) : undefined;
   let answer: Response;
   try {
     if (signal?.aborted) end();
@@ -70,11 +70,11 @@ export async function text(call: Call, signal?: AbortSignal): Promise<string> {
     if (answer.ok) {
       const got = await answer.text();
       if (got === "" || answer.headers.get("content-type")?.includes("json")) return got;
-      throw new Refused(0, "unreachable", "something else answers at the address of the server");
+      throw new ApiError(0, "unreachable", "something else answers at the address of the server");
     }
   } catch (error) {
-    if (signal?.aborted || error instanceof Refused) throw error;
-    throw new Refused(0, "unreachable", "the server does not answer");
+    if (signal?.aborted || error instanceof ApiError) throw error;
+    throw new ApiError(0, "unreachable", "the server does not answer");
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener("abort", end);
@@ -86,12 +86,12 @@ export async function text(call: Call, signal?: AbortSignal): Promise<string> {
   throw refused;
 }
 
-export async function ask<T>(call: Call, signal?: AbortSignal): Promise<T> {
+export async function request<T>(call: Call, signal?: AbortSignal): Promise<T> {
   const got = await text(call, signal);
   return (got === "" ? null : JSON.parse(got)) as T;
 }
 
-export const get = <T>(path: string, signal?: AbortSignal): Promise<T> => ask<T>({ method: "GET", path }, signal);
+export const get = <T>(path: string, signal?: AbortSignal): Promise<T> => request<T>({ method: "GET", path }, signal);
 
 /** `path("v1/queues", [name], ":pause")`, with escapes in the names. */
 export function path(before: string, names: readonly string[], after = ""): string {
@@ -104,13 +104,13 @@ export function withQuery(path: string, query: Readonly<Record<string, string | 
   for (const [key, value] of Object.entries(query)) {
     if (value !== null && value !== undefined && value !== "") words.set(key, String(value));
   }
-  const asked = words.toString();
-  return asked ? `${path}?${asked}` : path;
+  const search = words.toString();
+  return search ? `${path}?${search}` : path;
 }
 
 const quoted = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`;
 
-/** The call for a shell. The token is never in it: whoever runs it has it in TIDEGATE_TOKEN. */
+/** The call for a shell. The token is never in it: the shell takes it from TIDEGATE_TOKEN. */
 export function curl(call: Call): string {
   const url = new URL(call.path, document.baseURI.replace(/#.*/, "")).href;
   const words = ["curl", "-s"];

@@ -1,4 +1,4 @@
-// What happens on the server, as it happens: `watch` says what a part of the page wants to know.
+// Live events of the server: `watch` subscribes a part of the page to a thing.
 import { signal } from "@preact/signals";
 import { session } from "./api";
 import { Stream, type LiveEvent, type Mark, type Thing } from "./live/stream";
@@ -11,12 +11,12 @@ export const mark = signal<Mark | null>(null);
 
 type Listener = (events: readonly LiveEvent[]) => void;
 const listeners = new Map<Thing, Set<Listener>>();
-/** A tab that nobody sees for so long watches nothing. */
-const HIDDEN = 60_000;
-let away = false;
+/** Milliseconds after which a hidden tab watches nothing. */
+const HIDDEN_TIMEOUT = 60_000;
+let hidden = false;
 
-interface Line {
-  watch(things: readonly Thing[], anew: readonly Thing[]): void;
+interface Connection {
+  watch(things: readonly Thing[], reset: readonly Thing[]): void;
   again(): void;
 }
 
@@ -28,51 +28,51 @@ function unauthorized(): void {
   if (session.value) session.value = { ...session.value, sign_in: true, role: null };
 }
 
-function shared(): Line {
+function sharedConnection(): Connection {
   const worker = new SharedWorker("assets/live.js", { name: "tidegate" });
   const send = (message: FromTab): void => worker.port.postMessage(message);
   worker.port.onmessage = (message) => {
-    const told = message.data as FromWorker;
-    if (told.kind === "events") events(told.thing, told.events);
-    else if (told.kind === "unauthorized") unauthorized();
-    else if (listeners.size > 0) mark.value = told.mark;
+    const received = message.data as FromWorker;
+    if (received.kind === "events") events(received.thing, received.events);
+    else if (received.kind === "unauthorized") unauthorized();
+    else if (listeners.size > 0) mark.value = received.mark;
   };
   setInterval(() => send({ kind: "here" }), 20_000);
   addEventListener("pagehide", () => send({ kind: "bye" }));
-  addEventListener("pageshow", (event) => event.persisted && tell([...listeners.keys()]));
-  return { watch: (things, anew) => send({ kind: "watch", things, anew }), again: () => send({ kind: "again" }) };
+  addEventListener("pageshow", (event) => event.persisted && updateWatched([...listeners.keys()]));
+  return { watch: (things, reset) => send({ kind: "watch", things, reset }), again: () => send({ kind: "again" }) };
 }
 
-function own(): Line {
+function ownConnection(): Connection {
   const stream = new Stream("v1/live", { events, mark: (now) => (mark.value = now), unauthorized });
-  return { watch: (things, anew) => stream.watch(things, anew), again: () => stream.again(0) };
+  return { watch: (things, reset) => stream.watch(things, reset), again: () => stream.again(0) };
 }
 
-let line: Line | null = null;
+let connection: Connection | null = null;
 
-function tell(anew: readonly Thing[]): void {
-  line ??= typeof SharedWorker === "undefined" ? own() : shared();
-  line.watch(away ? [] : [...listeners.keys()], away ? [] : anew);
+function updateWatched(reset: readonly Thing[]): void {
+  connection ??= typeof SharedWorker === "undefined" ? ownConnection() : sharedConnection();
+  connection.watch(hidden ? [] : [...listeners.keys()], hidden ? [] : reset);
 }
 
-/** Tells `listener` all about `thing` from now on, in groups of events that belong together, until the returned function is called. */
+/** Calls `listener` with all events of `thing`, in groups that belong together, until the returned function is called. */
 export function watch(thing: Thing, listener: Listener): () => void {
   const set = listeners.get(thing) ?? new Set();
   listeners.set(thing, set.add(listener));
   mark.value ??= "reconnecting";
-  tell([thing]);
+  updateWatched([thing]);
   return () => {
     set.delete(listener);
     if (set.size > 0) return;
     listeners.delete(thing);
     if (listeners.size === 0) mark.value = null;
-    tell([]);
+    updateWatched([]);
   };
 }
 
 /** After signing in. */
 export function reconnect(): void {
-  line?.again();
+  connection?.again();
 }
 
 let timer = 0;
@@ -80,11 +80,11 @@ document.addEventListener("visibilitychange", () => {
   clearTimeout(timer);
   if (document.hidden) {
     timer = window.setTimeout(() => {
-      away = true;
-      if (line) tell([]);
-    }, HIDDEN);
-  } else if (away) {
-    away = false;
-    if (line) tell([...listeners.keys()]);
+      hidden = true;
+      if (connection) updateWatched([]);
+    }, HIDDEN_TIMEOUT);
+  } else if (hidden) {
+    hidden = false;
+    if (connection) updateWatched([...listeners.keys()]);
   }
 });

@@ -1,7 +1,7 @@
 // The frame around the pages: where one goes, whether it is live, who is signed in.
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { ask, get, session, type Session } from "./api";
+import { request, get, session, type Session } from "./api";
 import { mark } from "./live";
 import { Failures } from "./pages/failures";
 import { Limits } from "./pages/limits";
@@ -12,7 +12,7 @@ import { Workers } from "./pages/workers";
 import { WorkflowPage } from "./pages/workflow";
 import { Workflows } from "./pages/workflows";
 import { Dialogs } from "./parts/dialog";
-import { sayError, Sayings } from "./parts/says";
+import { showError, Toasts } from "./parts/toasts";
 import { href, place } from "./router";
 import { theme, type Theme } from "./theme";
 
@@ -37,10 +37,10 @@ function SignOut() {
   if (!session.value?.sign_in) return null;
   const out = async (): Promise<void> => {
     try {
-      await ask({ method: "DELETE", path: "v1/session" });
+      await request({ method: "DELETE", path: "v1/session" });
       session.value = await get<Session>("v1/session");
     } catch (error) {
-      sayError(error);
+      showError(error);
     }
   };
   return <><span class="who">{session.value.name} ({session.value.role})</span> <button class="small" onClick={() => void out()}>Sign out</button></>;
@@ -115,15 +115,15 @@ function App() {
     return () => removeEventListener("keydown", keys);
   }, []);
   const who = session.value;
-  if (!who) return <main id="main"><p>The server was asked who you are…</p></main>;
-  if (who.role === null) return <><SignIn /><Sayings /></>;
+  if (!who) return <main id="main"><p>The server checks who you are…</p></main>;
+  if (who.role === null) return <><SignIn /><Toasts /></>;
   return (
     <>
       <Head at={at} />
       <main id="main" tabIndex={-1}><Page parts={parts} /></main>
       <footer>Tidegate {who.version}{who.role === "admin" ? "" : ` · you have the role ${who.role}: ${who.role === "work" ? "you may start workflows" : "you may look"}`} · <a href="assets/licenses.txt">licences</a></footer>
       <Dialogs />
-      <Sayings />
+      <Toasts />
     </>
   );
 }
@@ -134,7 +134,7 @@ async function begin(): Promise<void> {
     try {
       session.value = await get<Session>("v1/session");
     } catch (error) {
-      sayError(error);
+      showError(error);
       await new Promise((end) => setTimeout(end, pause));
     }
   }

@@ -1,21 +1,21 @@
-// Answers that are asked for again and again, only while somebody can see the page.
+// Answers that are polled while the page is visible.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Refused, text } from "./api";
+import { ApiError, text } from "./api";
 
 export interface Polled<T> {
   /** The latest answer, also when the latest call failed. */
   readonly data: T | null;
-  readonly error: Refused | null;
-  /** Asks now. */
+  readonly error: ApiError | null;
+  /** Reads now. */
   readonly again: () => void;
 }
 
 /** Milliseconds before another try, also of what is asked for more often. */
 const AFTER_FAILURE = 3000;
 
-/** Asks `path` at once and then `every` so many milliseconds; null asks nothing. An answer to another path is never shown. */
+/** Reads `path` at once and then every `every` milliseconds; null reads nothing. An answer to another path is never shown. */
 export function usePoll<T>(path: string | null, every = 2000, parse: (text: string) => T = JSON.parse): Polled<T> {
-  const [got, put] = useState<{ path: string | null; data: T | null; error: Refused | null }>({ path, data: null, error: null });
+  const [got, put] = useState<{ path: string | null; data: T | null; error: ApiError | null }>({ path, data: null, error: null });
   const kick = useRef<() => void>(() => {});
   const reader = useRef(parse);
   reader.current = parse;
@@ -24,7 +24,7 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
     const ended = new AbortController();
     let timer = 0;
     let busy = false;
-    // Asked for while an answer was on its way, which may be older than what one wants to see.
+    // Whether another read was wanted during a call, whose answer may be older than the wanted state.
     let wanted = false;
     let last: string | null = null;
     const turn = async (): Promise<void> => {
@@ -36,7 +36,7 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
       let failed = false;
       try {
         const answer = await text({ method: "GET", path }, ended.signal);
-        // The same text again is not drawn again.
+        // An unchanged text is not drawn again.
         if (answer !== last) {
           last = answer;
           put({ path, data: reader.current(answer), error: null });
@@ -44,11 +44,11 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
       } catch (error) {
         if (ended.signal.aborted) return;
         failed = true;
-        const refused = error instanceof Refused ? error : new Refused(0, "unknown", String(error));
+        const refused = error instanceof ApiError ? error : new ApiError(0, "unknown", String(error));
         put((was) => ({ path, data: was.path === path ? was.data : null, error: refused }));
       }
       busy = false;
-      // A server that takes long is asked less often; one that was away is soon seen to be back.
+      // A slow server is read less often. One that was gone is soon noticed to be back.
       const took = performance.now() - began;
       const pause = failed ? Math.max(every, AFTER_FAILURE) : wanted ? took : Math.max(every, 4 * took);
       if (!document.hidden) timer = window.setTimeout(turn, pause);

@@ -1,8 +1,8 @@
 // Where the page is: all of it stands in the hash, so an address can be kept and sent, and works behind any path.
 import { signal } from "@preact/signals";
 
-export interface Place {
-  /** What stands between the slashes, without escapes; the first is the page. */
+export interface PageState {
+  /** The parts between the slashes, without escapes; the first is the page. */
   readonly parts: readonly string[];
   readonly query: Readonly<Record<string, string>>;
 }
@@ -15,7 +15,7 @@ function unescaped(text: string): string {
   }
 }
 
-function read(): Place {
+function read(): PageState {
   const hash = location.hash.replace(/^#\/?/, "");
   const at = hash.indexOf("?");
   const path = at < 0 ? hash : hash.slice(0, at);
@@ -23,7 +23,7 @@ function read(): Place {
   return { parts: path.split("/").filter(Boolean).map(unescaped), query };
 }
 
-export const place = signal<Place>(read());
+export const place = signal<PageState>(read());
 addEventListener("hashchange", () => (place.value = read()));
 
 type Query = Readonly<Record<string, string | null | undefined>>;
@@ -32,8 +32,8 @@ type Query = Readonly<Record<string, string | null | undefined>>;
 export function href(parts: readonly string[], query: Query = {}): string {
   const words = new URLSearchParams();
   for (const [key, value] of Object.entries(query)) if (value) words.set(key, value);
-  const asked = words.toString();
-  return `#/${parts.map((part) => encodeURIComponent(part)).join("/")}${asked ? `?${asked}` : ""}`;
+  const search = words.toString();
+  return `#/${parts.map((part) => encodeURIComponent(part)).join("/")}${search ? `?${search}` : ""}`;
 }
 
 /** Changes some of the query; the place before stays in the history when `keep` is set. */
@@ -47,6 +47,6 @@ export function setQuery(changes: Query, keep: "keep" | "replace" = "replace"): 
   }
 }
 
-export function go(parts: readonly string[], query: Query = {}): void {
+export function navigate(parts: readonly string[], query: Query = {}): void {
   location.hash = href(parts, query);
 }

@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { looksRight, startBrowser } from "./parts/browser.mjs";
+import { checkPage, startBrowser } from "./parts/browser.mjs";
 import { startServer } from "./parts/server.mjs";
 
 const script = `"><img src=x onerror=alert(1)>`;
@@ -86,7 +86,7 @@ test("the tree shows each limit with its marks, and its hits as they come", asyn
   });
   for (let at = 0; at < 40; at++) await decide("bell");
   await become("a rate", async () => Number((await cells(page, "user"))[3].replaceAll(",", "")) > 0);
-  await looksRight(page, "configuration");
+  await checkPage(page, "configuration");
   await tree(page).scrollIntoViewIfNeeded();
   assert.equal(await page.locator("main img, main script").count(), 0);
   assert.ok(!(await page.locator("main").innerText()).includes("\u202e"));
@@ -140,12 +140,12 @@ test("a mistake stands where it is until it is repaired, and the limits before i
   write("shop.yaml", shop.replace("unit: hour", "unit: fortnight").replace("requests_per_unit: 1000", "requests_per_unit: many"));
   const alert = page.getByRole("alert").filter({ hasText: "was refused" });
   await alert.waitFor({ timeout: 20_000 });
-  const said = await alert.innerText();
-  assert.match(said, /config\.shop\.yaml:4:\d+ invalid rate limit unit 'fortnight'/);
-  assert.match(said, /stays in force/);
+  const alertText = await alert.innerText();
+  assert.match(alertText, /config\.shop\.yaml:4:\d+ invalid rate limit unit 'fortnight'/);
+  assert.match(alertText, /stays in force/);
   assert.match(await row(page, "shop").innerText(), /not loaded: config\.shop\.yaml:4:\d+/);
   assert.match((await cells(page, "user"))[0], /^3 an hour/);
-  await looksRight(page, "configuration-refused");
+  await checkPage(page, "configuration-refused");
   write("shop.yaml", shop.replace("requests_per_unit: 3", "requests_per_unit: 7"));
   await alert.waitFor({ state: "detached", timeout: 20_000 });
   await become("the new limit", async () => /^7 an hour/.test((await cells(page, "user"))[0]));
@@ -164,7 +164,7 @@ test("a large configuration is folded, and is shown a page at a time", async () 
   await row(page, "tenant=t150").waitFor();
   await tree(page).getByRole("button", { name: "Previous" }).click();
   await row(page, "tenant=t0").waitFor();
-  await looksRight(page, "configuration-large");
+  await checkPage(page, "configuration-large");
   await page.getByLabel("find").fill("49999");
   const found = page.getByRole("treegrid", { name: "Found in the configuration" });
   await found.getByText("many: tenant=t49999").waitFor();

@@ -1,7 +1,7 @@
 // Texts of others do no harm: scripts, a megabyte, other directions, deep JSON.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { looksRight, startBrowser } from "./parts/browser.mjs";
+import { checkPage, startBrowser } from "./parts/browser.mjs";
 import { startServer } from "./parts/server.mjs";
 
 let server, browser;
@@ -51,10 +51,10 @@ test("names, params, outputs, errors and logs are texts", async () => {
   }
   await page.getByText("globals", { exact: true }).click();
   assert.equal(await page.locator("img, main script, iframe").count(), 0);
-  await looksRight(page, "hostile");
+  await checkPage(page, "hostile");
   await page.goto(`${server.page}#/workflows`);
   await page.locator("tbody tr a").first().waitFor();
-  await looksRight(page, "hostile-list");
+  await checkPage(page, "hostile-list");
   await page.goto(`${server.page}#/workflows?name=${encodeURIComponent(script)}&tag=${encodeURIComponent(names.turned)}&page=x&cursor=${encodeURIComponent(script)}`);
   await page.locator(".problem", { hasText: "invalid_cursor" }).waitFor();
   assert.deepEqual(page.mistakes, []);

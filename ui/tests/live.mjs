@@ -42,7 +42,7 @@ async function line(target) {
       made.close();
       for (const socket of sockets) socket.destroy();
     },
-    mend: () => open(own),
+    repair: () => open(own),
   };
 }
 
@@ -84,7 +84,7 @@ test("a stream that broke comes back with what was missed", async () => {
   await page.locator(".mark.reconnecting").waitFor();
   const [job] = await server.claim("breaks");
   await server.report({ lease: job.lease, outcome: "succeeded" });
-  await way.mend();
+  await way.repair();
   await page.locator(".mark.live").waitFor({ timeout: 15_000 });
   await stateOf(page, "one", "succeeded");
   await stateOf(page, "two", "ready");
@@ -104,7 +104,7 @@ test("without a shared worker each tab reads for itself", async () => {
   assert.deepEqual(page.mistakes, []);
 });
 
-test("a server that stands still is told from one where nothing happens", async () => {
+test("a server that stands still is not taken for one where nothing happens", async () => {
   const { id } = await create("frozen");
   const [list, one] = [await browser.open(`${server.page}#/workflows`), await browser.open(`${server.page}#/workflows/${id}`)];
   await list.locator("tbody a").first().waitFor();

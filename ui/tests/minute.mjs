@@ -20,28 +20,28 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Starts the program as somebody does who has set nothing, but that other servers may have the usual ports. */
+/** Starts the program without settings, except for ports: other servers may have the usual ones. */
 async function start(...command) {
   const ports = { TIDEGATE_HTTP_ADDR: "127.0.0.1:0", PORT: "0", GRPC_PORT: "0", DEBUG_PORT: "0" };
   const child = spawn(program, command, { cwd: folder, env: { PATH: process.env.PATH, HOME: folder, ...ports }, stdio: ["ignore", "pipe", "inherit"] });
-  let said = "";
+  let output = "";
   await new Promise((ready, failed) => {
     child.stdout.on("data", (chunk) => {
-      said += chunk;
-      if (/curl .*\n/.test(said)) ready();
+      output += chunk;
+      if (/curl .*\n/.test(output)) ready();
     });
-    child.on("exit", (code) => failed(new Error(`it ended with ${code}: ${said}`)));
+    child.on("exit", (code) => failed(new Error(`it ended with ${code}: ${output}`)));
   });
   return {
-    page: /^ {2}page +(http:\S+)/m.exec(said)[1],
-    line: /^ {2}(curl .*)$/m.exec(said)[1],
+    page: /^ {2}page +(http:\S+)/m.exec(output)[1],
+    line: /^ {2}(curl .*)$/m.exec(output)[1],
     stop: () => new Promise((end) => (child.once("exit", end), child.kill("SIGTERM"))),
   };
 }
 
 test("make run builds and starts the program, and nothing else", () => {
   const line = execFileSync("make", ["--no-print-directory", "--dry-run", "run"], { cwd: root, encoding: "utf8" }).trim();
-  assert.match(line, /^\S*cargo run --release --package tidegate$/);
+  assert.match(line, /^QUICK_BUILD=yes \S*cargo run --profile quick --package tidegate$/);
 });
 
 test("the line that the server prints is refused the sixth time, and the page at the address that it prints shows it", async () => {

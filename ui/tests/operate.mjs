@@ -1,7 +1,7 @@
 // The pages of operators: overview, limits, queues, workers and failures, each as the demo fills it, and each of their actions.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { looksRight, startBrowser } from "./parts/browser.mjs";
+import { checkPage, startBrowser } from "./parts/browser.mjs";
 import { startServer } from "./parts/server.mjs";
 
 let server, demo, browser;
@@ -25,7 +25,7 @@ const confirm = (page) => page.locator("dialog button[type=submit]").click();
 const table = (page, label) => page.locator(`[aria-label="${label}"]`).last();
 const item = async (path, name) => (await server.get(path)).items.find((one) => one.name === name);
 
-/** Waits until the server says so: a page that shows what it hopes for is wrong. */
+/** Waits until the server has the new state: the page alone could show it without a call. */
 async function become(what, condition) {
   for (let tries = 0; tries < 100; tries++) {
     if (await condition()) return;
@@ -43,7 +43,7 @@ for (const [place, sign] of [
   test(`${place} looks right`, async () => {
     const page = await browser.open(`${demo.page}#/${place}`);
     await sign(page).waitFor({ timeout: 20_000 });
-    await looksRight(page, place);
+    await checkPage(page, place);
     assert.deepEqual(page.mistakes, []);
   });
 }
@@ -102,7 +102,7 @@ test("the key / goes to the filter of each page", async () => {
   assert.deepEqual(page.mistakes, []);
 });
 
-test("a pause says what it is for, and can be for requests, too", async () => {
+test("a pause names its subject, and can be for requests, too", async () => {
   const page = await browser.open(`${server.page}#/limits`);
   await page.getByText("Pause or scale a key").click();
   const form = page.locator("details form");
@@ -112,12 +112,12 @@ test("a pause says what it is for, and can be for requests, too", async () => {
   await form.getByText("is not a key with a value").waitFor();
   assert.ok(await form.getByRole("button", { name: "Pause", exact: true }).isDisabled());
   await form.getByLabel("entries").fill("client=gateway");
-  for (const [requests, says, said, code] of [[false, "Requests still pass", "Paused for jobs.", "OK"], [true, "Requests are refused", "Paused for jobs and requests.", "OVER_LIMIT"]]) {
+  for (const [requests, warning, toast, code] of [[false, "Requests still pass", "Paused for jobs.", "OK"], [true, "Requests are refused", "Paused for jobs and requests.", "OVER_LIMIT"]]) {
     await form.getByLabel("also requests").setChecked(requests);
     await form.getByRole("button", { name: "Pause", exact: true }).click();
-    await page.locator("dialog").getByText(says).waitFor();
+    await page.locator("dialog").getByText(warning).waitFor();
     await confirm(page);
-    await page.getByText(said, { exact: true }).waitFor();
+    await page.getByText(toast, { exact: true }).waitFor();
     await table(page, "Paused and scaled").getByText(requests ? "requests and jobs" : "jobs", { exact: true }).waitFor();
     assert.equal((await server.get("v1/limits/overrides")).items[0].gateway, requests);
     assert.equal(await ask(), code);
@@ -128,23 +128,23 @@ test("a pause says what it is for, and can be for requests, too", async () => {
   assert.deepEqual(page.mistakes, []);
 });
 
-test("a check tells a name that nobody configured from a limit that has room, and refuses what is no pair", async () => {
+test("a check knows an unconfigured name from a limit that has room, and refuses a text that is no pair", async () => {
   const page = await browser.open(`${server.page}#/limits`);
   const check = page.getByRole("region", { name: "Check a request" });
-  const say = async (domain, entries) => {
+  const sendCheck = async (domain, entries) => {
     await check.getByLabel("domain").fill(domain);
     await check.getByLabel("entries").fill(entries);
     await check.getByRole("button", { name: "Check", exact: true }).click();
   };
-  await say("sampel", "client=me");
+  await sendCheck("sampel", "client=me");
   const words = table(page, "Answer").getByText("no limit applies: the domain is not configured");
   await words.waitFor();
   assert.equal(await table(page, "Answer").locator(".s-succeeded").count(), 0);
-  await say("sample", "clinet=me");
+  await sendCheck("sample", "clinet=me");
   await table(page, "Answer").getByText("no limit applies", { exact: true }).waitFor();
-  await say("sample", "client=me, path");
+  await sendCheck("sample", "client=me, path");
   await check.locator(".problem", { hasText: "'path' is not a key with a value" }).waitFor();
-  await say("sample", "client=me");
+  await sendCheck("sample", "client=me");
   await table(page, "Answer").locator(".s-succeeded").waitFor();
   assert.deepEqual(page.mistakes, []);
 });
@@ -178,7 +178,7 @@ test("failures stand together by error, and are retried and removed together", a
   const row = table(page, "Failures").locator("tbody tr", { hasText: "CardDeclined" });
   await row.waitFor();
   assert.match(await row.innerText(), /^3\s/);
-  await looksRight(page, "failures");
+  await checkPage(page, "failures");
   await row.getByRole("button", { name: "curl: Retry" }).click();
   assert.equal((await page.locator("pre.curl").innerText()).match(/^curl -s -X POST '.*:retry' .*"as_of":"/gm)?.length, 3);
   await page.keyboard.press("Escape");
@@ -197,7 +197,7 @@ test("failures stand together by error, and are retried and removed together", a
   assert.deepEqual(page.mistakes, []);
 });
 
-test("what was so before the server was gone is not said of now", async () => {
+test("the last answer before the server was gone is not shown as current", async () => {
   const own = await startServer();
   try {
     const page = await browser.open(`${own.page}#/overview`);

@@ -1,7 +1,7 @@
 // Who may see and do what: tokens, roles, and that a token is kept by the browser only.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { looksRight, startBrowser } from "./parts/browser.mjs";
+import { checkPage, startBrowser } from "./parts/browser.mjs";
 import { startServer } from "./parts/server.mjs";
 
 const tokens = { read: "read-token-0b5e6f1d2c3a4957", work: "work-token-77a1c2d3e4f50617", admin: "admin-token-c3f9a1b2d4e5f607" };
@@ -24,11 +24,11 @@ async function signIn(page, token) {
 
 test("a wrong token is refused, and a right one is never in the page, its address or its storage", async () => {
   const page = await browser.open(`${server.page}#/workflows`);
-  const asked = [];
-  page.on("request", (request) => asked.push([request.method(), request.url()]));
+  const requests = [];
+  page.on("request", (request) => requests.push([request.method(), request.url()]));
   await signIn(page, "wrong-token-wrong-token-12");
   await page.locator(".problem", { hasText: "unauthorized" }).waitFor();
-  await looksRight(page, "sign-in");
+  await checkPage(page, "sign-in");
   await signIn(page, tokens.admin);
   await page.getByRole("link", { name: "report" }).click();
   await page.locator(".mark.live").waitFor();
@@ -36,7 +36,7 @@ test("a wrong token is refused, and a right one is never in the page, its addres
   const line = await page.locator("pre.curl").innerText();
   assert.ok(line.includes('-H "Authorization: Bearer $TIDEGATE_TOKEN"'), line);
   const kept = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }, document.documentElement.outerHTML, location.href]));
-  for (const text of [kept, JSON.stringify(asked)]) assert.ok(!text.includes(tokens.admin));
+  for (const text of [kept, JSON.stringify(requests)]) assert.ok(!text.includes(tokens.admin));
   const [cookie] = await page.context().cookies();
   assert.deepEqual([cookie.httpOnly, cookie.sameSite], [true, "Strict"]);
   await page.keyboard.press("Escape");

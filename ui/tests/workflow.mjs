@@ -1,7 +1,7 @@
 // A workflow: its graph as it happens, its jobs, and each action.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { looksRight, picture, startBrowser, watchMistakes } from "./parts/browser.mjs";
+import { checkPage, picture, startBrowser, watchMistakes } from "./parts/browser.mjs";
 import { startServer } from "./parts/server.mjs";
 
 let server, browser;
@@ -142,7 +142,7 @@ test("each action on a job", async () => {
   await shown.getByRole("button", { name: "curl: restart with all that follows" }).click();
   assert.match(await page.locator("pre.curl").innerText(), /:restart' .*"jobs":\["fetch"\],"cascade":true,"as_of":/);
   await page.keyboard.press("Escape");
-  // What runs must be stopped before all can run again.
+  // Running jobs must be stopped before all can run again.
   for (const { job } of running.slice(1)) await server.post(`v1/workflows/${id}/jobs/${job}:cancel`);
   for (const { name } of (await server.get(`v1/workflows/${id}/jobs?state=ready&limit=100`)).items) await server.post(`v1/workflows/${id}/jobs/${name}:cancel`);
   await act(shown, "restart with all that follows");
@@ -211,7 +211,7 @@ test("a dialog names the deed, and closes when the address changes", async () =>
   await page.goto(`${server.page}#/workflows/${id}?job=fetch`);
   await panel(page).getByText("none yet").waitFor();
   await actions.getByRole("button", { name: "pause", exact: true }).click();
-  await page.locator(".saying.good", { hasText: "Paused." }).waitFor();
+  await page.locator(".toast.good", { hasText: "Paused." }).waitFor();
   assert.deepEqual(page.mistakes, []);
 });
 
@@ -245,13 +245,13 @@ test("it looks right", async () => {
   const { id, failed } = await half("looks");
   const page = await browser.open(`${server.page}#/workflows/${id}`);
   await stateIs(page, "fetch", "succeeded");
-  await looksRight(page, "workflow");
+  await checkPage(page, "workflow");
   await page.getByRole("button", { name: "timeline" }).click();
   await page.locator(".track").first().waitFor();
-  await looksRight(page, "timeline");
+  await checkPage(page, "timeline");
   await page.goto(`${server.page}#/workflows/${id}?job=${failed}`);
   await panel(page).getByText("line 2").waitFor();
-  await looksRight(page, "job");
+  await checkPage(page, "job");
   await panel(page).getByText("mark succeeded…").click();
   await picture(page, "job-mark-succeeded");
   assert.deepEqual(page.mistakes, []);

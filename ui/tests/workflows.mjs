@@ -1,7 +1,7 @@
 // The list of workflows: filters, pages, what is new, and actions for all that match.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { looksRight, startBrowser } from "./parts/browser.mjs";
+import { checkPage, startBrowser } from "./parts/browser.mjs";
 import { startServer } from "./parts/server.mjs";
 
 let server, browser;
@@ -86,7 +86,7 @@ test("actions for all that match do no more than was counted", async () => {
     await page.getByLabel("all that match:").selectOption(action);
     await page.getByRole("button", { name: `${action}…` }).click();
     await confirm(page);
-    await page.locator(".saying.good").last().waitFor();
+    await page.locator(".toast.good").last().waitFor();
     await page.getByRole("button", { name: "close this note" }).last().click();
     assert.notEqual(await total(status), had, `${action}: ${status}`);
     if (now) assert.ok((await total(now)) > 0, `${action}: ${now}`);
@@ -113,9 +113,9 @@ test("actions for all that match do no more than was counted", async () => {
 test("it looks right", async () => {
   const page = await browser.open(`${server.page}#/workflows`);
   await rows(page).first().waitFor();
-  await looksRight(page, "workflows");
+  await checkPage(page, "workflows");
   await page.getByRole("button", { name: "cancel…" }).click();
   await page.locator("dialog").waitFor();
-  await looksRight(page, "workflows-ask");
+  await checkPage(page, "workflows-ask");
   assert.deepEqual(page.mistakes, []);
 });

@@ -48,16 +48,16 @@ class Server:
         folders = {"RUNTIME_ROOT": str(self._folder), "TIDEGATE_DATA_DIR": str(self._folder / "data")}
         settings = {"TIDEGATE_HTTP_ADDR": f"127.0.0.1:{self._port}", **here, **ports, **folders, **self._settings}
         path = {"PATH": os.environ["PATH"]}
-        told = self._folder / "told"
-        with told.open("wb") as output:
+        log_file = self._folder / "output"
+        with log_file.open("wb") as output:
             self._process = subprocess.Popen([self._binary], env=path | settings, stdout=output, stderr=output)
         ends = time.monotonic() + _START
-        while not (found := re.search(r"^ +API +127\.0\.0\.1:([0-9]+) ", told.read_text(), re.MULTILINE)):
+        while not (found := re.search(r"^ +API +127\.0\.0\.1:([0-9]+) ", log_file.read_text(), re.MULTILINE)):
             if self._process.poll() is not None or time.monotonic() > ends:
-                pytest.fail(f"the server did not start:\n{told.read_text()}")
+                pytest.fail(f"the server did not start:\n{log_file.read_text()}")
             time.sleep(0.005)
         self._port = found[1]
-        limits = re.search(r"^ +HTTP +(127\.0\.0\.1:[0-9]+) ", told.read_text(), re.MULTILINE)
+        limits = re.search(r"^ +HTTP +(127\.0\.0\.1:[0-9]+) ", log_file.read_text(), re.MULTILINE)
         #: Where it answers calls about rate limits.
         self.limits_address = f"http://{limits[1]}" if limits else ""
 

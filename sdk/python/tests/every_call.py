@@ -12,7 +12,7 @@ from tidegate import AsyncClient, Client, NotFound
 from tidegate._http.events import Event
 
 
-class Ask:
+class Caller:
     """A client whose calls are made by name, and blocks. `called` has the names."""
 
     def __init__(self, server: str, **settings: Any) -> None:
@@ -39,7 +39,7 @@ class Ask:
         self.close()
 
 
-class SyncAsk(Ask):
+class SyncAsk(Caller):
     def __init__(self, server: str, **settings: Any) -> None:
         super().__init__(server, **settings)
         self._client = Client(server, **settings)
@@ -61,7 +61,7 @@ class SyncAsk(Ask):
         return repr(self._client)
 
 
-class AsyncAsk(Ask):
+class AsyncAsk(Caller):
     def __init__(self, server: str, **settings: Any) -> None:
         super().__init__(server, **settings)
         self._client = AsyncClient(server, **settings)
@@ -97,7 +97,7 @@ class AsyncAsk(Ask):
 both = pytest.mark.parametrize("ask", [SyncAsk, AsyncAsk])
 
 
-def every_call(ask: Ask) -> None:
+def every_call(ask: Caller) -> None:
     """Makes each call, and looks at what it answers."""
     assert ask("is_alive").strip() == "ok"
     assert ask("is_ready").strip() == "ready"
@@ -110,13 +110,13 @@ def every_call(ask: Ask) -> None:
     jobs = [first, {"name": "two", "handler": "b", "queue": "web", "after": "one"}]
     id = ask("create_workflow", {"name": "report", "jobs": jobs, "tags": ["t"]}, idempotency_key="k/1")["id"]
     _run(ask, id)
-    _look(ask, id)
+    _read_all(ask, id)
     _act(ask, jobs)
     _queues(ask)
     _limits(ask)
 
 
-def _run(ask: Ask, id: str) -> None:
+def _run(ask: Caller, id: str) -> None:
     assert ask("drain_worker", "me")["draining"] is True
     assert ask("undrain_worker", "me")["draining"] is False
     claim = {"queues": ["web"], "worker": "me", "wait": "5s"}
@@ -125,9 +125,9 @@ def _run(ask: Ask, id: str) -> None:
     extended = ask("extend_leases", {"leases": [first["lease"]], "notes": [note], "worker": "me"})
     assert (extended["leases"][0]["status"], extended["notes"][0]["status"]) == (200, 200)
     report = {"lease": first["lease"], "outcome": "succeeded", "output": {"n": 1}}
-    told = ask("report_jobs", {"reports": [report], "claim": claim})
-    assert told["reports"][0]["status"] == 200
-    [second] = told["jobs"]
+    reported = ask("report_jobs", {"reports": [report], "claim": claim})
+    assert reported["reports"][0]["status"] == 200
+    [second] = reported["jobs"]
     assert second["inputs"][0]["output"] == {"n": 1}
     seen: list[Event] = []
     ask.watch("watch_worker", "me", seen.append, most=1)
@@ -137,7 +137,7 @@ def _run(ask: Ask, id: str) -> None:
     assert ask("report_jobs", {"reports": [failed]})["reports"][0]["job_state"] == "failed"
 
 
-def _look(ask: Ask, id: str) -> None:
+def _read_all(ask: Caller, id: str) -> None:
     assert ask("show_workflow", id, view="jobs", wait=0.5)["status"] == "failed"
     assert ask("find_workflow", key="k/1")["id"] == id
     assert ask("show_job", id, "one")["progress"]["percent"] == 40
@@ -153,7 +153,7 @@ def _look(ask: Ask, id: str) -> None:
     assert len(ask("lay_out_graph", id)["nodes"]) == 2
 
 
-def _act(ask: Ask, jobs: list[dict[str, Any]]) -> None:
+def _act(ask: Caller, jobs: list[dict[str, Any]]) -> None:
     definition = {"name": "other", "start": "manual", "jobs": jobs}
     items = ask("create_workflows", {"workflows": [definition, definition]})["items"]
     assert [item["status"] for item in items] == [201, 201]
@@ -176,7 +176,7 @@ def _act(ask: Ask, jobs: list[dict[str, Any]]) -> None:
     assert ask("delete_workflow", id) is None
 
 
-def _queues(ask: Ask) -> None:
+def _queues(ask: Caller) -> None:
     assert ask("pause_queue", "web")["paused"] is True
     assert ask("resume_queue", "web")["paused"] is False
     assert [queue["name"] for queue in ask("list_queues", limit=5)["items"]] == ["web"]
@@ -191,7 +191,7 @@ def _queues(ask: Ask) -> None:
     assert ask("remove_queue_weights", "web") is None
 
 
-def _limits(ask: Ask) -> None:
+def _limits(ask: Caller) -> None:
     assert ask("list_limits", limit=5)["items"] == []
     question = {"domain": "shop", "descriptors": [{"entries": [{"key": "tenant", "value": "acme"}]}]}
     assert ask("check_limits", question)["code"] == "ok"

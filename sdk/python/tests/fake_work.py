@@ -1,5 +1,5 @@
-"""A server that hands out what a test gives it, and keeps what a worker tells, also what the real one cannot be made to
-say at a given moment."""
+"""A server that hands out the jobs of a test, and keeps the messages of a worker. It can answer at a given moment what
+the real one cannot be made to answer."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class FakeWork:
         self._server.server_close()
 
     def give(self, *jobs: tuple[str, dict[str, Any]], parting: bool = False, **more: Any) -> list[str]:
-        """Hands out jobs of `app`, and returns their leases. `more` are further fields of them. `parting`: to whoever
-        leaves a claim, as an answer that was on its way."""
+        """Hands out jobs of `app`, and returns their leases. `more` are further fields of them. `parting`: to a caller
+        that leaves a claim, as an answer that was on its way."""
         made: list[dict[str, Any]] = []
         for handler, params in jobs:
             lease = f"01K{next(self._numbers):05}-0-a"
@@ -122,7 +122,7 @@ class FakeWork:
     def _reported(self, reports: list[dict[str, Any]]) -> None:
         with self._changed:
             self.reports += reports
-            # What was not begun is ready again. A busy machine may be late to begin it.
+            # Jobs that were not begun are ready again. A busy machine may be late to begin it.
             self._jobs += [self._given[one["lease"]] for one in reports if one["outcome"] == "not_begun"]
             self._changed.notify_all()
 
@@ -140,7 +140,7 @@ class FakeWork:
                 if select.select([caller], [], [], 0)[0]:
                     jobs, self._parting = self._parting, []
                     return jobs
-            # Whoever has left takes no other jobs.
+            # A caller that has left takes no other jobs.
             if select.select([caller], [], [], 0)[0]:
                 return []
             jobs, self._jobs = self._jobs, []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conftest import Server
-from every_call import Ask, both, every_call
+from every_call import Caller, both, every_call
 from tidegate import (
     AsyncClient,
     Client,
@@ -38,7 +38,7 @@ JOB = {"name": "report", "jobs": [{"handler": "fetch"}]}
 
 
 @both
-def test_every_operation_can_be_called(ask: type[Ask], server: str) -> None:
+def test_every_operation_can_be_called(ask: type[Caller], server: str) -> None:
     with ask(server) as client:
         every_call(client)
         described = client("describe_api")
@@ -69,7 +69,7 @@ def test_the_version_is_that_of_the_server() -> None:
 
 
 @both
-def test_a_wrong_token_says_what_to_set(ask: type[Ask], make_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_a_wrong_token_names_the_setting(ask: type[Caller], make_server: Callable[..., Server], tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text("read dashboard readreadreadreadread1\nadmin ada adminadminadminadmin1\n")
     tokens.chmod(0o600)
@@ -96,7 +96,7 @@ def test_settings_come_from_the_environment(server: str, monkeypatch: pytest.Mon
 
 
 @both
-def test_tls_needs_an_authority(ask: type[Ask], make_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_tls_needs_an_authority(ask: type[Caller], make_server: Callable[..., Server], tmp_path: Path) -> None:
     key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=tidegate -addext subjectAltName=IP:127.0.0.1"
     subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
@@ -115,13 +115,13 @@ def test_tls_needs_an_authority(ask: type[Ask], make_server: Callable[..., Serve
 
 
 @both
-def test_https_to_a_server_without_tls(ask: type[Ask], server: str) -> None:
+def test_https_to_a_server_without_tls(ask: type[Caller], server: str) -> None:
     with ask(server.replace("http", "https")) as client, pytest.raises(ServerUnavailable, match="Use http://"):
         client("show_version")
 
 
 @both
-def test_a_server_that_is_down_is_one_line(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+def test_a_server_that_is_down_is_one_line(ask: type[Caller], make_server: Callable[..., Server]) -> None:
     server = make_server()
     server.kill()
     with ask(server.address, retry_for=0.2) as client, pytest.raises(ServerUnavailable) as caught:
@@ -133,7 +133,7 @@ def test_a_server_that_is_down_is_one_line(ask: type[Ask], make_server: Callable
 
 
 @both
-def test_a_trace_ends_at_the_call(ask: type[Ask], server: str) -> None:
+def test_a_trace_ends_at_the_call(ask: type[Caller], server: str) -> None:
     with ask(server) as client, pytest.raises(InvalidRequest) as caught:
         client("create_workflow", {"name": "r", "jobs": [{"handler": "a", "params": []}]})
     assert str(caught.value) == "jobs[0].params: expected a JSON object (invalid_field, 422)"
@@ -156,14 +156,14 @@ def test_a_trace_ends_at_the_call(ask: type[Ask], server: str) -> None:
         ({"a": "\ud800"}, "jobs[0].params.a: a text with half of a surrogate pair is not JSON. Leave that out"),
     ],
 )
-def test_a_param_that_is_not_json_is_named(ask: type[Ask], value: object, message: str) -> None:
+def test_a_param_that_is_not_json_is_named(ask: type[Caller], value: object, message: str) -> None:
     with ask("127.0.0.1:1") as client, pytest.raises(InvalidParam) as caught:
         client("create_workflow", {"name": "r", "jobs": [{"handler": "a", "params": value}]})
     assert str(caught.value) == message
 
 
 @both
-def test_large_bodies_go_both_ways(ask: type[Ask], server: str) -> None:
+def test_large_bodies_go_both_ways(ask: type[Caller], server: str) -> None:
     jobs = [{"handler": "a", "name": f"j{index}", "params": {"text": "é" * 50_000}} for index in range(40)]
     with ask(server) as client:
         id = client("create_workflow", {"name": "large", "jobs": jobs})["id"]
@@ -172,7 +172,7 @@ def test_large_bodies_go_both_ways(ask: type[Ask], server: str) -> None:
 
 
 @both
-def test_a_body_that_is_too_large_is_refused(ask: type[Ask], server: str) -> None:
+def test_a_body_that_is_too_large_is_refused(ask: type[Caller], server: str) -> None:
     job = {"handler": "a", "params": {"text": "x" * 12_000_000}}
     with ask(server, retry_for=0.0) as client, pytest.raises((TooLarge, InvalidRequest)) as caught:
         client("create_workflow", {"name": "r", "jobs": [job]})
@@ -224,7 +224,7 @@ def test_threads_share_a_client(server: str) -> None:
         assert client.count_workflows()["total"] == len(set(ids)) == 160
 
 
-def test_a_closed_client_says_so(server: str) -> None:
+def test_a_closed_client_raises(server: str) -> None:
     client = Client(server)
     client.close()
     with pytest.raises(ServerUnavailable, match="the client is closed"):

@@ -127,9 +127,9 @@ def test_the_token_is_wrong(closed: Server, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_param_is_not_json(way: Callable[[Any], object], day: Any, advice: str) -> None:
     # Nothing is sent for it, so the server may be away.
     with tidegate.using(Client(DOWN, retry_for=0.1)):
-        told = check(way, day, InvalidParam, None)
-    assert told.startswith(("job 'fetch', param 'day'", "jobs[0].params.day")), told
-    assert any(one in told for one in advice.split("|")), told
+        output = check(way, day, InvalidParam, None)
+    assert output.startswith(("job 'fetch', param 'day'", "jobs[0].params.day")), output
+    assert any(one in output for one in advice.split("|")), output
 
 
 def test_the_trace_keeps_the_line_of_the_workflow() -> None:
@@ -159,13 +159,13 @@ def of_too_few() -> object:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [(cyclic, "a -> b|circle|cycle"), (of_too_few, "job 'pair': missing a required argument: 'right'")],
 )
-def test_other_mistakes_have_one_frame_of_ours(server: str, wrong: Callable[[], object], told: str) -> None:
+def test_other_mistakes_have_one_frame_of_ours(server: str, wrong: Callable[[], object], expected: str) -> None:
     with tidegate.using(Client(server)), pytest.raises(TidegateError) as caught:
         wrong()
-    assert any(one in str(caught.value) for one in told.split("|")), caught.value
+    assert any(one in str(caught.value) for one in expected.split("|")), caught.value
     shown = "".join(traceback.format_exception(caught.value))
     assert shown.count(str(SDK)) <= 1, shown
 
@@ -184,7 +184,7 @@ def test_a_decorator_refuses_what_could_not_run() -> None:
     assert job(handler="one")(lambda: 1)() == 1
 
 
-def test_a_host_that_nobody_knows_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -195,7 +195,7 @@ def test_a_host_that_nobody_knows_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     assert str(raised.value) == wrong
 
 
-def test_a_run_that_no_worker_serves_says_so(server: str) -> None:
+def test_a_run_without_a_worker_names_the_reason(server: str) -> None:
     with tidegate.using(Client(server)):
         run = fetch.options(queue="nobody-here").enqueue("monday")
         with pytest.raises(tidegate.WorkflowNotDone, match=r"0 of 1 jobs have ended\. Job 'fetch': .*nobody-here"):
@@ -223,7 +223,7 @@ def test_a_worker_with_a_wrong_token(closed: Server, tmp_path: Path) -> None:
 def test_a_worker_whose_server_is_down_waits_for_it(tmp_path: Path) -> None:
     one = Worker(DOWN, tmp_path)
     try:
-        one.says(f"{DOWN} does not answer: connection refused")
+        one.prints(f"{DOWN} does not answer: connection refused")
         assert one.stop() == 0
     finally:
         one.close()
@@ -265,13 +265,13 @@ def run_test(folder: Path, **variables: str) -> str:
     return done.stdout
 
 
-def test_the_fixture_tells_of_a_param_that_is_not_json(tmp_path: Path) -> None:
-    told = run_test(tmp_path)
+def test_the_fixture_names_a_param_that_is_not_json(tmp_path: Path) -> None:
+    output = run_test(tmp_path)
     assert (
         "E   tidegate.errors.InvalidParam: job 'fetch', param 'day'[0]: a value of type complex is not JSON. Use None"
-        in told
+        in output
     )
-    assert "_values.py" not in told
+    assert "_values.py" not in output
 
 
 @pytest.mark.parametrize(
@@ -289,6 +289,6 @@ def test_the_fixture_tells_of_a_param_that_is_not_json(tmp_path: Path) -> None:
     ],
 )
 def test_the_fixture_without_a_server_is_one_line(variables: dict[str, str], message: str, tmp_path: Path) -> None:
-    told = run_test(tmp_path, **variables)
-    assert message in told
-    assert ".py:" not in told.split("short test summary")[0], told
+    output = run_test(tmp_path, **variables)
+    assert message in output
+    assert ".py:" not in output.split("short test summary")[0], output

@@ -31,7 +31,7 @@ GUIDES = ("from-gush.md", "from-celery.md", "from-bullmq.md")
 ENVOY = ROOT / ".venv" / "envoy"
 NODE_MODULES = ROOT / "tools" / "bench" / "peers" / "node_modules"
 
-# What the programs of the guides print, whatever they are written for.
+# The output of the programs of the guides, for each server that they are written for.
 PRINTED = "to ada: Lisbon\n"
 # A program takes some seconds. A machine that is busy with other tests may need much longer.
 LONG = 120
@@ -49,7 +49,7 @@ def environment(address: str, folder: Path) -> dict[str, str]:
 
 
 def printed(command: list[str], environment: dict[str, str], folder: Path) -> str:
-    """What a program writes to its standard output. It must succeed."""
+    """The standard output of a program, which must succeed."""
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=LONG)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -114,22 +114,22 @@ def redis(tmp_path: Path) -> Iterator[int]:
 def test_limits() -> None:
     if (binary := os.environ.get("TIDEGATE_BINARY")) is None:
         pytest.fail("set TIDEGATE_BINARY to the path of the server's program")
-    told = printed([binary, "check", str(EXAMPLES / "config")], dict(os.environ), ROOT)
-    assert told.strip() == "ok: 2 files, 2 domains, 2 limits"
+    output = printed([binary, "check", str(EXAMPLES / "config")], dict(os.environ), ROOT)
+    assert output.strip() == "ok: 2 files, 2 domains, 2 limits"
 
 
 def test_thumbnails(address: str, tmp_path: Path) -> None:
-    told = example("thumbnails.py", address, tmp_path)
-    sheet = re.search(r"sheet of 768 x 48 pixels: (.+)", told)
-    assert sheet, told
+    output = example("thumbnails.py", address, tmp_path)
+    sheet = re.search(r"sheet of 768 x 48 pixels: (.+)", output)
+    assert sheet, output
     assert Path(sheet[1]).read_bytes().startswith(b"P6\n768 48\n255\n")
     assert len(list(Path(sheet[1]).parent.glob("small-*.ppm"))) == 12
 
 
 def test_crawler(address: str, tmp_path: Path) -> None:
-    told = example("crawler.py", address, tmp_path)
-    # Each page was answered once, however often the crawl was given back and the API refused.
-    assert re.search(r"40 pages in [0-9.]+ s; the API answered 40 calls and refused [0-9]+", told), told
+    output = example("crawler.py", address, tmp_path)
+    # Each page was answered once, however often the crawl went back to its queue and the API refused.
+    assert re.search(r"40 pages in [0-9.]+ s; the API answered 40 calls and refused [0-9]+", output), output
 
 
 def test_crawler_shares_its_limit_with_a_route_of_envoy(make_server: Callable[..., Server], tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_crawler_shares_its_limit_with_a_route_of_envoy(make_server: Callable[..
         text = text.replace(f"port_value: {old} ", f"port_value: {new} ")
     (tmp_path / "vendor.yaml").write_text(text)
 
-    def asked(tenant: str) -> int:
+    def status_of(tenant: str) -> int:
         try:
             request = urllib.request.Request(f"http://127.0.0.1:{front}", headers={"x-tenant": tenant})
             return int(urllib.request.urlopen(request, timeout=5).status)
@@ -165,21 +165,21 @@ def test_crawler_shares_its_limit_with_a_route_of_envoy(make_server: Callable[..
     crawler.loader.exec_module(module)
     entries = [["tenant", "acme"]]
     with running([str(ENVOY), "--concurrency", "1", "--disable-hot-restart", "-c", "vendor.yaml"], {}, tmp_path):
-        until(lambda: asked("bell") == 200)
+        until(lambda: status_of("bell") == 200)
         # Nothing is left of the limit of one tenant: neither requests nor jobs of it pass, and those of another do.
         client.set_override({"domain": "vendor", "entries": entries, "scale": 0})
-        until(lambda: asked("acme") == 429)
+        until(lambda: status_of("acme") == 429)
         module.fetch.enqueue_with(client, "acme", "http://127.0.0.1:1")
         assert handed_out() == 0
         module.fetch.enqueue_with(client, "bell", "http://127.0.0.1:1")
         assert handed_out() == 1
         client.remove_override(domain="vendor", entries=json.dumps(entries))
-        until(lambda: asked("acme") == 200)
+        until(lambda: status_of("acme") == 200)
         until(lambda: handed_out() == 1)
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports that nobody uses now."""
+    """Ports that are free now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [int(one.getsockname()[1]) for one in sockets]
     for one in sockets:
@@ -218,13 +218,13 @@ def until(holds: Callable[[], bool]) -> None:
     ],
 )
 def test_orders(address: str, tmp_path: Path, answer: str, expected: list[str]) -> None:
-    told = example("orders.py", address, tmp_path, "--answer", answer)
+    output = example("orders.py", address, tmp_path, "--answer", answer)
     wanted = ["charge   succeeded  receipt-17 ['the bank does not answer']", *expected]
     # The worker writes there, too.
-    assert [line for line in told.splitlines() if line in wanted] == wanted, told
+    assert [line for line in output.splitlines() if line in wanted] == wanted, output
 
 
-def test_a_person_who_says_neither_yes_nor_no_is_asked_again(address: str, tmp_path: Path) -> None:
+def test_an_unclear_answer_repeats_the_question(address: str, tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "orders.py")]
     done = subprocess.run(
         command,
@@ -251,13 +251,13 @@ def test_the_worker_of_the_workflow_leaves_jobs_of_others_alone(address: str, tm
 
 
 def test_agent(address: str, tmp_path: Path) -> None:
-    told = example("agent.py", address, tmp_path)
-    lines = told.splitlines()
+    output = example("agent.py", address, tmp_path)
+    lines = output.splitlines()
     # Its log says once what it did, although it ran several times.
     assert [line for line in lines if "pencils" in line or "steps" in line] == [
         "It is as tall as 4125 pencils of 8 cm.",
         "3 steps, 180 tokens",
-    ], told
+    ], output
 
 
 @pytest.mark.parametrize("page", GUIDES)
@@ -283,7 +283,7 @@ def test_bullmq(tmp_path: Path, redis: int) -> None:
 
 
 def test_guide_knows_celery() -> None:
-    """What the installed Celery has for operators and programs is in the guide."""
+    """The guide has all that the installed Celery has for operators and programs."""
     control, signals, states = (_content(f"celery.{name}") for name in ("app.control", "signals", "states"))
     names = {name for kind in ("Control", "Inspect") for name, one in _inside(control[kind]).items() if callable(one)}
     names |= {name for name, one in signals.items() if type(one).__name__ == "Signal"} | states["ALL_STATES"]

@@ -1,4 +1,4 @@
-"""What people try first, and what they are told."""
+"""The first steps of new users, and the messages that they get."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def test_a_worker_does_not_take_a_job_of_another_program(tmp_path: Path) -> None
 def test_the_trace_of_the_job_is_below_that_of_its_caller() -> None:
     with testing.server() as server, pytest.raises(JobError) as raised:
         server.run(report, "never").result()
-    told = "".join(traceback.format_exception(raised.value))
-    assert "in the worker:\nTraceback" in told and 'raise NonRetryable("no such day")' in told
-    assert "The above exception was the direct cause" in told
+    trace = "".join(traceback.format_exception(raised.value))
+    assert "in the worker:\nTraceback" in trace and 'raise NonRetryable("no such day")' in trace
+    assert "The above exception was the direct cause" in trace
     # Of the package, there is one frame.
     assert [Path(frame.filename).name for frame in traceback.extract_tb(raised.value.__traceback__)] == [
         "test_first_use.py",
@@ -108,7 +108,7 @@ def test_names_can_be_completed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("delay", "use fetch.enqueue(..)"),
         ("apply_async", "use fetch.enqueue(..), with options fetch.options(..).enqueue(..)"),
@@ -116,18 +116,20 @@ def test_names_can_be_completed() -> None:
         ("start", "use fetch.enqueue(..)"),
     ],
 )
-def test_methods_of_other_packages_have_a_hint(name: str, told: str) -> None:
+def test_methods_of_other_packages_have_a_hint(name: str, expected: str) -> None:
     with pytest.raises(AttributeError) as raised:
         getattr(fetch, name)
-    assert str(raised.value) == f"job 'fetch' has no attribute '{name}': {told}"
+    assert str(raised.value) == f"job 'fetch' has no attribute '{name}': {expected}"
     assert not hasattr(fetch, name)
 
 
 def test_an_option_among_the_arguments_has_a_hint() -> None:
     with pytest.raises(InvalidParam) as raised:
         fetch.enqueue("monday", key="x", queue="web")  # type: ignore[call-arg]  # pyright: ignore
-    told = "got an unexpected keyword argument 'key'. An option is given as fetch.options(key=.., queue=..).enqueue(..)"
-    assert str(raised.value) == f"job 'fetch': {told}"
+    expected = (
+        "got an unexpected keyword argument 'key'. An option is given as fetch.options(key=.., queue=..).enqueue(..)"
+    )
+    assert str(raised.value) == f"job 'fetch': {expected}"
 
 
 def test_a_loop_over_a_result_names_what_to_use() -> None:
@@ -140,7 +142,7 @@ def test_a_loop_over_a_result_names_what_to_use() -> None:
         loops.definition()
 
 
-def test_a_param_of_a_job_that_failed_says_so() -> None:
+def test_a_param_of_a_failed_job_names_it() -> None:
     @workflow
     def late() -> Any:
         rows = fetch("never")
@@ -151,8 +153,8 @@ def test_a_param_of_a_job_that_failed_says_so() -> None:
         run = server.run(late)
         assert run.output("either") == 0
         error = (server.client.show_job(run.id, "total").get("errors") or [])[-1]
-        told = "param 'rows': expected a list, got None. There is no output, since job 'fetch' is failed: "
-        assert told + "annotate the param with `| None`" in error["message"]
+        expected = "param 'rows': expected a list, got None. There is no output, since job 'fetch' is failed: "
+        assert expected + "annotate the param with `| None`" in error["message"]
 
 
 def test_progress_and_watch() -> None:
@@ -189,21 +191,21 @@ LIMITS = "domain: vendor\ndescriptors: [{key: tenant, rate_limit: {unit: minute,
 
 def test_limits_of_a_test_are_checked_at_once(tmp_path: Path) -> None:
     """A folder's name was taken for the text, and the test failed forty jobs later."""
-    for limits, told in (
+    for limits, expected in (
         ("limits", "limits.yaml: error: .* A text is the limits themselves"),
         (LIMITS.replace("minute", "minuet"), "limits: limits.yaml.*minuet"),
         (tmp_path / "nothing", "there is no file or folder"),
     ):
-        with pytest.raises(TidegateError, match=told), testing.server(limits=limits):
+        with pytest.raises(TidegateError, match=expected), testing.server(limits=limits):
             pytest.fail("it started")
     (folder := tmp_path / "limits").mkdir()
     (folder / "vendor.yaml").write_text(LIMITS)
     for limits in (LIMITS, folder, folder / "vendor.yaml"):
         with testing.server(limits=limits) as server:
-            asked = tidegate.limits.RateLimits(server.limits_url)
-            asked.take("vendor", tenant="a")
+            limiter = tidegate.limits.RateLimits(server.limits_url)
+            limiter.take("vendor", tenant="a")
             with pytest.raises(tidegate.LimitExceeded):
-                asked.take("vendor", tenant="a")
+                limiter.take("vendor", tenant="a")
 
 
 TALKS = """
@@ -269,21 +271,21 @@ def test_a_result_that_one_answer_does_not_hold_comes_in_several(monkeypatch: py
         return [*(large(size) for _ in range(66)), fetch("never")]
 
     with testing.server() as server:
-        asked: list[str] = []
+        requested: list[str] = []
         show_job = server.client.show_job
-        monkeypatch.setattr(server.client, "show_job", lambda id, name: (asked.append(name), show_job(id, name))[1])
+        monkeypatch.setattr(server.client, "show_job", lambda id, name: (requested.append(name), show_job(id, name))[1])
         run = server.run(many, 66)
         assert sum(len(one) for one in run.result()["all"]) == 66 * size
-        assert len(asked) == 66
+        assert len(requested) == 66
         assert len(run.outputs()) == 66
         with pytest.raises(tidegate.TooLarge):
             run.jobs()
         with pytest.raises(JobError, match="job 'fetch', attempt 1: NonRetryable: no such day"):
             server.run(fails).result()
-        # What one answer holds is asked for once.
-        asked.clear()
+        # Outputs that fit into one answer are read once.
+        requested.clear()
         assert len(server.run(many, 9).result()["all"]) == 9
-        assert asked == []
+        assert requested == []
         # One output of many jobs does not bring all others along.
         assert len(server.run(one_of, 9).result()) == size
-        assert asked == ["large"]
+        assert requested == ["large"]

@@ -239,7 +239,7 @@ def test_jobs_of_a_module() -> None:
     ]:
         with pytest.raises(DefinitionError, match=text):
             load(target)
-    # Two functions, one handler: nobody could say which is meant.
+    # Two functions, one handler: the meant one is not clear.
     other = types.ModuleType("other_jobs")
     sys.modules["other_jobs"] = other
     exec("def fetch(): pass", other.__dict__)

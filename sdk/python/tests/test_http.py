@@ -153,11 +153,11 @@ def ask_sync(address: str) -> Any:
 
 
 def ask_async(address: str) -> Any:
-    async def ask() -> Any:
+    async def call() -> Any:
         async with AsyncClient(address, retry_for=0.0, timeout=2.0) as client:
             return await client.show_version()
 
-    return asyncio.run(ask())
+    return asyncio.run(call())
 
 
 BOTH = pytest.mark.parametrize("ask", [ask_sync, ask_async])
@@ -198,7 +198,7 @@ def test_a_strange_answer_is_an_error_of_one_line(
 @pytest.mark.parametrize(
     "given", [chunked(b'{"a"', b":1}"), answer(b'{"a":1}'), chunked(*(b"[1", b",2" * 10_000, b"]"))]
 )
-def test_chunks_are_put_together(ask: Callable[[str], Any], given: bytes) -> None:
+def test_chunks_are_joined(ask: Callable[[str], Any], given: bytes) -> None:
     with FakeServer(given) as server:
         assert ask(server.address) in ({"a": 1}, [1, *[2] * 10_000])
 
@@ -271,5 +271,5 @@ def test_connections_are_not_used_after_a_fork(server: str) -> None:
         client.show_version()
         pool: Pool = client._pool  # pyright: ignore[reportPrivateUsage]
         pool._process = -1  # pyright: ignore[reportPrivateUsage]
-        assert pool._take() is None  # pyright: ignore[reportPrivateUsage]
+        assert pool._idle_connection() is None  # pyright: ignore[reportPrivateUsage]
         assert client.show_version()["api"] == "v1"

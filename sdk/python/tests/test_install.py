@@ -104,12 +104,12 @@ def test_it_installs_without_any_other_package(version: str, wheels: Path, tmp_p
     (tmp_path / "jobs.py").write_text(JOBS)
     done = subprocess.run([programs / "python", "-c", USE], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "0.1.0 3 {'a': 1, 'b': 2} Sum(of=[3, 4])\n", done.stderr
-    told = subprocess.run(
+    done = subprocess.run(
         [programs / "tidegate-worker", "nothing"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert told.returncode == 2
+    assert done.returncode == 2
     assert (
-        told.stderr.strip()
+        done.stderr.strip()
         == "tidegate-worker: there is no module 'nothing'. Run this where it can be imported, or install its package"
     )
 
@@ -128,8 +128,8 @@ def test_the_metadata_names_no_dependency_and_the_version_of_the_server(wheels: 
 def test_the_server_is_in_a_wheel(wheels: Path, tmp_path: Path) -> None:
     both = [str(path) for path in sorted(wheels.glob("*.whl"))]
     programs = installed(tmp_path / "environment", sys.executable, *both)
-    told = subprocess.run([programs / "tidegate-server", "--version"], capture_output=True, text=True, check=True)
-    assert told.stdout.startswith("tidegate 0.1.0")
+    done = subprocess.run([programs / "tidegate-server", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("tidegate 0.1.0")
 
 
 #: What takes the time of an import, or is another package's: it is imported when it is needed.

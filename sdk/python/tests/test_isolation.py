@@ -121,7 +121,7 @@ def test_threads_of_a_job_have_its_context() -> None:
 
 
 @pytest.mark.parametrize(
-    ("errors", "outcome", "told"),
+    ("errors", "outcome", "expected"),
     [
         ([Throttled("1s"), Throttled("1m"), Throttled("2s")], "throttled", b'"retry_after":"1m"'),
         ([GivenBack("1s"), GivenBack("5s")], "given_back", b'"pause":"5s"'),
@@ -140,15 +140,15 @@ def test_threads_of_a_job_have_its_context() -> None:
     ],
 )
 def test_a_group_of_errors_ends_the_attempt_as_they_would(
-    errors: list[BaseException], outcome: str, told: bytes
+    errors: list[BaseException], outcome: str, expected: bytes
 ) -> None:
     """After a 429 in a task group, the vendor was called four times in a second."""
     group = Group("unhandled errors in a TaskGroup", errors)
     # Of exceptions alone, the class makes an ExceptionGroup.
-    told = told.replace(b"BaseExceptionGroup", type(group).__name__.encode())
+    expected = expected.replace(b"BaseExceptionGroup", type(group).__name__.encode())
     ending = attempt.raised("l", group)
     assert ending.outcome == outcome
-    assert told in ending.report
+    assert expected in ending.report
 
 
 def test_an_error_that_is_no_group_decides_itself() -> None:

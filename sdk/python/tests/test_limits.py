@@ -112,7 +112,7 @@ def test_what_has_no_limit_is_free(limits: RateLimits) -> None:
         ("vendor", "a", 2**32, "rate limit 'vendor': hits is 4294967296. Expected 1 to 4294967295"),
     ],
 )
-def test_what_is_refused_is_told(limits: RateLimits, domain: str, account: str, hits: int, message: str) -> None:
+def test_refusals_have_a_reason(limits: RateLimits, domain: str, account: str, hits: int, message: str) -> None:
     with pytest.raises(InvalidParam) as caught:
         limits.take(domain, account=account, hits=hits)
     assert str(caught.value) == message
@@ -223,7 +223,7 @@ def test_arguments_and_what_is_in_them_are_entries(kind: str, server: testing.Se
         charge()  # type: ignore[call-arg]  # pyright: ignore
 
 
-def test_mistakes_are_told_where_the_function_is_made() -> None:
+def test_mistakes_are_raised_where_the_function_is_made() -> None:
     with pytest.raises(DefinitionError, match=r"@limited: .*charge has no parameter 'who', which '\$\.who' names"):
 
         @limited("vendor", account="$.who")
@@ -272,7 +272,7 @@ def test_so_many_jobs_of_a_limit_of_concurrency_run(server: testing.Server) -> N
     assert sorted(str(one["params"]["tenant"]) for one in claimed) == ["a", "a", "b", "b"]
 
 
-def test_a_server_for_tests_is_asked_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_for_tests_gets_the_calls_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEGATE_LIMITS_SERVER", "http://127.0.0.1:9")
 
     @limited("vendor", account="a")

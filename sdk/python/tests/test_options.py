@@ -1,4 +1,4 @@
-"""Misspelt options and params are refused where they are written, before any server hears of them."""
+"""Misspelt options and params are refused where they are written, before any call of a server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def graph_of(add: Callable[[Workflow], object], **options: Any) -> object:
     return kind.definition()
 
 
-# Type checkers find these, too; here they come from code that nobody checks.
+# Type checkers find these, too; here they come from code without type checks.
 F: Any = fetch
 W: Any = workflow
 J: Any = job
@@ -77,7 +77,7 @@ def test_params_in_place_of_arguments_fit_the_function() -> None:
     assert report.options(retention="forever", tags=("a",), start="manual", globals={})
 
 
-def test_spawn_in_a_plain_call_says_what_it_needs() -> None:
+def test_spawn_in_a_plain_call_names_its_needs() -> None:
     with pytest.raises(DefinitionError, match=r"^spawn\(\) needs a job that a worker runs.*tidegate\.testing$"):
         current().spawn(report, "monday")
 

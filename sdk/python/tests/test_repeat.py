@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conftest import Server
-from every_call import Ask, SyncAsk, both
+from every_call import Caller, SyncAsk, both
 from fake_server import FakeServer, answer
 from tidegate import (
     Busy,
@@ -37,7 +37,7 @@ def problem(status: int, code: str, **more: object) -> bytes:
 
 
 @both
-def test_a_server_that_is_killed_loses_no_call(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+def test_a_server_that_is_killed_loses_no_call(ask: type[Caller], make_server: Callable[..., Server]) -> None:
     server = make_server()
     ended = threading.Event()
     ids: list[str] = []
@@ -63,7 +63,7 @@ def test_a_server_that_is_killed_loses_no_call(ask: type[Ask], make_server: Call
 
 
 @both
-def test_a_connection_that_was_closed_is_replaced(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+def test_a_connection_that_was_closed_is_replaced(ask: type[Caller], make_server: Callable[..., Server]) -> None:
     server = make_server()
     with ask(server.address, retry_for=0.0) as client:
         id = client("create_workflow", JOB)["id"]
@@ -74,7 +74,7 @@ def test_a_connection_that_was_closed_is_replaced(ask: type[Ask], make_server: C
 
 
 @both
-def test_a_creation_gets_a_key_and_is_repeated(ask: type[Ask]) -> None:
+def test_a_creation_gets_a_key_and_is_repeated(ask: type[Caller]) -> None:
     created = answer(b'{"id":"x","name":"report","status":"running","existing":false}', "201 Created")
     with FakeServer(None, problem(503, "overloaded", retry_after=0), created) as server, ask(server.address) as client:
         assert client("create_workflow", JOB)["id"] == "x"
@@ -106,7 +106,7 @@ UNSAFE: list[tuple[str, list[object]]] = [
 
 @both
 @pytest.mark.parametrize(("name", "arguments"), UNSAFE)
-def test_what_could_be_done_twice_is_not_repeated(ask: type[Ask], name: str, arguments: list[object]) -> None:
+def test_what_could_be_done_twice_is_not_repeated(ask: type[Caller], name: str, arguments: list[object]) -> None:
     with FakeServer(None, DONE) as server, ask(server.address) as client:
         with pytest.raises(ServerUnavailable, match="may have been carried out") as caught:
             client(name, *arguments)
@@ -115,7 +115,7 @@ def test_what_could_be_done_twice_is_not_repeated(ask: type[Ask], name: str, arg
 
 
 @both
-def test_with_as_of_it_is_repeated(ask: type[Ask]) -> None:
+def test_with_as_of_it_is_repeated(ask: type[Caller]) -> None:
     with FakeServer(None, DONE) as server, ask(server.address) as client:
         assert client("retry_workflow", "x", {"as_of": "2026-11-21T12:00:00Z"})["status"] == "running"
 
@@ -167,14 +167,14 @@ def test_a_second_removal_is_no_error() -> None:
         client.delete_workflow("x")
 
 
-def test_a_refusal_after_a_lost_answer_says_so() -> None:
-    told = pytest.raises(Conflict, match="An earlier try of this call")
-    with FakeServer(None, problem(409, "already_started")) as server, Client(server.address) as client, told:
+def test_a_refusal_after_a_lost_answer_names_it() -> None:
+    expected = pytest.raises(Conflict, match="An earlier try of this call")
+    with FakeServer(None, problem(409, "already_started")) as server, Client(server.address) as client, expected:
         client.start_workflow("x")
 
 
 @both
-def test_streams_go_on_after_a_restart(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+def test_streams_go_on_after_a_restart(ask: type[Caller], make_server: Callable[..., Server]) -> None:
     server = make_server()
     with ask(server.address, retry_for=30.0) as client, Client(server.address, retry_for=30.0) as other:
         id = other.create_workflow({"name": "report", "jobs": [{"handler": "fetch"}]})["id"]
@@ -200,13 +200,13 @@ def test_streams_go_on_after_a_restart(ask: type[Ask], make_server: Callable[...
 
 
 @both
-def test_a_stream_of_nothing_is_refused(ask: type[Ask], server: str) -> None:
+def test_a_stream_of_nothing_is_refused(ask: type[Caller], server: str) -> None:
     with ask(server) as client, pytest.raises(NotFound):
         client.watch("watch_workflow", "01M7Z85C8H08RJZ5Q5JGPKMY04", print)
 
 
 @both
-def test_what_was_removed_in_the_meantime_ends_the_stream(ask: type[Ask]) -> None:
+def test_what_was_removed_in_the_meantime_ends_the_stream(ask: type[Caller]) -> None:
     stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nid: 1\nevent: workflow\ndata: {}\n\n"
     seen: list[Event] = []
     with FakeServer(stream, None, problem(404, "workflow_not_found")) as server, ask(server.address) as client:

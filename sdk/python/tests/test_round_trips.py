@@ -292,7 +292,7 @@ class Account(pydantic.BaseModel):
 def test_a_secret_is_refused_and_not_replaced() -> None:
     """pydantic writes stars in its place, which came back as the secret."""
     for value in (Account(user="a", token=pydantic.SecretStr("hidden")), pydantic.SecretStr("hidden")):
-        with pytest.raises(InvalidParam, match="Whoever may read the workflow would see a secret") as raised:
+        with pytest.raises(InvalidParam, match="All readers of the workflow would see a secret") as raised:
             encode({"a": [value]}, "param 'x'")
         assert "hidden" not in str(raised.value)
     # Stars that are none, and a secret that the model itself writes.

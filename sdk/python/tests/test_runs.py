@@ -26,19 +26,21 @@ def report(day: str) -> int:
     return double(fetch(day))
 
 
-def test_a_wait_for_no_worker_is_told_once(
+def test_a_wait_for_no_worker_is_logged_once(
     server: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "PATIENCE", 0.05)
-    monkeypatch.setattr(runs, "LOOK", 0.05)
+    monkeypatch.setattr(runs, "FIRST_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(runs, "POLL_SECONDS", 0.05)
     with tidegate.using(Client(server)), caplog.at_level(logging.WARNING, "tidegate"):
         run = fetch.options(queue="nobody-here").enqueue("monday")
         with pytest.raises(tidegate.WorkflowNotDone):
             run.result(timeout=0.5)
     [line] = [one for one in caplog.records if one.name == "tidegate"]
     assert line.levelno == logging.WARNING
-    told = f"workflow 'fetch' ({run.id}) waits. Job 'fetch': no worker of this server asks for the queue 'nobody-here'"
-    assert line.getMessage() == told
+    expected = (
+        f"workflow 'fetch' ({run.id}) waits. Job 'fetch': no worker of this server asks for the queue 'nobody-here'"
+    )
+    assert line.getMessage() == expected
 
 
 def test_events_end_with_the_workflow() -> None:

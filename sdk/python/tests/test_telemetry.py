@@ -1,4 +1,4 @@
-"""OpenTelemetry: the trace of whoever starts a workflow goes on in its jobs, and a program without it notices
+"""OpenTelemetry: the trace of the code that starts a workflow goes on in its jobs, and a program without it notices
 nothing."""
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_the_trace_goes_on_in_children_that_are_found_again(server: testing.Serv
         run = album.enqueue("monday")
     assert server.finish(run).result() == 9
     creator = request.get_span_context()
-    # It was given back while its child ran, and then found the same child.
+    # The job went back to its queue while its child ran, and then found the same child.
     assert len(finished("job album")) >= 2
     [fetched], [added] = finished("job fetch"), finished("job add")
     assert ids(fetched) == ids(added) == (creator.trace_id, creator.span_id)
@@ -221,7 +221,7 @@ def test_attempts_are_children_of_the_servers_spans(
         spans.clear()
         with trace.get_tracer("app").start_as_current_span("request") as request:
             server.run(report, "monday")
-            # Whose creation has a span of the server.
+            # The creation of these has a span of the server.
             run = unsteady.options(key="k").enqueue()
         server.finish(run)
         [fetched], [added], tried = finished("job fetch"), finished("job add"), finished("job unsteady")
@@ -347,8 +347,8 @@ def test_a_program_without_it_imports_nothing_of_it(is_installed: bool) -> None:
     # -S: without the packages of the environment, and so without OpenTelemetry.
     command = [sys.executable, *([] if is_installed else ["-S"]), "-c", PLAIN]
     environment = {**os.environ, "PYTHONPATH": str(SDK / "src")}
-    told = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert told.stdout == "[]\n", told.stderr
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_namespace_alone_is_not_opentelemetry(tmp_path: Path) -> None:
@@ -356,10 +356,10 @@ def test_a_namespace_alone_is_not_opentelemetry(tmp_path: Path) -> None:
     (tmp_path / "opentelemetry" / "proto").mkdir(parents=True)
     (tmp_path / "opentelemetry" / "proto" / "__init__.py").write_text("")
     environment = {**os.environ, "PYTHONPATH": f"{SDK / 'src'}{os.pathsep}{tmp_path}"}
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-S", "-c", f"import opentelemetry.proto\n{PLAIN}"],
         capture_output=True,
         text=True,
         env=environment,
     )
-    assert told.stdout == "['opentelemetry', 'opentelemetry.proto']\n", told.stderr
+    assert done.stdout == "['opentelemetry', 'opentelemetry.proto']\n", done.stderr

@@ -93,7 +93,7 @@ def test_the_error_of_a_job_is_that_of_its_run(server: testing.Server) -> None:
     assert "tidegate/testing.py" not in raised.value.trace
 
 
-def test_a_retry_waits_as_long_as_it_says(server: testing.Server) -> None:
+def test_a_retry_waits_for_its_span(server: testing.Server) -> None:
     @job(retries=1)
     def later() -> str:
         if current().attempt == 1:
@@ -107,10 +107,10 @@ def test_a_retry_waits_as_long_as_it_says(server: testing.Server) -> None:
 
 def test_a_test_moves_the_clock_step_by_step(server: testing.Server) -> None:
     @workflow
-    def patient() -> Any:
+    def with_retries() -> Any:
         return double.options(wait="1h")(4)
 
-    run = patient.start()
+    run = with_retries.start()
     assert server.work() == 0
     server.advance("59m")
     assert server.work() == 0
@@ -165,7 +165,7 @@ async def test_it_is_used_from_async_tests(server: testing.Server) -> None:
     assert server.run(report, "monday").result() == 14
 
 
-def test_what_cannot_go_on_is_told(server: testing.Server) -> None:
+def test_a_stuck_workflow_is_reported(server: testing.Server) -> None:
     server.client.create_workflow(
         {"name": "empty", "jobs": [{"name": "double", "handler": double.handler, "queue": "numbers"}]}
     )
@@ -175,7 +175,7 @@ def test_what_cannot_go_on_is_told(server: testing.Server) -> None:
         server.run(double, 1)
 
 
-def test_a_job_that_nobody_has_is_told(server: testing.Server) -> None:
+def test_an_unknown_job_is_reported(server: testing.Server) -> None:
     created = server.client.create_workflow({"name": "w", "jobs": [{"handler": "elsewhere"}]})
     with pytest.raises(tidegate.DefinitionError, match="no function here has the handler 'elsewhere'"):
         run: tidegate.Run[Any] = tidegate.Run(created["id"], server.client)
@@ -189,7 +189,7 @@ def test_settings_of_this_process_do_not_reach_it(monkeypatch: pytest.MonkeyPatc
         assert server.run(double, 1).result() == 2
 
 
-def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_start_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TidegateError, match="TIDEGATE_CORES"), testing.server(TIDEGATE_CORES="many"):
         pass
     with (
@@ -210,7 +210,7 @@ def test_the_fixture(tidegate_server: testing.Server) -> None:
     assert run.result() == 10
 
 
-def test_wrong_arguments_are_told_at_once(server: testing.Server) -> None:
+def test_wrong_arguments_are_refused_at_once(server: testing.Server) -> None:
     with pytest.raises(TypeError, match="double"):
         server.run(double, 1, 2)  # type: ignore[call-overload]  # pyright: ignore
     with pytest.raises(InvalidParam):

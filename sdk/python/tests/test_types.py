@@ -113,7 +113,7 @@ WRONG = [
 
 
 def run(*command: str, folder: Path) -> tuple[int, str]:
-    # What is installed beside the package: pyright does not look for it by itself.
+    # Packages that are installed with it: pyright does not look for it by itself.
     more = ["--pythonpath", sys.executable] if command[0] == "pyright" else []
     done = subprocess.run(
         [sys.executable, "-m", command[0], *more, *command[1:]], cwd=folder, capture_output=True, text=True
@@ -123,8 +123,8 @@ def run(*command: str, folder: Path) -> tuple[int, str]:
 
 @pytest.mark.parametrize("checker", ["pyright", "mypy"])
 def test_the_package_is_clean(checker: str) -> None:
-    code, told = run(checker, folder=SDK)
-    assert code == 0, told
+    code, output = run(checker, folder=SDK)
+    assert code == 0, output
 
 
 @pytest.mark.parametrize("checker", ["pyright", "mypy"])
@@ -133,8 +133,8 @@ def test_the_examples_are_clean(checker: str, tmp_path: Path) -> None:
     assert examples
     for example in examples:
         shutil.copy(example, tmp_path)
-    code, told = run(*command(checker, tmp_path), *(Path(example).name for example in examples), folder=tmp_path)
-    assert code == 0, told
+    code, output = run(*command(checker, tmp_path), *(Path(example).name for example in examples), folder=tmp_path)
+    assert code == 0, output
 
 
 def command(checker: str, folder: Path) -> list[str]:
@@ -147,11 +147,11 @@ def command(checker: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize("checker", ["pyright", "mypy"])
 def test_wrong_calls_are_found(checker: str, tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(PROGRAM)
-    code, told = run(*command(checker, tmp_path), "right.py", folder=tmp_path)
-    assert code == 0, told
+    code, output = run(*command(checker, tmp_path), "right.py", folder=tmp_path)
+    assert code == 0, output
     wrong = PROGRAM + "".join(f"\n\ndef wrong_{place}() -> None:\n    {line}\n" for place, line in enumerate(WRONG))
     (tmp_path / "wrong.py").write_text(wrong)
-    _, told = run(*command(checker, tmp_path), "wrong.py", folder=tmp_path)
+    _, output = run(*command(checker, tmp_path), "wrong.py", folder=tmp_path)
     for line in WRONG:
         number = wrong.splitlines().index(f"    {line}") + 1
-        assert f"wrong.py:{number}:" in told, f"{checker} accepts {line}\n{told}"
+        assert f"wrong.py:{number}:" in output, f"{checker} accepts {line}\n{output}"

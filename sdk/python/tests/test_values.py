@@ -128,7 +128,7 @@ def test_pydantic_models() -> None:
     assert "price" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_objects_that_look_like_references_stay_what_they_are() -> None:
+def test_objects_like_references_stay_unchanged() -> None:
     tricky = {"$output": "x", "deep": {"$value": {"$output": [1]}}}
     sent = json.loads(json.dumps(encode({"p": tricky}, "p")))
     assert resolve(sent, lambda name: pytest.fail(name)) == {"p": tricky}

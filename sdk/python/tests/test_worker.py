@@ -120,7 +120,7 @@ def test_figures_and_health_are_served(running: tuple[Server, Worker]) -> None:
 
 
 @pytest.mark.parametrize("handler", ["waits", "awaits"])
-def test_a_job_hears_that_it_is_cancelled(running: tuple[Server, Worker], tmp_path: pathlib.Path, handler: str) -> None:
+def test_a_job_sees_that_it_is_cancelled(running: tuple[Server, Worker], tmp_path: pathlib.Path, handler: str) -> None:
     server = running[0]
     file = tmp_path / "reason"
     workflow = server.create(handler, {"file": str(file)})
@@ -132,9 +132,7 @@ def test_a_job_hears_that_it_is_cancelled(running: tuple[Server, Worker], tmp_pa
 
 
 @pytest.mark.parametrize("handler", ["waits", "awaits"])
-def test_a_job_hears_that_its_time_is_over(
-    running: tuple[Server, Worker], tmp_path: pathlib.Path, handler: str
-) -> None:
+def test_a_job_sees_that_its_time_is_over(running: tuple[Server, Worker], tmp_path: pathlib.Path, handler: str) -> None:
     server = running[0]
     file = tmp_path / "reason"
     job = server.job(server.create(handler, {"file": str(file)}, timeout="1s"))
@@ -142,7 +140,9 @@ def test_a_job_hears_that_its_time_is_over(
     until(lambda: file.exists() and file.read_text() == "timed_out", "the job notices", 3)
 
 
-def test_many_jobs_are_run_and_told_in_few_lines(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
+def test_many_jobs_are_run_and_printed_in_few_lines(
+    server: Server, workers: list[Worker], tmp_path: pathlib.Path
+) -> None:
     server.create_many("noop", 3000)
     server.create_many("anoop", 1000)
     workers.append(worker := Worker(server, tmp_path / "w", "--processes", "2"))
@@ -159,7 +159,7 @@ def test_sigterm_finishes_what_runs(server: Server, workers: list[Worker], tmp_p
     ids = server.create_many("nap", 8, {"seconds": 3.0})
     workers.append(worker := Worker(server, tmp_path / "w", "--concurrency", "4", "--processes", "1").ready())
     until(lambda: [server.state(one) for one in ids].count("running") == 4, "four run")
-    # A job that was handed out and has not begun is given back.
+    # A job that was handed out and has not begun goes back.
     time.sleep(0.5)
     assert worker.stop() == 0
     states = sorted(server.state(one) for one in ids)
@@ -170,7 +170,7 @@ def test_jobs_that_do_not_end_in_time_are_given_back(
     server: Server, workers: list[Worker], tmp_path: pathlib.Path
 ) -> None:
     ids = [server.create("nap", {"seconds": 60}), server.create("anap", {"seconds": 60})]
-    # This one ends when it is told to, and returns something that is not its result.
+    # This one ends when it is cancelled, and returns something that is not its result.
     ids.append(server.create("waits", {"file": str(tmp_path / "reason")}))
     workers.append(worker := Worker(server, tmp_path / "w", "--grace", "0.5s").ready())
     until(lambda: all(server.state(one) == "running" for one in ids), "they run")
@@ -187,10 +187,10 @@ def test_a_second_signal_ends_at_once(server: Server, workers: list[Worker], tmp
     until((tmp_path / "begun").exists, "it runs")
     children = worker.children()
     worker.process.send_signal(signal.SIGINT)
-    worker.says("SIGINT")
+    worker.prints("SIGINT")
     assert worker.stop(seconds=5) == 1
     assert not any(is_alive(child) for child in children)
-    until(lambda: server.state(workflow) == "ready", "it is given back")
+    until(lambda: server.state(workflow) == "ready", "it goes back")
 
 
 def test_drain_ends_the_worker_when_its_jobs_have_ended(
@@ -201,7 +201,7 @@ def test_drain_ends_the_worker_when_its_jobs_have_ended(
     workers.append(worker := Worker(server, tmp_path / "w", "--name", "drained").ready())
     until((tmp_path / "begun").exists, "it runs")
     server.client.request("POST", "/v1/workers/drained:drain", body={})
-    worker.says("drain", 3)
+    worker.prints("drain", 3)
     later = server.create("noop")
     assert worker.process.wait(10) == 0
     assert (server.state(workflow), server.state(later)) == ("succeeded", "ready")
@@ -217,10 +217,10 @@ def test_a_changed_program_is_loaded_again(server: Server, workers: list[Worker]
     workers.append(worker := Worker(server, folder, "--reload").ready())
     assert server.job(server.create("add", {"a": 1, "b": 2}))["output"] == 3
     (folder / "app.py").write_text(APP.replace("return a + b", "return a * b * 100"))
-    worker.says("has changed")
+    worker.prints("has changed")
     until(lambda: server.job(server.create("add", {"a": 1, "b": 2}))["output"] == 200, "the new program runs", 10)
     (folder / "app.py").write_text("this is(")
-    worker.says("SyntaxError")
+    worker.prints("SyntaxError")
     (folder / "app.py").write_text(APP)
     until(lambda: server.job(server.create("add", {"a": 1, "b": 2}), wait=2).get("output") == 3, "it is back", 10)
     assert worker.stop() == 0
@@ -251,12 +251,12 @@ def test_a_mistake_is_one_line(
     assert "Traceback" not in worker.text()
 
 
-def test_a_server_that_is_away_is_said_once(workers: list[Worker], tmp_path: pathlib.Path) -> None:
+def test_an_outage_is_printed_once(workers: list[Worker], tmp_path: pathlib.Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     workers.append(worker := Worker(url, tmp_path, "--processes", "2"))
-    worker.says(f"{url} does not answer: connection refused")
+    worker.prints(f"{url} does not answer: connection refused")
     time.sleep(1.5)
     assert worker.text().count("does not answer") == 1
     assert worker.stop() == 0

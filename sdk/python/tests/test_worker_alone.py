@@ -1,4 +1,4 @@
-"""What ends the process of a job is told as what it is, and costs no other job anything."""
+"""The end of a process is reported with its cause, and costs no other job anything."""
 
 from __future__ import annotations
 
@@ -102,18 +102,18 @@ def start(fake: FakeWork, tmp_path: pathlib.Path) -> Iterator[Any]:
         one.worker.close()
 
 
-def test_the_jobs_of_a_process_that_ends_are_told_as_crashed(fake: FakeWork, start: Any) -> None:
+def test_the_jobs_of_a_process_that_ends_are_reported_as_crashed(fake: FakeWork, start: Any) -> None:
     one = start("--concurrency", "2")
-    crash, beside = fake.give(
+    crash, other = fake.give(
         ("crashes_later", {"begun": one.file("begun"), "file": one.file("go")}), ("hangs", {"file": one.file("begun2")})
     )
     until(lambda: all(pathlib.Path(one.file(name)).exists() for name in ("begun", "begun2")), "both run")
     [waiting] = fake.give(("noop", {}))
     # One that the worker has no room for is not asked for: it comes with the end of another.
     pathlib.Path(one.file("go")).write_text("")
-    for lease in (crash, beside):
+    for lease in (crash, other):
         assert fake.report(lease) == {"lease": lease, "outcome": "crashed", "signal": 11, "alone": False}
-    one.worker.says("was ended by SIGSEGV, and 2 jobs were in it. Another one starts")
+    one.worker.prints("was ended by SIGSEGV, and 2 jobs were in it. Another one starts")
     assert fake.report(waiting)["outcome"] == "succeeded"
     [ended] = fake.give(("exits", {}))
     assert fake.report(ended) == {"lease": ended, "outcome": "crashed", "exit": 3, "alone": False}
@@ -131,7 +131,7 @@ def test_what_had_ended_in_a_process_that_ends_counts_as_begun(fake: FakeWork, s
     )
     until(pathlib.Path(one.file("begun")).exists, "the third one runs")
     pathlib.Path(one.file("go")).write_text("")
-    one.worker.says("was ended by SIGSEGV")
+    one.worker.prints("was ended by SIGSEGV")
     fake.answers_reports.set()
     assert fake.report(ended) == {"lease": ended, "outcome": "given_back"}
     assert fake.report(crash)["outcome"] == "crashed"
@@ -141,16 +141,16 @@ def test_what_had_ended_in_a_process_that_ends_counts_as_begun(fake: FakeWork, s
 
 def test_a_suspect_runs_alone_in_a_new_process(fake: FakeWork, start: Any) -> None:
     one = start()
-    [before, beside] = fake.give(("pid", {}), ("until_file", {"begun": one.file("begun"), "file": one.file("go")}))
+    [before, other] = fake.give(("pid", {}), ("until_file", {"begun": one.file("begun"), "file": one.file("go")}))
     until(pathlib.Path(one.file("begun")).exists, "another one runs")
     [good, bad] = fake.give(("pid", {}), ("crashes", {}), suspect=True)
     assert fake.report(bad) == {"lease": bad, "outcome": "crashed", "signal": 9, "alone": True}
     assert fake.report(good)["output"] != fake.report(before)["output"]
-    one.worker.says(f"job 'crashes' of workflow {bad[:8]} runs in a process of its own")
-    one.worker.says(f"and had this job only: job 'crashes' of workflow {bad[:8]}")
+    one.worker.prints(f"job 'crashes' of workflow {bad[:8]} runs in a process of its own")
+    one.worker.prints(f"and had this job only: job 'crashes' of workflow {bad[:8]}")
     # Neither its process nor those that had nothing to do with it are started again.
     pathlib.Path(one.file("go")).write_text("")
-    assert fake.report(beside)["output"] == "done"
+    assert fake.report(other)["output"] == "done"
     [after] = fake.give(("pid", {}))
     assert fake.report(after)["output"] == fake.report(before)["output"]
     assert "Another one starts" not in one.worker.text()
@@ -195,7 +195,7 @@ def test_a_suspect_whose_process_ends_before_it_begins_is_not_to_blame(fake: Fak
     assert one.worker.stop() == 0
 
 
-def test_a_worker_that_stops_says_so_and_returns_what_it_has(fake: FakeWork, start: Any) -> None:
+def test_a_worker_that_stops_reports_it_and_returns_its_jobs(fake: FakeWork, start: Any) -> None:
     one = start("--concurrency", "1", "--grace", "3s")
     [running] = fake.give(("hangs", {"file": one.file("begun")}))
     until(pathlib.Path(one.file("begun")).exists, "it runs")
@@ -209,14 +209,14 @@ def test_a_worker_that_stops_says_so_and_returns_what_it_has(fake: FakeWork, sta
     assert one.worker.process.wait(5) == 0
 
 
-def test_an_extension_that_was_on_its_way_does_not_say_that_it_stops(fake: FakeWork, start: Any) -> None:
+def test_an_extension_that_was_on_its_way_does_not_count_as_stopping(fake: FakeWork, start: Any) -> None:
     """The worker took it for said, and its next extension came after the platform had killed it."""
     one = start("--lease", "12s", "--grace", "20s")
     [running] = fake.give(("until_file", {"begun": one.file("begun"), "file": one.file("go")}))
     fake.answers_extensions.clear()
     until(lambda: any(running in body["leases"] for body in fake.extends), "an extension is on its way")
     one.worker.process.send_signal(signal.SIGTERM)
-    one.worker.says("no more jobs are taken")
+    one.worker.prints("no more jobs are taken")
     fake.answers_extensions.set()
     # The next one by itself would come 4 s later.
     until(lambda: any(body.get("stopping") and running in body["leases"] for body in fake.extends), "it is said", 2)
@@ -231,7 +231,7 @@ def test_a_part_of_the_grace_is_for_giving_back(grace: float, kept: float) -> No
 
 
 def test_what_was_taken_ahead_and_waits_is_returned(fake: FakeWork, start: Any) -> None:
-    """Given back, its hits of rate limits stayed spent."""
+    """After `given_back`, its hits of rate limits stayed spent."""
     one = start("--concurrency", "1")
     running, *ahead = fake.give(
         ("until_file", {"begun": one.file("begun"), "file": one.file("go")}), *[("noop", {})] * 3
@@ -267,18 +267,20 @@ def test_jobs_of_an_answer_that_was_on_its_way_are_returned(fake: FakeWork, star
 def test_a_job_that_goes_on_after_its_timeout_has_its_process_replaced(fake: FakeWork, start: Any) -> None:
     """It kept its place, and after sixteen of them the worker looked healthy and took nothing."""
     one = start("--concurrency", "2", "--lease", "5s", "--grace", "1s")
-    [beside] = fake.give(("until_file", {"begun": one.file("begun2"), "file": one.file("go")}))
+    [other] = fake.give(("until_file", {"begun": one.file("begun2"), "file": one.file("go")}))
     [hung] = fake.give(("hangs", {"file": one.file("begun")}), timeout_ms=100)
     until(lambda: all(pathlib.Path(one.file(name)).exists() for name in ("begun", "begun2")), "both run")
     fake.lost[hung] = "timed_out"
-    one.worker.says(f"a job of workflow {hung[:8]} goes on 5 s after its timeout. Another process takes its place", 15)
+    one.worker.prints(
+        f"a job of workflow {hung[:8]} goes on 5 s after its timeout. Another process takes its place", 15
+    )
     [next_one] = fake.give(("noop", {}))
     assert fake.report(next_one)["outcome"] == "succeeded"
     assert one.healthz() == "1 of 1 processes run jobs; 1 more with a job that goes on after its timeout\n"
-    # What ran beside it has all the time that it needs. With its end, the old process ends.
+    # A job that ran in the same process has all the time that it needs. With its end, the old process ends.
     time.sleep(5)
     pathlib.Path(one.file("go")).write_text("")
-    assert fake.report(beside)["output"] == "done"
+    assert fake.report(other)["output"] == "done"
     until(lambda: one.healthz() == "1 of 1 processes run jobs\n", "the old one has ended", 10)
     assert len(one.worker.children()) == 1
     assert one.worker.stop() == 0
@@ -287,11 +289,11 @@ def test_a_job_that_goes_on_after_its_timeout_has_its_process_replaced(fake: Fak
 @pytest.mark.parametrize("job", [("holds", {"seconds": 60}), ("ablocks", {})])
 def test_a_job_that_holds_up_all_others_is_ended_after_the_grace(fake: FakeWork, start: Any, job: Any) -> None:
     one = start("--lease", "5s", "--grace", "1s")
-    beside, hung = fake.give(("anap", {"seconds": 60}), job, timeout_ms=100_000)
+    other, hung = fake.give(("anap", {"seconds": 60}), job, timeout_ms=100_000)
     until(lambda: any(hung in body["leases"] for body in fake.extends), "it has run for a while")
     fake.lost[hung] = "timed_out"
-    one.worker.says(f"a job of workflow {hung[:8]} goes on", 15)
-    assert fake.report(beside) == {"lease": beside, "outcome": "given_back"}
+    one.worker.prints(f"a job of workflow {hung[:8]} goes on", 15)
+    assert fake.report(other) == {"lease": other, "outcome": "given_back"}
     [next_one] = fake.give(("anoop", {}))
     assert fake.report(next_one)["outcome"] == "succeeded"
     assert one.worker.stop() == 0
@@ -304,11 +306,11 @@ def test_a_job_that_extends_its_lease_is_not_overtaken(fake: FakeWork, start: An
     fake.lost[lost] = "cancelled"
     assert fake.report(lease)["output"] == "extended"
     assert [body["lease"] for body in fake.extends if body["leases"] == [lease]] == ["10m"]
-    one.worker.says("the lease is over (cancelled)")
+    one.worker.prints("the lease is over (cancelled)")
     assert one.worker.stop() == 0
 
 
-def test_all_calls_say_how_long_the_worker_has_run(fake: FakeWork, start: Any) -> None:
+def test_all_calls_have_the_uptime_of_the_worker(fake: FakeWork, start: Any) -> None:
     """A drain is for those that had started before it, and a new process for jobs is no new worker."""
     one = start("--concurrency", "1", "--lease", "5s")
     for job in (("nap", {"seconds": 2}), ("exits", {}), ("noop", {})):

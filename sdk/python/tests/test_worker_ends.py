@@ -75,7 +75,7 @@ def test_a_signal_after_a_drain_leaves_the_grace(server: Server, tmp_path: pathl
     workflow = server.create("begins", {"file": str(tmp_path / "begun"), "seconds": 1.5})
     until((tmp_path / "begun").exists, "it runs")
     server.client.drain_worker("drained")
-    worker.says("drain: ")
+    worker.prints("drain: ")
     assert worker.stop() == 0
     assert server.job(workflow)["state"] == "succeeded"
 
@@ -85,7 +85,7 @@ def test_the_grace_after_a_drain_has_an_end(server: Server, tmp_path: pathlib.Pa
     workflow = server.create("begins", {"file": str(tmp_path / "begun"), "seconds": 60})
     until((tmp_path / "begun").exists, "it runs")
     server.client.drain_worker("drained-2")
-    worker.says("drain: ")
+    worker.prints("drain: ")
     assert worker.stop() == 0
     assert server.state(workflow) == "ready"
     server.client.cancel_workflow(workflow)
@@ -107,7 +107,7 @@ def test_what_a_job_has_started_does_not_outlive_it(server: Server, tmp_path: pa
     else:
         worker.process.terminate()
         if how == "twice":
-            worker.says("no more jobs")
+            worker.prints("no more jobs")
             worker.process.terminate()
     until(lambda: not is_alive(started), "it has ended")
     worker.close()
@@ -126,12 +126,12 @@ def test_what_a_job_has_started_ends_also_when_it_exits_well(server: Server, tmp
 
 
 def test_a_result_that_the_server_refuses_is_lost(server: Server, tmp_path: pathlib.Path) -> None:
-    """The worker counted it as a success: only the server knew that nobody wanted it any more."""
+    """The worker counted it as a success: only the server knew that it was not wanted any more."""
     (tmp_path / "app.py").write_text(APP + _UNTIL_FILE)
     worker = Worker(server, tmp_path, "--lease", "600s").ready()
     workflow = server.create("until_file", {"folder": str(tmp_path)})
     until((tmp_path / "begun").exists, "it runs")
-    # The parent, which hears of it first, stands still.
+    # The parent, which gets the notice first, stands still.
     os.kill(worker.process.pid, signal.SIGSTOP)
     try:
         server.client.cancel_workflow(workflow)
@@ -142,7 +142,7 @@ def test_a_result_that_the_server_refuses_is_lost(server: Server, tmp_path: path
         until(lambda: server.state(after) == "succeeded", "another one is reported")
     finally:
         os.kill(worker.process.pid, signal.SIGCONT)
-    worker.says("the lease is over (cancelled), and the result was dropped")
+    worker.prints("the lease is over (cancelled), and the result was dropped")
     assert worker.stop() == 0
 
 
@@ -158,7 +158,7 @@ def test_something_else_that_answers_for_a_while_ends_no_worker(tmp_path: pathli
         with FakeServer(*[refusal] * 20, at=(host, int(port))) as other:
             until(lambda: len(other.requests) > 3, "the worker asks")
         server.start()
-        worker.says("connected again")
+        worker.prints("connected again")
         assert server.job(server.create("noop"))["state"] == "succeeded"
         assert worker.stop() == 0
     finally:
@@ -182,19 +182,19 @@ def test_a_token_that_is_refused_later_is_named(tmp_path: pathlib.Path, monkeypa
     worker = Worker(server, tmp_path / "w", TIDEGATE_TOKEN="workworkworkworkwork").ready()
     try:
         assert server.job(server.create("noop"))["state"] == "succeeded"
-        for left, said in (
+        for left, printed in (
             (admin, "refuses the token of this worker: the token is not known"),
             (f"{admin}read worker workworkworkworkwork\n", "refuses the token of this worker: the token of worker has"),
         ):
             tokens.write_text(left)
             server.kill()
             server.start()
-            worker.says(said)
+            worker.prints(printed)
             assert worker.process.poll() is None
         tokens.write_text(f"{admin}work worker workworkworkworkwork\n")
         server.kill()
         server.start()
-        worker.says("connected again")
+        worker.prints("connected again")
         assert server.job(server.create("noop"))["state"] == "succeeded"
         assert worker.stop() == 0
         assert "workwork" not in worker.text()
@@ -208,10 +208,10 @@ def test_a_program_that_was_broken_is_loaded_when_it_is_whole(server: Server, tm
     (tmp_path / "app.py").write_text("def f(:\n")
     worker = Worker(server, tmp_path, "--reload")
     try:
-        worker.says("SyntaxError")
+        worker.prints("SyntaxError")
         (tmp_path / "part.py").write_text("x = = 1\n")
         (tmp_path / "app.py").write_text("import part\n" + whole)
-        worker.says("(part.py, line 1)")
+        worker.prints("(part.py, line 1)")
         (tmp_path / "part.py").write_text("x = 1\n")
         worker.ready()
         assert server.job(server.create("mended"))["state"] == "succeeded"
@@ -231,17 +231,17 @@ def test_a_worker_without_an_output_works(server: Server, tmp_path: pathlib.Path
         assert process.wait(20) == 0
 
 
-def test_nobody_waits_for_who_does_not_read() -> None:
+def test_a_slow_reader_holds_up_no_thread() -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as out, os.fdopen(reading, "rb") as read:
         console = Console(out=out)
         for _ in range(2000):
-            console.say("x" * 100)
+            console.log("x" * 100)
         read.read1(1_000_000)
-        console.say("the last")
-        told = read.read1(1_000_000).decode()
-    assert "lines were left out here" in told
-    assert "the last" in told
+        console.log("the last")
+        output = read.read1(1_000_000).decode()
+    assert "lines were left out here" in output
+    assert "the last" in output
 
 
 def test_a_job_of_a_worker_that_was_killed_while_it_stopped_is_not_lost(server: Server, tmp_path: pathlib.Path) -> None:
@@ -253,7 +253,7 @@ def test_a_job_of_a_worker_that_was_killed_while_it_stopped_is_not_lost(server: 
     try:
         until(begun.exists, "it runs")
         worker.process.send_signal(signal.SIGTERM)
-        worker.says("no more jobs are taken")
+        worker.prints("no more jobs are taken")
         ends: set[str] = set()
 
         def extended() -> int:
@@ -296,7 +296,7 @@ def test_a_worker_that_stops_half_way_spends_no_units_without_a_call(tmp_path: p
     try:
         until((tmp_path / "begun").exists, "it is half way", 20)
         worker.process.send_signal(signal.SIGTERM)
-        worker.says("no more jobs are taken")
+        worker.prints("no more jobs are taken")
         (tmp_path / "go").write_text("")
         assert worker.process.wait(20) == 0
         assert len(calls.read_text().splitlines()) == 200

@@ -185,10 +185,10 @@ def test_a_number_that_python_does_not_read_fails_its_own_job_alone(running: tup
     assert worker.process.poll() is None
 
 
-def test_what_others_say_does_not_reach_the_terminal_as_it_is() -> None:
+def test_control_characters_do_not_reach_the_terminal() -> None:
     out = io.StringIO()
-    Console(out=out).say("one\n12:00:00 forged \x1b[31m")
-    Console(out=out, as_json=True).say("two", more="c1 \x9b31m \u2028")
+    Console(out=out).log("one\n12:00:00 forged \x1b[31m")
+    Console(out=out, as_json=True).log("two", more="c1 \x9b31m \u2028")
     plain, as_json, end = out.getvalue().split("\n")
     assert plain.endswith(" one 12:00:00 forged ?[31m")
     assert json.loads(as_json)["more"] == "c1 \x9b31m \u2028"
@@ -196,7 +196,7 @@ def test_what_others_say_does_not_reach_the_terminal_as_it_is() -> None:
 
 
 def test_few_connections_are_open_at_the_health_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_PATIENCE", 0.5)
+    monkeypatch.setattr(health, "_TIMEOUT", 0.5)
     served = health.Health(0, "127.0.0.1", lambda: (True, "ok"), lambda: "")
     served.start()
     address = ("127.0.0.1", served.port)

@@ -43,11 +43,11 @@ def test_a_killed_process_loses_no_job(server: Server, workers: list[Worker], tm
     killed = worker.children()[0]
     os.kill(killed, signal.SIGKILL)
     began = time.monotonic()
-    # The parent gives back what the process had. Jobs of an answer on its way to it wait for the end of their leases.
+    # The parent returns the jobs of the process. Jobs of an answer on its way to it wait for the end of their leases.
     server.wait_all(15)
     assert time.monotonic() - began < 15
     assert server.count("succeeded") == 1000
-    worker.says("SIGKILL")
+    worker.prints("SIGKILL")
     assert worker.stop() == 0
 
 
@@ -66,16 +66,16 @@ def test_a_killed_worker_loses_no_job(server: Server, workers: list[Worker], tmp
 
 
 def test_jobs_that_end_their_process_fail_alone(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
-    """Both such a job and what ran beside it had failed after four crashes."""
+    """Both such a job and what ran in its process had failed after four crashes."""
     workers.append(worker := Worker(server, tmp_path / "w", "--lease", "5s", "--concurrency", "24").ready())
-    beside = server.create_many("nap", 20, {"seconds": 2.0})
-    until(lambda: all(server.state(one) == "running" for one in beside), "they run")
+    others = server.create_many("nap", 20, {"seconds": 2.0})
+    until(lambda: all(server.state(one) == "running" for one in others), "they run")
     for job in [server.job(server.create(crash), wait=40) for crash in ("crashes", "exits", "faults")]:
         assert (job["state"], job["errors"][-1]["kind"], job["lost_total"]) == ("failed", "poison", 3)
-        worker.says(f"and had this job only: job '{job['name']}' of workflow")
+        worker.prints(f"and had this job only: job '{job['name']}' of workflow")
     server.wait_all(60)
-    assert [server.state(one) for one in beside] == ["succeeded"] * 20
-    assert [server.job(one)["attempt"] for one in beside] == [1] * 20
+    assert [server.state(one) for one in others] == ["succeeded"] * 20
+    assert [server.job(one)["attempt"] for one in others] == [1] * 20
     assert worker.stop() == 0
 
 
@@ -106,10 +106,10 @@ def test_reports_survive_a_restart_of_the_server(server: Server, workers: list[W
     # Jobs of an answer that was on its way when the server died would wait for the end of their leases.
     until(lambda: server.count("running") <= 8, "only those that take long have not ended")
     server.kill()
-    worker.says("does not answer")
+    worker.prints("does not answer")
     time.sleep(3)
     server.start()
-    worker.says("connected again")
+    worker.prints("connected again")
     server.wait_all(20)
     assert server.count("succeeded") == 108
     # Each was run once: what had been reported was not lost, and what ran went on.
@@ -195,7 +195,7 @@ def test_jobs_are_lost_to_another_store_and_end_in_their_own(
     own, server.folder = server.folder, tmp_path / "other"
     server.folder.mkdir()
     server.start()
-    worker.says('"outcome": "lost"')
+    worker.prints('"outcome": "lost"')
     server.kill()
     server.folder = own
     server.start()

@@ -15,7 +15,7 @@ from tidegate.worker.attempt_histogram import AttemptHistogram
 from tidegate.worker.console import Console, duration
 from tidegate.worker.leases import HeldLease, LeaseTable, line
 from tidegate.worker.notes import Notes, cut
-from tidegate.worker.process import Told
+from tidegate.worker.process import ChildMessage
 from tidegate.worker.settings import Settings
 from tidegate.worker.supervisor import Drained, Supervisor
 
@@ -69,17 +69,17 @@ def test_a_table_that_is_full_keeps_whole_lines() -> None:
 
 
 def test_figures_of_processes_are_added() -> None:
-    together, one = AttemptHistogram(), AttemptHistogram()
+    total, one = AttemptHistogram(), AttemptHistogram()
     for milliseconds in range(1, 101):
         one.add("a", "succeeded", milliseconds / 1000)
     one.add("b", "failed", 2.0)
-    assert together.merge(one.encode()) == (101, 1)
-    assert together.merge(one.encode()) == (101, 1)
-    assert (together.count("a"), together.count("b", "failed"), together.count("b", "succeeded")) == (200, 2, 0)
-    assert together.percentile("a", 0.5) == pytest.approx(0.05, rel=0.05)
-    assert together.percentile("a", 0.99) == pytest.approx(0.099, rel=0.05)
-    assert [together.below("a", bound) for bound in (0.001, 0.01, 0.05, 0.1, 1.0)] == [2, 20, 100, 200, 200]
-    assert together.seconds["a"] == pytest.approx(2 * 5.05)
+    assert total.merge(one.encode()) == (101, 1)
+    assert total.merge(one.encode()) == (101, 1)
+    assert (total.count("a"), total.count("b", "failed"), total.count("b", "succeeded")) == (200, 2, 0)
+    assert total.percentile("a", 0.5) == pytest.approx(0.05, rel=0.05)
+    assert total.percentile("a", 0.99) == pytest.approx(0.099, rel=0.05)
+    assert [total.below("a", bound) for bound in (0.001, 0.01, 0.05, 0.1, 1.0)] == [2, 20, 100, 200, 200]
+    assert total.seconds["a"] == pytest.approx(2 * 5.05)
 
 
 def test_notes_are_cut_at_the_bounds_of_the_server() -> None:
@@ -87,13 +87,13 @@ def test_notes_are_cut_at_the_bounds_of_the_server() -> None:
     assert notes.add("a", 10, "ü" * 300, [])
     assert not notes.add("a", 20, None, ["line"] * 300)
     assert not notes.add("b", None, None, ["é" * 9000] * 10)
-    first, second = notes.take()
+    first, second = notes.pop_all()
     assert first["progress"] == {"percent": 20}
     assert len(first["log"]) == 256
     assert first["log"][-1] == "… 45 more lines in half a second were left out"
     assert sum(len(text.encode()) for text in second["log"]) <= 16 * 1024
     assert second["log"][0].endswith("…")
-    assert notes.take() == []
+    assert notes.pop_all() == []
 
 
 @pytest.mark.parametrize(
@@ -167,12 +167,12 @@ def test_durations_are_short(seconds: float, shown: str) -> None:
 
 
 def test_a_suspect_that_comes_while_the_worker_stops_is_returned() -> None:
-    """Its process told of it before it heard that the worker stops."""
+    """Its process reported it before it was notified that the worker stops."""
     settings = Settings(target="app", name="w", server="http://127.0.0.1:1")
     ended: list[HeldLease] = []
     supervisor = Supervisor(settings, Console(out=io.StringIO()))
-    supervisor._keeper.give_back = lambda held, **_: ended.extend(held)  # type: ignore[method-assign]
+    supervisor._lease_extender.give_back = lambda held, **_: ended.extend(held)  # type: ignore[method-assign]
     child: Any = None
-    supervisor._take(Drained())
-    supervisor._take(Told(child, {"suspect": {"lease": "1-0-x"}}))
+    supervisor._on_event(Drained())
+    supervisor._on_event(ChildMessage(child, {"suspect": {"lease": "1-0-x"}}))
     assert [(one.lease, one.begun) for one in ended] == [("1-0-x", False)]

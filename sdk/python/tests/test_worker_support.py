@@ -236,11 +236,11 @@ class Worker:
         lines = [json.loads(line) for line in self.text().splitlines() if line.startswith("{") and line.endswith("}")]
         return [line for line in lines if line["event"] == kind]
 
-    def says(self, text: str, seconds: float = 10) -> None:
+    def prints(self, text: str, seconds: float = 10) -> None:
         until(lambda: text in self.text(), f"the worker says {text!r}", seconds, note=self.text)
 
     def ready(self) -> Worker:
-        self.says("at a time")
+        self.prints("at a time")
         return self
 
     def children(self) -> list[int]:

@@ -17,37 +17,38 @@ export interface Listener {
   unauthorized(): void;
 }
 
-const SHORTEST = 500;
-const LONGEST = 10_000;
-/** The server speaks every 15 s, also when nothing happens. */
-const SILENCE = 25_000;
-/** Changes of what is watched come in groups, as when a tab opens another page. */
-const SETTLE = 30;
-/** The server takes no more in one call. */
-const MOST = 16;
+/** Bounds of the pause before a new connection, in milliseconds: doubled from one failure to the next. */
+const MIN_RETRY_DELAY = 500;
+const MAX_RETRY_DELAY = 10_000;
+/** Milliseconds without a byte after which the stream is lost. The server sends a comment every 15 s. */
+const SILENCE_TIMEOUT = 25_000;
+/** Milliseconds in which changes of the watched things are collected: a tab that opens a page makes several. */
+const COALESCE_TIME = 30;
+/** Most things that the server accepts in one call. */
+const MAX_THINGS = 16;
 
 export class Stream {
   private wanted: readonly Thing[] = [];
-  /** What a next stream need not tell again. */
+  /** Versions of the things whose state the next stream need not repeat. */
   private readonly versions = new Map<Thing, string>();
   private ended: AbortController | null = null;
   private timer = 0;
-  private pause = SHORTEST;
+  private pause = MIN_RETRY_DELAY;
 
   constructor(
     private readonly url: string,
     private readonly listener: Listener,
   ) {}
 
-  /** Watches these things from now on; those in `anew` are told as a whole. */
-  watch(all: readonly Thing[], anew: readonly Thing[] = []): void {
-    const things = all.slice(-MOST);
+  /** Watches these things from now on. The state of those in `reset` is sent as a whole. */
+  watch(all: readonly Thing[], reset: readonly Thing[] = []): void {
+    const things = all.slice(-MAX_THINGS);
     const same = things.length === this.wanted.length && things.every((thing) => this.wanted.includes(thing));
     for (const thing of this.versions.keys()) if (!things.includes(thing)) this.versions.delete(thing);
-    for (const thing of anew) this.versions.delete(thing);
+    for (const thing of reset) this.versions.delete(thing);
     this.wanted = things;
-    if (same && anew.length === 0) return;
-    this.again(SETTLE);
+    if (same && reset.length === 0) return;
+    this.again(COALESCE_TIME);
   }
 
   /** Connects now, as after signing in. */
@@ -63,13 +64,13 @@ export class Stream {
     const ended = new AbortController();
     this.ended = ended;
     let silence = 0;
-    const heard = (): void => {
+    const restartTimeout = (): void => {
       clearTimeout(silence);
-      silence = setTimeout(() => ended.abort("silence"), SILENCE) as unknown as number;
+      silence = setTimeout(() => ended.abort("silence"), SILENCE_TIMEOUT) as unknown as number;
     };
     try {
-      heard();
-      // Version 0 never is: the reader knows nothing, and is told the state of every job.
+      restartTimeout();
+      // No workflow has version 0: the server then sends the state of every job.
       const about = (thing: Thing): string =>
         thing.startsWith("workflow:") ? `${thing}@${this.versions.get(thing) ?? "0"}` : thing;
       const list = this.wanted.map((thing) => encodeURIComponent(about(thing))).join(",");
@@ -77,31 +78,31 @@ export class Stream {
       if (answer.status === 401) return this.listener.unauthorized();
       if (!answer.ok || !answer.body) throw new Error(`the server answered ${answer.status}`);
       this.listener.mark("live");
-      await this.read(answer.body.getReader(), heard);
+      await this.read(answer.body.getReader(), restartTimeout);
     } catch {
-      // The line broke: below.
+      // The connection was lost: it is opened again below.
     } finally {
       clearTimeout(silence);
     }
     if (this.ended !== ended) return;
     this.listener.mark("reconnecting");
-    // Not all at once, when a server is back.
+    // A random pause, so that pages do not all connect at once when a server is back.
     const pause = this.pause * (0.75 + Math.random() / 2);
-    this.pause = Math.min(2 * this.pause, LONGEST);
+    this.pause = Math.min(2 * this.pause, MAX_RETRY_DELAY);
     this.again(pause);
   }
 
-  private async read(reader: ReadableStreamDefaultReader<Uint8Array>, heard: () => void): Promise<void> {
+  private async read(reader: ReadableStreamDefaultReader<Uint8Array>, restartTimeout: () => void): Promise<void> {
     const decoder = new TextDecoder();
     const frames = new Frames((thing, events, version) => {
-      this.pause = SHORTEST;
+      this.pause = MIN_RETRY_DELAY;
       if (version !== null) this.versions.set(thing, version);
       this.listener.events(thing, events);
     });
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      heard();
+      restartTimeout();
       frames.add(decoder.decode(value, { stream: true }));
     }
   }
@@ -109,7 +110,7 @@ export class Stream {
 
 type Frame = (thing: Thing, events: LiveEvent[], version: string | null) => void;
 
-/** Cuts the text of a stream into events, and gives them to `frame` in the groups that they came in. */
+/** Cuts the text of a stream into events, and passes them to `frame` in the groups of the server. */
 export class Frames {
   private rest = "";
   private thing: Thing = "overview";

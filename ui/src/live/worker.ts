@@ -1,9 +1,9 @@
 // Shares one stream among all tabs of a browser, which opens only six connections to a server.
 import { Stream, type LiveEvent, type Mark, type Thing } from "./stream";
 
-/** From a tab. `here` says that it still exists: a port does not tell when it does not. */
+/** From a tab. `here` says that it still exists: a port does not report a closed tab. */
 export type FromTab =
-  | { readonly kind: "watch"; readonly things: readonly Thing[]; readonly anew: readonly Thing[] }
+  | { readonly kind: "watch"; readonly things: readonly Thing[]; readonly reset: readonly Thing[] }
   | { readonly kind: "again" }
   | { readonly kind: "here" }
   | { readonly kind: "bye" };
@@ -13,46 +13,46 @@ export type FromWorker =
   | { readonly kind: "mark"; readonly mark: Mark }
   | { readonly kind: "unauthorized" };
 
-/** Tabs in the background are slowed down: they speak once a minute. */
-const GONE = 150_000;
+/** Milliseconds without a message after which a tab is gone. Tabs in the background send one a minute. */
+const TAB_TIMEOUT = 150_000;
 
 interface Tab {
   things: readonly Thing[];
-  heard: number;
+  lastSeen: number;
 }
 
 const tabs = new Map<MessagePort, Tab>();
 let mark: Mark = "reconnecting";
 
-function tell(message: FromWorker, to: (tab: Tab) => boolean = () => true): void {
+function send(message: FromWorker, to: (tab: Tab) => boolean = () => true): void {
   for (const [port, tab] of tabs) if (to(tab)) port.postMessage(message);
 }
 
 const url = new URL("../v1/live", self.location.href).href;
 const stream = new Stream(url, {
-  events: (thing, events) => tell({ kind: "events", thing, events }, (tab) => tab.things.includes(thing)),
+  events: (thing, events) => send({ kind: "events", thing, events }, (tab) => tab.things.includes(thing)),
   mark: (now) => {
     mark = now;
-    tell({ kind: "mark", mark });
+    send({ kind: "mark", mark });
   },
-  unauthorized: () => tell({ kind: "unauthorized" }),
+  unauthorized: () => send({ kind: "unauthorized" }),
 });
 
-function watch(anew: readonly Thing[] = []): void {
+function watch(reset: readonly Thing[] = []): void {
   const all = new Set<Thing>();
   for (const tab of tabs.values()) for (const thing of tab.things) all.add(thing);
-  stream.watch([...all], anew);
+  stream.watch([...all], reset);
 }
 
-function heard(port: MessagePort, message: FromTab): void {
-  const tab = tabs.get(port) ?? { things: [], heard: 0 };
-  tab.heard = Date.now();
+function onMessage(port: MessagePort, message: FromTab): void {
+  const tab = tabs.get(port) ?? { things: [], lastSeen: 0 };
+  tab.lastSeen = Date.now();
   tabs.set(port, tab);
   switch (message.kind) {
     case "watch":
       tab.things = message.things;
       port.postMessage({ kind: "mark", mark } satisfies FromWorker);
-      return watch(message.anew);
+      return watch(message.reset);
     case "again":
       return stream.again(0);
     case "bye":
@@ -65,13 +65,13 @@ function heard(port: MessagePort, message: FromTab): void {
 
 setInterval(() => {
   const before = tabs.size;
-  for (const [port, tab] of tabs) if (Date.now() - tab.heard > GONE) tabs.delete(port);
+  for (const [port, tab] of tabs) if (Date.now() - tab.lastSeen > TAB_TIMEOUT) tabs.delete(port);
   if (tabs.size < before) watch();
 }, 30_000);
 
 addEventListener("connect", (event) => {
   const port = (event as MessageEvent).ports[0];
   if (!port) return;
-  port.onmessage = (message) => heard(port, message.data as FromTab);
+  port.onmessage = (message) => onMessage(port, message.data as FromTab);
   port.start();
 });

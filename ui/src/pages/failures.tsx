@@ -1,10 +1,10 @@
 // The inbox of failures: failed jobs of the newest failed workflows, grouped by error.
 import { useEffect, useState } from "preact/hooks";
-import { ask, get, mayAct, path, Refused, withQuery, type Call } from "../api";
+import { request, get, mayAct, path, ApiError, withQuery, type Call } from "../api";
 import { Curl } from "../parts/action";
 import { confirm } from "../parts/dialog";
 import { FindField, useFind } from "../parts/find";
-import { Problem, say, sayError } from "../parts/says";
+import { Problem, showToast, showError } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
 import { Ago } from "../parts/time";
@@ -12,18 +12,18 @@ import { usePoll } from "../poll";
 import { href } from "../router";
 import type { Job, Page, Workflow } from "../model";
 
-/** Workflows that are looked at, and jobs of each: the newest failures are what is asked for. */
-const WORKFLOWS = 100;
-const JOBS = 20;
-/** Calls at a time. */
-const TOGETHER = 4;
+/** Most workflows that are read, and most jobs of each. Only the newest failures are shown. */
+const MAX_WORKFLOWS = 100;
+const MAX_JOBS = 20;
+/** Calls that are made at a time. */
+const MAX_CALLS = 4;
 
 interface Failure {
   readonly workflow: Workflow;
   readonly job: Job;
 }
 
-interface Group {
+interface FailureGroup {
   readonly key: string;
   readonly handler: string;
   readonly kind: string;
@@ -34,7 +34,7 @@ interface Group {
 /** Numbers and ids differ from one failure to the next of the same kind. */
 const alike = (text: string): string => text.slice(0, 400).replace(/[0-9a-f]{8,}|[0-9A-Z]{20,}|\d+/gi, "#");
 
-function grouped(failures: readonly Failure[]): Group[] {
+function grouped(failures: readonly Failure[]): FailureGroup[] {
   const groups = new Map<string, Failure[]>();
   for (const failure of failures) {
     const error = failure.job.errors?.at(-1);
@@ -48,35 +48,35 @@ function grouped(failures: readonly Failure[]): Group[] {
   }).sort((one, other) => other.failures.length - one.failures.length);
 }
 
-/** Does something for each, a few at a time. */
-async function each<T>(all: readonly T[], act: (one: T) => Promise<void>): Promise<void> {
+/** Calls `act` for each element, at most `MAX_CALLS` at a time. */
+async function forEachOf<T>(all: readonly T[], act: (one: T) => Promise<void>): Promise<void> {
   const left = [...all];
-  await Promise.all(Array.from({ length: TOGETHER }, async () => {
+  await Promise.all(Array.from({ length: MAX_CALLS }, async () => {
     for (let one = left.shift(); one !== undefined; one = left.shift()) await act(one);
   }));
 }
 
 export function Failures() {
-  const list = usePoll<Page<Workflow>>(withQuery("v1/workflows", { status: "failed", limit: WORKFLOWS }), 5000);
+  const list = usePoll<Page<Workflow>>(withQuery("v1/workflows", { status: "failed", limit: MAX_WORKFLOWS }), 5000);
   const [failures, put] = useState<readonly Failure[] | null>(null);
-  const [error, fail] = useState<Refused | null>(null);
+  const [error, fail] = useState<ApiError | null>(null);
   const workflows = list.data?.items;
   useEffect(() => {
     if (!workflows) return;
     const ended = new AbortController();
     const found: Failure[] = [];
-    const look = async (workflow: Workflow): Promise<void> => {
-      const jobs = await get<Page<Job>>(withQuery(path("v1/workflows", [workflow.id], "/jobs"), { state: "failed", limit: JOBS }), ended.signal);
-      await each(jobs.items, async (job) => {
+    const readJobs = async (workflow: Workflow): Promise<void> => {
+      const jobs = await get<Page<Job>>(withQuery(path("v1/workflows", [workflow.id], "/jobs"), { state: "failed", limit: MAX_JOBS }), ended.signal);
+      await forEachOf(jobs.items, async (job) => {
         const whole = await get<Job>(path(path("v1/workflows", [workflow.id], "/jobs"), [job.name]), ended.signal);
         found.push({ workflow, job: whole });
       });
     };
-    each(workflows, (workflow) => look(workflow).catch((problem: unknown) => {
+    forEachOf(workflows, (workflow) => readJobs(workflow).catch((problem: unknown) => {
       // It may have been removed meanwhile.
-      if (!(problem instanceof Refused && problem.status === 404)) throw problem;
+      if (!(problem instanceof ApiError && problem.status === 404)) throw problem;
     })).then(() => (put(found), fail(null)), (problem: unknown) => {
-      if (!ended.signal.aborted) fail(problem instanceof Refused ? problem : new Refused(0, "unknown", String(problem)));
+      if (!ended.signal.aborted) fail(problem instanceof ApiError ? problem : new ApiError(0, "unknown", String(problem)));
     });
     return () => ended.abort();
   }, [workflows]);
@@ -84,13 +84,13 @@ export function Failures() {
   return (
     <>
       <h1>Failures</h1>
-      <p class="dim">Failed jobs of the {WORKFLOWS} newest failed workflows, grouped by error. <a href={href(["workflows"], { status: "failed" })}>All failed workflows</a></p>
+      <p class="dim">Failed jobs of the {MAX_WORKFLOWS} newest failed workflows, grouped by error. <a href={href(["workflows"], { status: "failed" })}>All failed workflows</a></p>
       <FindField find={find} />
       <Problem error={list.error ?? error} />
       <Table label="Failures" rows={find.rows} rowKey={(group) => group.key} failed={(list.error ?? error) !== null} empty={find.empty ?? "no workflow has failed"} columns={[
         { head: "jobs", kind: "number", cell: (group) => group.failures.length },
-        { head: "handler", names: true, cell: (group) => <Name text={group.handler} most={40} /> },
-        { head: "error", kind: "wide", cell: (group) => <><b><Name text={group.kind} most={60} /></b> <Name text={group.message} most={200} /></> },
+        { head: "handler", names: true, cell: (group) => <Name text={group.handler} max={40} /> },
+        { head: "error", kind: "wide", cell: (group) => <><b><Name text={group.kind} max={60} /></b> <Name text={group.message} max={200} /></> },
         { head: "latest", cell: (group) => <Latest group={group} /> },
         { head: "", cell: (group) => <Buttons group={group} done={list.again} /> },
       ]} />
@@ -98,31 +98,31 @@ export function Failures() {
   );
 }
 
-function Latest({ group }: { group: Group }) {
+function Latest({ group }: { group: FailureGroup }) {
   return <>{group.failures.slice(0, 3).map(({ workflow, job }) => (
     <div key={`${workflow.id} ${job.name}`}>
-      <a href={href(["workflows", workflow.id], { job: job.name })}><Name text={`${workflow.name} / ${job.name}`} most={50} /></a> <Ago at={workflow.finished_at} />
+      <a href={href(["workflows", workflow.id], { job: job.name })}><Name text={`${workflow.name} / ${job.name}`} max={50} /></a> <Ago at={workflow.finished_at} />
     </div>
   ))}</>;
 }
 
-function Buttons({ group, done }: { group: Group; done: () => void }) {
+function Buttons({ group, done }: { group: FailureGroup; done: () => void }) {
   const [busy, setBusy] = useState(false);
   if (!mayAct()) return null;
-  const act = (verb: string, question: string, calls: readonly Call[], said: (count: number) => string) => async (): Promise<void> => {
+  const act = (verb: string, question: string, calls: readonly Call[], summary: (count: number) => string) => async (): Promise<void> => {
     if (!(await confirm(verb, question, verb))) return;
     setBusy(true);
     let count = 0;
     try {
-      await each(calls, async (call) => {
-        await ask(call).then(() => count++, (problem: unknown) => {
-          // Somebody else has done it.
-          if (!(problem instanceof Refused && (problem.status === 409 || problem.status === 404))) throw problem;
+      await forEachOf(calls, async (call) => {
+        await request(call).then(() => count++, (problem: unknown) => {
+          // Another user has done it.
+          if (!(problem instanceof ApiError && (problem.status === 409 || problem.status === 404))) throw problem;
         });
       });
-      say(said(count));
+      showToast(summary(count));
     } catch (problem) {
-      sayError(problem);
+      showError(problem);
     }
     setBusy(false);
     done();

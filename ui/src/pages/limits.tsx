@@ -1,6 +1,6 @@
 // Limits: who waits under them and who holds them, what is paused or scaled, the configuration, and what the server would answer.
 import { withQuery } from "../api";
-import { Problem } from "../parts/says";
+import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
 import { Duration, now, Time } from "../parts/time";
@@ -36,7 +36,7 @@ export function Limits() {
       <Overrides />
       <Configuration />
       <Check />
-      <Top most={25} />
+      <Top max={25} />
     </>
   );
 }
@@ -54,8 +54,8 @@ function Waiting() {
       <h2>Jobs that wait under limits</h2>
       <Problem error={error} />
       <Table label="Jobs that wait under limits" rows={data?.items ?? null} failed={error !== null} rowKey={(row) => JSON.stringify([row.queue, row.handler, row.limits.map(words)])} empty="no job waits under a limit" columns={[
-        { head: "queue", cell: (row) => <Name text={row.queue} most={40} /> },
-        { head: "handler", names: true, cell: (row) => <Name text={row.handler} most={40} /> },
+        { head: "queue", cell: (row) => <Name text={row.queue} max={40} /> },
+        { head: "handler", names: true, cell: (row) => <Name text={row.handler} max={40} /> },
         { head: "wait", kind: "number", cell: (row) => row.waiting.toLocaleString("en") },
         { head: "oldest", kind: "number", cell: (row) => <Duration ms={Math.max(now.value - Date.parse(row.oldest_ready_at), 0)} /> },
         { head: "limits", kind: "wide", cell: (row) => row.limits.map((limit, at) => <InUse key={at} limit={limit} full={row.full?.index === at} />) },
@@ -70,11 +70,11 @@ function InUse({ limit, full }: { limit: LimitInUse; full: boolean }) {
   const used = limit.running ?? limit.use?.used;
   return (
     <div>
-      <Name text={words(limit)} most={120} />{" "}
+      <Name text={words(limit)} max={120} />{" "}
       {used === undefined ? null : <span class="num">({used} used)</span>}{full ? <>, <b class="s-failed">no room</b></> : null}{limit.holders?.length ? <span class="dim">; held by </span> : null}
       {limit.holders?.map((holder) => (
         <a key={`${holder.workflow} ${holder.index}`} class="tag" href={href(["workflows", holder.workflow], holder.job ? { job: holder.job } : {})}>
-          <Name text={holder.job ?? `job ${holder.index}`} most={30} />
+          <Name text={holder.job ?? `job ${holder.index}`} max={30} />
         </a>
       ))}
     </div>

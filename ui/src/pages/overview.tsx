@@ -1,8 +1,8 @@
 // What an operator looks at first: rates of the last hour, what there is now, and whether the store is well.
 import { useEffect, useState } from "preact/hooks";
 import { watch } from "../live";
-import { Chart, short, type Line } from "../parts/chart";
-import { Problem } from "../parts/says";
+import { Chart, short, type ChartLine } from "../parts/chart";
+import { Problem } from "../parts/toasts";
 import { State } from "../parts/state";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
@@ -32,7 +32,7 @@ interface Server {
   readonly address: string;
   readonly version: string;
   readonly answers: boolean;
-  readonly heard_at: string;
+  readonly heard_at: string; // plain: a field of the API
   readonly home_partitions: readonly number[];
 }
 
@@ -52,11 +52,11 @@ interface Status {
 
 export function Overview() {
   const { data, error } = usePoll<Overview>("v1/overview", 10_000);
-  const [live, tell] = useState<Moment | null>(null);
+  const [live, setLive] = useState<Moment | null>(null);
   useEffect(
     () =>
       watch("overview", (events) => {
-        for (const event of events) if (event.event === "overview") tell(event.data as Moment);
+        for (const event of events) if (event.event === "overview") setLive(event.data as Moment);
       }),
     [],
   );
@@ -113,7 +113,7 @@ function Charts({ data, now }: { data: Overview; now: Moment | null }) {
   const times = Array.from({ length: count }, (_, at) => until - ((count - 1 - at) * data.step_ms) / 1000);
   const latest = now && Date.parse(now.until) / 1000 > until ? now : null;
   if (latest) times.push(Date.parse(latest.until) / 1000);
-  const line = ([label, colour, name]: readonly [string, string, string]): Line => {
+  const line = ([label, colour, name]: readonly [string, string, string]): ChartLine => {
     const past = data.series[name] ?? [];
     return { label, colour, values: latest ? [...past, latest.values[name] ?? null] : past };
   };
@@ -127,7 +127,7 @@ function Charts({ data, now }: { data: Overview; now: Moment | null }) {
 function Health() {
   const { data, error } = usePoll<Status>("v1/status", 5000);
   const store = data?.workflows;
-  // What was so before the server was gone says nothing about now.
+  // The last answer says nothing about the time after the server was gone.
   const works = (what: string, word: string) => <span>{what}: {error ? <span class="dim">unknown</span> : <b class={word === "yes" ? "s-succeeded" : "s-failed"}>{word}</b>}</span>;
   return (
     <section aria-label="Health">
@@ -141,15 +141,15 @@ function Health() {
             {works("and written", store.writes)}
             <span>{store.partitions} partitions</span>
           </p>
-          {store.reason ? <p class="warning"><Name text={store.reason} most={400} /></p> : null}
-          {store.risks.map((risk) => <p key={risk} class="warning"><Name text={risk} most={600} /></p>)}
-          {store.troubles.map((one, at) => <p key={at} class="warning">partitions {one.partitions.join(", ")}: <Name text={one.reason} most={400} /></p>)}
+          {store.reason ? <p class="warning"><Name text={store.reason} max={400} /></p> : null}
+          {store.risks.map((risk) => <p key={risk} class="warning"><Name text={risk} max={600} /></p>)}
+          {store.troubles.map((one, at) => <p key={at} class="warning">partitions {one.partitions.join(", ")}: <Name text={one.reason} max={400} /></p>)}
           {store.servers.length > 0 ? (
             <Table label="Servers" rows={store.servers} rowKey={(row) => row.id} columns={[
               { head: "server", names: true, cell: (row) => <span class="mono"><Name text={row.address} /></span> },
               { head: "answers", cell: (row) => (error ? <span class="dim">unknown</span> : row.answers ? "yes" : <b class="s-failed">no</b>) },
               { head: "version", cell: (row) => <Name text={row.version} /> },
-              { head: "heard of", cell: (row) => <Ago at={row.heard_at} /> },
+              { head: "last heartbeat", cell: (row) => <Ago at={row.heard_at} /> }, // plain: a field of the API
               { head: "home of partitions", kind: "wide", cell: (row) => row.home_partitions.join(", ") },
             ]} />
           ) : null}

@@ -2,7 +2,7 @@
 import { path, withQuery } from "../api";
 import { Action } from "../parts/action";
 import { FindField, useFind } from "../parts/find";
-import { Problem } from "../parts/says";
+import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
 import { Duration, now } from "../parts/time";
@@ -34,9 +34,9 @@ export function Queues() {
         { head: "oldest waits", kind: "number", cell: (row) => <Waits at={row.oldest_ready_at} /> },
         { head: "waiting workers here", kind: "number", cell: (row) => row.waiting_workers },
         { head: "", kind: "wide", cell: (row) => (row.paused
-          ? <Action label="Resume" call={{ method: "POST", path: path("v1/queues", [row.name], ":resume") }} said={`${row.name} hands out jobs.`} done={again} />
+          ? <Action label="Resume" call={{ method: "POST", path: path("v1/queues", [row.name], ":resume") }} toast={`${row.name} hands out jobs.`} done={again} />
           : <Action label="Pause" confirm={<>No job of <Name text={row.name} /> is handed out until you resume it, on all servers. Jobs that run go on.</>}
-              call={{ method: "POST", path: path("v1/queues", [row.name], ":pause") }} said={`${row.name} is paused.`} done={again} />) },
+              call={{ method: "POST", path: path("v1/queues", [row.name], ":pause") }} toast={`${row.name} is paused.`} done={again} />) },
       ]} />
       <Pages first={Boolean(cursor)} next={data?.next_cursor} />
     </>

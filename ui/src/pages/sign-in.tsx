@@ -1,23 +1,23 @@
 // The token goes to the server once, which keeps it in a cookie that no script can read.
 import { useState } from "preact/hooks";
-import { ask, session, type Refused, type Session } from "../api";
+import { request, session, type ApiError, type Session } from "../api";
 import { reconnect } from "../live";
-import { Problem } from "../parts/says";
+import { Problem } from "../parts/toasts";
 
 export function SignIn() {
-  const [error, setError] = useState<Refused | null>(null);
+  const [error, setError] = useState<ApiError | null>(null);
   const [busy, setBusy] = useState(false);
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
     const input = (event.target as HTMLFormElement).elements.namedItem("token") as HTMLInputElement;
     setBusy(true);
     try {
-      const got = await ask<Session>({ method: "POST", path: "v1/session", body: { token: input.value } });
+      const got = await request<Session>({ method: "POST", path: "v1/session", body: { token: input.value } });
       input.value = "";
       session.value = got;
       reconnect();
     } catch (refused) {
-      setError(refused as Refused);
+      setError(refused as ApiError);
     }
     setBusy(false);
   };

@@ -1,16 +1,16 @@
 // One workflow, as it happens: its graph, its jobs over time and as a table, and the panel of one job.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, mayAct, mayStart, path, Refused, withQuery, type Call } from "../api";
+import { get, mayAct, mayStart, path, ApiError, withQuery, type Call } from "../api";
 import { watch } from "../live";
 import type { Graph, Job, Page, Workflow } from "../model";
 import { Action } from "../parts/action";
 import { field, Json } from "../parts/json";
-import { Problem } from "../parts/says";
+import { Problem } from "../parts/toasts";
 import { State } from "../parts/state";
 import { Ago, Duration, now, Time } from "../parts/time";
 import { Name } from "../parts/text";
 import { usePoll } from "../poll";
-import { go, href, place, setQuery } from "../router";
+import { navigate, href, place, setQuery } from "../router";
 import { GraphView } from "./workflow/graph";
 import { JobPanel } from "./workflow/job-panel";
 import { Jobs, JobsFilter, Timeline } from "./workflow/jobs";
@@ -18,11 +18,11 @@ import type { Scene } from "./workflow/scene";
 
 const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
 /** Jobs of one page of the table and of the bars. */
-const PAGE = 200;
-/** The rows follow the states at most so often. */
-const OFTEN = 400;
-/** A graph that was refused is asked for again after so many milliseconds. */
-const RETRY = 5000;
+const PAGE_ROWS = 200;
+/** Least time between two reads of the rows after changes of states, in milliseconds. */
+const ROWS_INTERVAL = 400;
+/** Milliseconds after which a graph that was refused is requested again. */
+const GRAPH_RETRY_DELAY = 5000;
 
 interface JobEvent {
   readonly index: number;
@@ -33,7 +33,7 @@ interface JobEvent {
 function useLive(id: string) {
   const [workflow, setWorkflow] = useState<Workflow | null>(null);
   const [graph, setGraph] = useState<Graph | null>(null);
-  const [error, setError] = useState<Refused | null>(null);
+  const [error, setError] = useState<ApiError | null>(null);
   const [removed, setRemoved] = useState(false);
   const [changes, setChanges] = useState(0);
   const scene = useRef<{ scene: Scene; redraw: () => void } | null>(null);
@@ -67,10 +67,10 @@ function useLive(id: string) {
         } else setGraph(got);
         setError(null);
       } catch (refused) {
-        if (ended.signal.aborted || !(refused instanceof Refused)) return;
+        if (ended.signal.aborted || !(refused instanceof ApiError)) return;
         setError(refused);
         // The server may be busy with other pictures. What is not there stays away.
-        if (refused.status !== 404) later(RETRY);
+        if (refused.status !== 404) later(GRAPH_RETRY_DELAY);
       } finally {
         reading = false;
       }
@@ -84,7 +84,7 @@ function useLive(id: string) {
         timer = 0;
         last = performance.now();
         setChanges((count) => count + 1);
-      }, Math.max(0, last + OFTEN - performance.now()));
+      }, Math.max(0, last + ROWS_INTERVAL - performance.now()));
     };
     const stop = watch(`workflow:${id}`, (events) => {
       for (const { event, data } of events) {
@@ -154,7 +154,7 @@ function Known({ id }: { id: string }) {
   const query = place.value.query;
   const open = query["job"] ?? null;
   const view = query["view"] === "timeline" ? "timeline" : "graph";
-  const list = withQuery(`v1/workflows/${id}/jobs`, { limit: PAGE, state: query["state"], cursor: query["cursor"] });
+  const list = withQuery(`v1/workflows/${id}/jobs`, { limit: PAGE_ROWS, state: query["state"], cursor: query["cursor"] });
   const jobs = usePoll<Page<Job>>(removed ? null : list, 3000);
   useEffect(() => {
     if (changes > 0) jobs.again();
@@ -189,14 +189,14 @@ function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }
   const ran = started_at === null ? null : (finished_at ? Date.parse(finished_at) : Math.max(now.value, Date.parse(started_at))) - Date.parse(started_at);
   return (
     <>
-      <h1><Name text={name} most={200} /> <State state={status} /></h1>
+      <h1><Name text={name} max={200} /> <State state={status} /></h1>
       <p class="facts-line">
         <span class="mono">{id}</span>
         <span><span class="dim">created</span> <Time at={workflow.created_at} /> (<Ago at={workflow.created_at} />)</span>
         {started_at ? <span><span class="dim">took</span> <Duration ms={ran} /></span> : null}
         {finished_at ? <span><span class="dim">finished</span> <Time at={finished_at} /></span> : null}
         {workflow.expires_at ? <span><span class="dim">kept until</span> <Time at={workflow.expires_at} /></span> : null}
-        {tags.map((tag) => <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} most={60} /></a>)}
+        {tags.map((tag) => <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={60} /></a>)}
         <a href={href(["workflows"], { name })}>others of this name</a>
       </p>
       <Actions workflow={workflow} changed={changed} />
@@ -225,15 +225,15 @@ function Actions({ workflow, changed }: { workflow: Workflow; changed: () => voi
   const is = (...words: string[]): boolean => words.includes(status);
   return (
     <div class="buttons" role="group" aria-label="Actions on the workflow">
-      {is("pending") ? <Action label="start" said="Started." call={post("start")} may={mayStart} done={changed} /> : null}
-      {is("running") ? <Action label="pause" said="Paused." call={post("pause")} done={changed} /> : null}
-      {is("paused") ? <Action label="resume" said="Resumed." call={post("resume")} done={changed} /> : null}
-      {is("failed", "cancelled") ? <Action label="retry" said="Failed and cancelled jobs run again." call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
-      {is("pending", "running", "paused") ? <Action label="cancel" verb="Cancel the workflow" said="Cancelled." call={post("cancel")} confirm="Running jobs are told to stop, and no others start." danger done={changed} /> : null}
-      <Action label="expire" said={after === "forever" ? "It never expires." : `It expires after ${after}.`} call={post("expire", { after })} done={changed} />
+      {is("pending") ? <Action label="start" toast="Started." call={post("start")} may={mayStart} done={changed} /> : null}
+      {is("running") ? <Action label="pause" toast="Paused." call={post("pause")} done={changed} /> : null}
+      {is("paused") ? <Action label="resume" toast="Resumed." call={post("resume")} done={changed} /> : null}
+      {is("failed", "cancelled") ? <Action label="retry" toast="Failed and cancelled jobs run again." call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
+      {is("pending", "running", "paused") ? <Action label="cancel" verb="Cancel the workflow" toast="Cancelled." call={post("cancel")} confirm="Running jobs are asked to stop, and no others start." danger done={changed} /> : null}
+      <Action label="expire" toast={after === "forever" ? "It never expires." : `It expires after ${after}.`} call={post("expire", { after })} done={changed} />
       {mayAct() ? <Expire after={after} set={setAfter} /> : null}
       {is("pending", "succeeded", "failed", "cancelled") ? (
-        <Action label="remove" verb="Remove the workflow" said="Removed." call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => go(["workflows"])} />
+        <Action label="remove" verb="Remove the workflow" toast="Removed." call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => navigate(["workflows"])} />
       ) : null}
     </div>
   );

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { withQuery } from "../api";
 import type { Page, Workflow } from "../model";
 import { Ago, Duration, now } from "../parts/time";
-import { Problem } from "../parts/says";
+import { Problem } from "../parts/toasts";
 import { known, sign, State, STATUSES } from "../parts/state";
 import { Table, type Column } from "../parts/table";
 import { Name } from "../parts/text";
@@ -39,7 +39,7 @@ export function Workflows() {
       <Filters filter={filter} />
       <Bulk filter={filter} done={again} />
       <Problem error={error} />
-      {data?.incomplete ? <p class="warning">Some are missing: <Name text={data.incomplete.reason} most={300} /></p> : null}
+      {data?.incomplete ? <p class="warning">Some are missing: <Name text={data.incomplete.reason} max={300} /></p> : null}
       <Table label="Workflows" columns={COLUMNS} rows={data?.items ?? null} rowKey={(row) => row.id} failed={error !== null} empty="no workflow matches" />
       <div class="buttons" role="group" aria-label="Pages">
         <button disabled={!cursor} onClick={() => setQuery({ cursor: null, page: null }, "keep")}>First</button>
@@ -63,13 +63,13 @@ function took(row: Workflow): number | null {
 
 const COLUMNS: readonly Column<Workflow>[] = [
   { head: "status", cell: (row) => <State state={row.status} /> },
-  { head: "name", names: true, cell: (row) => <a href={href(["workflows", row.id])}><Name text={row.name} most={60} /></a> },
+  { head: "name", names: true, cell: (row) => <a href={href(["workflows", row.id])}><Name text={row.name} max={60} /></a> },
   { head: "id", kind: "narrow", cell: (row) => <span class="mono">{row.id}</span> },
   { head: "jobs", cell: (row) => <Progress row={row} /> },
   { head: "created", cell: (row) => <Ago at={row.created_at} /> },
   { head: "took", kind: "number", cell: (row) => <Took row={row} /> },
   { head: "tags", kind: "wide", cell: (row) => row.tags.map((tag) => (
-    <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} most={40} /></a>
+    <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={40} /></a>
   )) },
 ];
 
@@ -116,8 +116,8 @@ function Filters({ filter }: { filter: Filter }) {
   const chosen = new Set((filter["status"] ?? "").split(",").filter(Boolean));
   const { status: _, order, ...rest } = filter;
   // With a tag and a name each workflow would have to be read.
-  const asked = rest["tag"] && rest["name"] ? null : withQuery("v1/workflows:count", rest);
-  const counts = usePoll<Counts>(asked, 3000).data?.by_status;
+  const countPath = rest["tag"] && rest["name"] ? null : withQuery("v1/workflows:count", rest);
+  const counts = usePoll<Counts>(countPath, 3000).data?.by_status;
   const toggle = (status: string): void => {
     if (!chosen.delete(status)) chosen.add(status);
     setQuery({ status: [...chosen].join(","), cursor: null, page: null });

@@ -1,14 +1,14 @@
 // A button that makes one call of the API, with the same call as a curl line beside it.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { ask, curl, mayAct, type Call } from "../api";
+import { request, curl, mayAct, type Call } from "../api";
 import { confirm, show } from "./dialog";
-import { say, sayError } from "./says";
+import { showToast, showError } from "./toasts";
 
 export interface CurlProps {
   readonly call: Call | readonly Call[];
   readonly label: string;
-  /** What the button does and the line does not. */
+  /** The part of the button's work that the line does not do. */
   readonly note?: string;
   readonly disabled?: boolean;
 }
@@ -17,7 +17,7 @@ export function Curl({ call, label, note, disabled = false }: CurlProps) {
   const open = (): void => {
     const line = (Array.isArray(call) ? (call as readonly Call[]) : [call as Call]).map(curl).join("\n");
     const copy = (): void => {
-      navigator.clipboard?.writeText(line).then(() => say("Copied."), sayError);
+      navigator.clipboard?.writeText(line).then(() => showToast("Copied."), showError);
     };
     show(`${label} with curl`, (
       <>
@@ -33,31 +33,31 @@ export function Curl({ call, label, note, disabled = false }: CurlProps) {
 export interface ActionProps {
   readonly label: string;
   readonly call: Call;
-  /** Asked once before: what will happen. */
+  /** The result of the action, which is confirmed first. */
   readonly confirm?: ComponentChildren;
-  /** The word on the button that does it then: the deed. */
+  /** The verb on the button of the confirmation. */
   readonly verb?: string;
   readonly danger?: boolean;
-  /** A sentence that is said when it is done. */
-  readonly said: string;
+  /** A sentence that is shown after success. */
+  readonly toast: string;
   readonly done?: (answer: unknown) => void;
   readonly disabled?: boolean;
-  /** Who may do it; else it is not shown. */
+  /** Whether the user may do it; otherwise it is not shown. */
   readonly may?: () => boolean;
 }
 
-export function Action({ label, call, confirm: question, verb = label, danger = false, said, done, disabled = false, may = mayAct }: ActionProps) {
+export function Action({ label, call, confirm: question, verb = label, danger = false, toast, done, disabled = false, may = mayAct }: ActionProps) {
   const [busy, setBusy] = useState(false);
   if (!may()) return null;
   const act = async (): Promise<void> => {
     if (question && !(await confirm(verb, question, verb, danger))) return;
     setBusy(true);
     try {
-      const answer = await ask<unknown>(call);
-      say(said);
+      const answer = await request<unknown>(call);
+      showToast(toast);
       done?.(answer);
     } catch (error) {
-      sayError(error);
+      showError(error);
     }
     setBusy(false);
   };

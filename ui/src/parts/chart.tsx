@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { theme } from "../theme";
 
-export interface Line {
+export interface ChartLine {
   readonly label: string;
   /** The name of a colour of the style sheet, such as `--succeeded`. */
   readonly colour: string;
@@ -15,7 +15,7 @@ export interface ChartProps {
   readonly unit: string;
   /** Seconds since the Unix epoch, one for each value. */
   readonly times: readonly number[];
-  readonly lines: readonly Line[];
+  readonly lines: readonly ChartLine[];
 }
 
 const HEIGHT = 150;
@@ -44,7 +44,7 @@ export function Chart({ label, unit, times, lines }: ChartProps) {
         height: HEIGHT,
         legend: { show: false },
         cursor: { show: false },
-        scales: { y: { range: (_, __, most) => [0, Math.max(most * 1.1, 1e-3)] } },
+        scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1e-3)] } },
         axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => short(tick)) }],
         series: [{}, ...lines.map((line) => ({ label: line.label, stroke: colour(line.colour), width: 1.5, points: { show: false } }))],
       },

@@ -39,7 +39,7 @@ export function Dialogs() {
     if (at) element.current?.showModal();
   }, [at]);
   useEffect(() => {
-    // What it asks about stood on the page that was left.
+    // The subject of the question was on the page that was left.
     const leave = (): void => end(false);
     addEventListener("hashchange", leave);
     return () => removeEventListener("hashchange", leave);

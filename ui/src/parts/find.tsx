@@ -1,11 +1,11 @@
-// A field that leaves those rows of a table that have a text in them. It looks at the rows that are shown: the server is not asked.
+// A field that leaves those rows of a table that have a text in them. It searches the rows that are shown, without a call to the server.
 import { useState } from "preact/hooks";
 
 export interface Find<Row> {
   readonly typed: string;
   readonly set: (typed: string) => void;
   readonly rows: readonly Row[] | null;
-  /** What stands in the table when nothing is left; undefined when there was nothing before. */
+  /** The text of a table without a matching row; undefined if the table had no rows. */
   readonly empty: string | undefined;
 }
 

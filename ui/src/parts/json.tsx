@@ -3,9 +3,9 @@ import { useMemo } from "preact/hooks";
 import { Text } from "./text";
 
 /** Texts beyond this are shown without new lines: that work would be felt. */
-const MOST = 2_000_000;
+const MAX_FORMATTED = 2_000_000;
 /** Deeper levels stay in one line. */
-const DEEP = 24;
+const MAX_DEPTH = 24;
 
 /** Where the JSON value at `from` ends. It must be well-formed: servers send no other. */
 function end(text: string, from: number): number {
@@ -47,11 +47,11 @@ export function field(text: string, name: string): string | null {
 
 /** With new lines and two spaces a level. */
 export function pretty(text: string): string {
-  if (text.length > MOST) return text;
+  if (text.length > MAX_FORMATTED) return text;
   const out: string[] = [];
   let depth = 0;
   const line = (): void => {
-    if (depth <= DEEP) out.push("\n", "  ".repeat(depth));
+    if (depth <= MAX_DEPTH) out.push("\n", "  ".repeat(depth));
   };
   for (let at = 0; at < text.length; at++) {
     const sign = text[at] ?? "";
@@ -71,7 +71,7 @@ export function pretty(text: string): string {
       if (last !== "{" && last !== "[") line();
       out.push(sign);
     } else if (sign === ",") {
-      out.push(depth <= DEEP ? "," : ", ");
+      out.push(depth <= MAX_DEPTH ? "," : ", ");
       line();
     } else if (sign === ":") out.push(": ");
     else if (!/\s/.test(sign)) out.push(sign);

@@ -11,19 +11,19 @@ export interface Column<Row> {
 }
 
 export interface TableProps<Row> {
-  /** What the table holds, for who cannot see where it stands. */
+  /** The content of the table, for screen readers. */
   readonly label: string;
   readonly columns: readonly Column<Row>[];
   readonly rows: readonly Row[] | null;
   readonly rowKey: (row: Row) => string;
-  /** What stands there when there are no rows. */
+  /** The text of a table without rows. */
   readonly empty?: ComponentChildren;
   readonly selected?: (row: Row) => boolean;
-  /** There was no answer: why stands above the table. */
+  /** There was no answer; the error is above the table. */
   readonly failed?: boolean;
 }
 
-/** What stands where an answer would, when there was none. */
+/** The text in the place of an answer that did not come. */
 export const UNKNOWN = "not known: the server did not answer";
 
 export function Table<Row>({ label, columns, rows, rowKey, empty = "none", selected, failed = false }: TableProps<Row>) {

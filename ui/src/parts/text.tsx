@@ -1,26 +1,26 @@
 // Texts of others: names, errors, outputs. They are shown as text only, in their own direction, and never at any length.
 import { useState } from "preact/hooks";
-import { plain } from "./signs";
+import { plain } from "./control-chars";
 
 const END = "…";
 /** More than this is not put on the page at once: a browser lays out a line of a megabyte for seconds. */
-const PIECE = 100_000;
+const CHUNK_CHARS = 100_000;
 
 /** Cut so that no half of a character is left. */
-export function cut(text: string, most: number): string {
-  if (text.length <= most) return text;
-  const last = text.charCodeAt(most - 1);
-  return text.slice(0, last >= 0xd800 && last < 0xdc00 ? most - 1 : most) + END;
+export function cut(text: string, max: number): string {
+  if (text.length <= max) return text;
+  const last = text.charCodeAt(max - 1);
+  return text.slice(0, last >= 0xd800 && last < 0xdc00 ? max - 1 : max) + END;
 }
 
 export { plain };
 
 /** A short text in a line: a name or an id. All of it is in the title. */
-export function Name({ text, most = 80, mono = false }: { text: string; most?: number; mono?: boolean }) {
+export function Name({ text, max = 80, mono = false }: { text: string; max?: number; mono?: boolean }) {
   const line = plain(text).replace(/[\n\t]/g, " ");
   return (
-    <bdi dir="auto" class={mono ? "mono" : undefined} title={line.length > most ? cut(line, 1000) : undefined}>
-      {cut(line, most)}
+    <bdi dir="auto" class={mono ? "mono" : undefined} title={line.length > max ? cut(line, 1000) : undefined}>
+      {cut(line, max)}
     </bdi>
   );
 }
@@ -37,7 +37,7 @@ export function Text({ text, lines = 12, label = "text" }: { text: string; lines
     <div class="text">
       <pre dir="auto" tabIndex={0} role="region" aria-label={label}>{part}</pre>
       {more ? (
-        <button class="small" onClick={() => show(shown + PIECE)}>
+        <button class="small" onClick={() => show(shown + CHUNK_CHARS)}>
           {shown === 0 ? `show all ${text.length.toLocaleString("en")} characters` : "show more"}
         </button>
       ) : null}

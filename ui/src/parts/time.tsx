@@ -1,7 +1,7 @@
 // Moments and spans. Moments of the API are RFC 3339 in UTC; people see them in their own zone.
 import { signal } from "@preact/signals";
 
-/** The clock of the page: whoever reads `.value` while drawing is drawn again each second. */
+/** The clock of the page. Components that read `.value` are drawn again each second. */
 export const now = signal(Date.now());
 setInterval(() => {
   if (!document.hidden) now.value = Date.now();
@@ -47,12 +47,12 @@ export function Time({ at }: { at: string | null | undefined }) {
 const whole = (seconds: number): string => (seconds < 60 ? `${seconds} s` : span(1000 * seconds));
 
 /** How long ago something was. Clocks of servers and readers differ: it was not in the future. */
-export const Ago = ({ at }: { at: string | null | undefined }) => <Away at={at} least={0} />;
+export const Ago = ({ at }: { at: string | null | undefined }) => <RelativeTime at={at} min={0} />;
 
 /** In how long something is, or how long ago it was. */
-export function Away({ at, least = -Infinity }: { at: string | null | undefined; least?: number }) {
+export function RelativeTime({ at, min = -Infinity }: { at: string | null | undefined; min?: number }) {
   if (!at) return <span class="none">–</span>;
-  const away = Math.max(now.value - Date.parse(at), least);
-  const words = away < -500 ? `in ${whole(Math.ceil(-away / 1000))}` : away < 1000 ? "now" : `${whole(Math.floor(away / 1000))} ago`;
+  const age = Math.max(now.value - Date.parse(at), min);
+  const words = age < -500 ? `in ${whole(Math.ceil(-age / 1000))}` : age < 1000 ? "now" : `${whole(Math.floor(age / 1000))} ago`;
   return <time class="num" dateTime={at} title={at}>{words}</time>;
 }

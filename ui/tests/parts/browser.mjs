@@ -46,7 +46,7 @@ export function watchMistakes(page) {
   });
 }
 
-/** What axe finds that is serious, as lines. The policy of the page lets no other script in, so it comes through the debugger. */
+/** The serious findings of axe, as lines. The policy of the page lets no other script in, so it comes through the debugger. */
 export async function serious(page) {
   await page.evaluate(axe);
   const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
@@ -55,7 +55,7 @@ export async function serious(page) {
     .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
 }
 
-/** What stands out of the page to the right: then a narrow screen must be moved sideways. */
+/** Elements that reach beyond the right edge: a narrow screen would scroll sideways. */
 export const overflow = (page) =>
   page.evaluate(() => {
     const wide = document.documentElement.clientWidth;
@@ -73,7 +73,7 @@ export async function picture(page, name) {
 }
 
 /** A page in light and dark, wide and narrow: nothing stands out, axe finds nothing serious, and pictures are kept. */
-export async function looksRight(page, name) {
+export async function checkPage(page, name) {
   for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });
     for (const [width, size] of [["wide", WIDE], ["narrow", NARROW]]) {

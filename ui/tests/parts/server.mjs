@@ -11,7 +11,7 @@ const program = resolve(process.env.TIDEGATE ?? join(ui, "../target/debug/tidega
 const embedded = process.env.TIDEGATE_PAGE === "embedded";
 
 /** Resolves with what `pattern` finds in what the program says. */
-function said(child, pattern, name) {
+function outputMatch(child, pattern, name) {
   return new Promise((found, failed) => {
     let text = "";
     const read = (chunk) => {
@@ -44,13 +44,13 @@ export async function startServer({ settings = {}, tokens = null, command = [] }
     writeFileSync(env.TIDEGATE_TOKENS_FILE, tokens, { mode: 0o600 });
   }
   const child = spawn(program, command, { env, cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
-  const [, json, address] = await said(child, /HTTP\s+\S+:(\d+)[^]*API\s+(127\.0\.0\.1:\d+)/, "the server");
+  const [, json, address] = await outputMatch(child, /HTTP\s+\S+:(\d+)[^]*API\s+(127\.0\.0\.1:\d+)/, "the server");
   const api = `http://${address}/`;
   let page = api;
   let proxy = null;
   if (!embedded) {
     proxy = spawn(process.execPath, [join(ui, "scripts/dev.mjs"), "0", api.slice(0, -1), "/some/where"], { cwd: ui, stdio: ["ignore", "pipe", "pipe"] });
-    [, page] = await said(proxy, /(http:\S+)/, "the proxy");
+    [, page] = await outputMatch(proxy, /(http:\S+)/, "the proxy");
   }
   const headers = { "content-type": "application/json" };
   const secret = tokens?.match(/^admin \S+ (\S+)/m)?.[1];

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from .shapes import HEADER, Schema, docstring, shape, snake
+from .schemas import HEADER, Schema, docstring, snake, type_of
 
 JSON = "application/json"
 # Sent twice, these could do more than once: a job that has ended again in between is run again.
@@ -87,7 +87,7 @@ def _method(style: Style, method: str, path: str, operation: dict[str, Any]) -> 
     body = operation.get("requestBody")
     arguments = ["self", *(f"{one['name']}: str" for one in places)]
     if body:
-        kind = shape(body["content"][JSON]["schema"], "api.")
+        kind = type_of(body["content"][JSON]["schema"], "api.")
         arguments.append(f"body: {kind}" if body.get("required") else f"body: {kind} | None = None")
     named = [_named(one) for one in sorted(queries, key=lambda one: not one.get("required"))]
     named += ["idempotency_key: str | None = None"] if has_key else []
@@ -108,7 +108,7 @@ def _method(style: Style, method: str, path: str, operation: dict[str, Any]) -> 
     accept = next(iter(content), JSON)
     if accept != JSON:
         sent.append(f'accept="{accept}"')
-    result = shape(content[accept]["schema"], "api.") if content else "None"
+    result = type_of(content[accept]["schema"], "api.") if content else "None"
     call = f"{style.wait}self._call({', '.join(sent)})"
     before, after = (f"answer: {result} = ", "            return answer\n") if content else ("", "")
     return (
@@ -149,7 +149,7 @@ def _is_span(schema: Schema) -> bool:
 
 def _named(parameter: dict[str, Any]) -> str:
     schema = parameter["schema"]
-    kind = "Span" if _is_span(schema) else shape(schema, "api.")
+    kind = "Span" if _is_span(schema) else type_of(schema, "api.")
     return f"{parameter['name']}: {kind}" if parameter.get("required") else f"{parameter['name']}: {kind} | None = None"
 
 

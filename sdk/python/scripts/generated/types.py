@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 from typing import Any
 
-from .shapes import HEADER, Schema, docstring, shape, told
+from .schemas import HEADER, Schema, description_of, docstring, type_of
 
 _HEAD = """
 from __future__ import annotations
@@ -22,7 +22,7 @@ def write(api: dict[str, Any]) -> str:
     text += "\n"
     for name, schema in schemas.items():
         if not is_record[name]:
-            text += f"{name}: TypeAlias = {shape(schema)}\n{docstring(told(schema), 0)}\n"
+            text += f"{name}: TypeAlias = {type_of(schema)}\n{docstring(description_of(schema), 0)}\n"
     text = text.rstrip("\n") + "\n"
     for name in _sorted(schemas, is_record):
         text += _record(name, schemas[name])
@@ -41,7 +41,7 @@ def _record(name: str, schema: Schema) -> str:
     required: set[str] = set(schema.get("required", []))
     for one in schema.get("allOf", []):
         if "$ref" in one:
-            bases.append(shape(one))
+            bases.append(type_of(one))
         else:
             fields |= one.get("properties", {})
             required |= set(one.get("required", []))
@@ -52,7 +52,7 @@ def _record(name: str, schema: Schema) -> str:
         words = {field: fields[field] for field in chosen}
         if words:
             base = f"_{name}Words" if total else f"_{name}MoreWords"
-            items = ", ".join(f'"{field}": "{shape(kind)}"' for field, kind in words.items())
+            items = ", ".join(f'"{field}": "{type_of(kind)}"' for field, kind in words.items())
             text += f'\n\n{base} = TypedDict("{base}", {{{items}}}{"" if total else ", total=False"})\n'
             bases.append(base)
     fields = {field: kind for field, kind in fields.items() if not keyword.iskeyword(field)}
@@ -67,8 +67,10 @@ def _record(name: str, schema: Schema) -> str:
 
 def _class(name: str, schema: Schema, bases: list[str], fields: dict[str, Schema], *, total: bool) -> str:
     head = ", ".join([*(bases or ["TypedDict"]), *([] if total else ["total=False"])])
-    return f"\n\nclass {name}({head}):\n{docstring(told(schema), 4)}\n{_fields(fields)}"
+    return f"\n\nclass {name}({head}):\n{docstring(description_of(schema), 4)}\n{_fields(fields)}"
 
 
 def _fields(fields: dict[str, Schema]) -> str:
-    return "".join(f"    {field}: {shape(kind)}\n{docstring(told(kind), 4)}" for field, kind in fields.items())
+    return "".join(
+        f"    {field}: {type_of(kind)}\n{docstring(description_of(kind), 4)}" for field, kind in fields.items()
+    )

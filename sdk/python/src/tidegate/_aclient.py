@@ -11,7 +11,7 @@ from ._acalls import AsyncCalls
 from ._http.address import Address, find_cacert, find_token, part
 from ._http.aio import Pool
 from ._http.call import Attempts, Lost, Pause
-from ._http.events import SILENCE, Event
+from ._http.events import SILENCE_TIMEOUT, Event
 from ._http.plan import plan
 from ._http.response import Response, is_stream
 from ._http.watch import Watch
@@ -111,7 +111,7 @@ class AsyncClient(AsyncCalls):
         attempts = Attempts(call, self._address, self._retry_for)
         while True:
             try:
-                response = await self._pool.ask(request, call.timeout)
+                response = await self._pool.exchange(request, call.timeout)
             except Lost as lost:
                 outcome = attempts.after_loss(lost, time.monotonic())
             else:
@@ -132,7 +132,7 @@ class AsyncClient(AsyncCalls):
                     if not is_stream(stream.response):
                         outcome = stream.response
                     else:
-                        while not watch.over and (data := await stream.read(SILENCE)):
+                        while not watch.over and (data := await stream.read(SILENCE_TIMEOUT)):
                             for event in watch.feed(data):
                                 yield event
                 finally:

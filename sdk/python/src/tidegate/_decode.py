@@ -174,7 +174,7 @@ def _fields(wanted: Any, variables: Mapping[Any, Any]) -> dict[str, _Decoder | N
 
 
 def _variables(wanted: Any, parts: tuple[Any, ...]) -> dict[Any, Any]:
-    """What the type variables of a generic class and of those that it inherits from stand for."""
+    """The types that replace the type variables of a generic class and of its base classes."""
     known: dict[Any, Any] = dict(zip(getattr(wanted, "__parameters__", ()), parts, strict=False))
     for base in getattr(wanted, "__orig_bases__", ()):
         origin = typing.get_origin(base)

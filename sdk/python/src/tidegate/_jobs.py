@@ -32,7 +32,7 @@ Rule = Literal["all_success", "all_done", "any_success", "any_failed", "none_fai
 
 
 class Settings(TypedDict, total=False):
-    """What a job is like wherever it runs. Spans are seconds, a ``timedelta``, or text with a unit such as
+    """Settings of a job that hold wherever it runs. Spans are seconds, a ``timedelta``, or text with a unit such as
     ``"1h30m"``."""
 
     #: The name in definitions, by which workers find the function; ``module.function`` if left out.
@@ -54,7 +54,7 @@ class Settings(TypedDict, total=False):
 
 
 class Options(Settings, total=False):
-    """What a job is like in one workflow."""
+    """Settings of a job in one workflow."""
 
     #: Unique in the workflow; the handler's name, with a number from the second on, if left out.
     name: str
@@ -87,7 +87,7 @@ class _ForeignName:
 
 
 class Base(Generic[P, R]):
-    """What jobs have in common. Use :func:`job` to make one."""
+    """The base class of sync and async jobs. Use :func:`job` to make one."""
 
     if not TYPE_CHECKING:
         delay = _ForeignName("use {}.enqueue(..)")
@@ -248,7 +248,7 @@ class Base(Generic[P, R]):
         return run
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """The same for async code, which is not held up by it."""
+        """Enqueues as :meth:`enqueue` does, without blocking the event loop."""
         import asyncio
 
         run = await asyncio.to_thread(self._tried, None, args, kwargs)
@@ -257,7 +257,7 @@ class Base(Generic[P, R]):
         return run
 
     def enqueue_with(self, client: Client | None, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """The same by another client."""
+        """Enqueues as :meth:`enqueue` does, by another client."""
         run = self._tried(client, args, kwargs)
         if isinstance(run, TidegateError):
             raise run
@@ -375,7 +375,7 @@ class Base(Generic[P, R]):
         return self._encoded(self.function(*args, **named))
 
     async def ainvoke(self, claimed: api.ClaimedJob) -> Any:
-        """The same for an async function."""
+        """Runs the job as :meth:`invoke` does, for an async function."""
         args, named = self._prepared(claimed)
         return self._encoded(await self.function(*args, **named))
 

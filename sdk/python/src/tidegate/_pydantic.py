@@ -12,7 +12,7 @@ from .errors import InvalidParam
 #: What pydantic writes in the place of a secret.
 _MASK = "*" * 10
 NO_SECRETS = (
-    "Whoever may read the workflow would see a secret. Pass its name, and let the job look it up; "
+    "All readers of the workflow would see a secret. Pass its name, and let the job look it up; "
     "or pass its value as text"
 )
 
@@ -55,7 +55,7 @@ def validate(kind: Any, value: Any) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _adapter(kind: Any) -> tuple[Any, bool]:
-    """What reads and writes a model, and whether it takes names beside aliases (pydantic 2.11)."""
+    """The adapter that reads and writes a model, and whether it accepts names and aliases (pydantic 2.11)."""
     import pydantic  # type: ignore[import-not-found,unused-ignore]  # pyright: ignore
 
     adapter: Any = cast("Any", pydantic).TypeAdapter(kind)

@@ -33,15 +33,16 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: How long one request waits for the end. Proxies often end calls after a minute.
-LOOK = 30.0
-#: After so long it is said once why a job waits for a worker: who has started none would wait for ever.
-PATIENCE = 5.0
+#: How long one request waits for the end, in seconds. Proxies often end calls after a minute.
+POLL_SECONDS = 30.0
+#: How long the first request waits, in seconds. Then the reason why a job waits for a worker is logged once: without a
+#: worker, the wait would have no end.
+FIRST_POLL_SECONDS = 5.0
 OVER = frozenset(("succeeded", "failed", "cancelled"))
 #: Least time between two reads of a run's progress, in seconds.
 PROGRESS_INTERVAL = 0.5
-#: Most outputs that are read one by one: this number, or this part of all jobs if that is more. More outputs are read
-#: in one answer, with all of the workflow.
+#: Bounds of the outputs that are read one by one: at most this number, or this part of all jobs if that is more.
+#: Above both, one request reads the whole workflow.
 _MAX_SINGLE, _SINGLE_PART = 4, 16
 #: Each server and domain of which this process has warned.
 _warned: set[tuple[str, str]] = set()
@@ -103,7 +104,7 @@ class Run(Generic[R]):
         self, id: str, client: Client | None = None, *, name: str = "", template: Any = ..., wanted: Any = Any
     ) -> None:
         self.id, self.name = id, name
-        #: The client that it asks.
+        #: The client whose server has the workflow.
         self.client = client or _connect.client()
         self._template, self._wanted = template, wanted
         self._total = 0
@@ -128,9 +129,9 @@ class Run(Generic[R]):
             WorkflowNotDone: it is not over after ``timeout`` seconds.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        look, told = PATIENCE, False
+        poll_seconds, has_logged = FIRST_POLL_SECONDS, False
         while True:
-            left = look if until is None else min(look, until - time.monotonic())
+            left = poll_seconds if until is None else min(poll_seconds, until - time.monotonic())
             shown = self.client.show_workflow(self.id, wait=f"{max(int(left * 1000), 1)}ms")
             self.name, self._total = shown["name"], shown["job_counts"]["total"]
             if shown["status"] in OVER:
@@ -141,9 +142,9 @@ class Run(Generic[R]):
                     f"workflow '{self.name}' ({self.id}) is {shown['status']} after {timeout:g} s: "
                     f"{_ended(counts)} of {counts['total']} jobs have ended{self._held_up()}"
                 )
-            look = LOOK
-            if not told and (why := self._held_up()):
-                told = True
+            poll_seconds = POLL_SECONDS
+            if not has_logged and (why := self._held_up()):
+                has_logged = True
                 # Here: it takes a tenth of the import of the package.
                 import logging
 
@@ -176,21 +177,21 @@ class Run(Generic[R]):
         return cast("R", decode(result, self._wanted, f"the result of workflow '{self.name}'"))
 
     async def aresult(self, timeout: float | None = None) -> R:
-        """The same for async code, which is not held up by it."""
+        """Waits and returns as :meth:`result` does, without blocking the event loop."""
         import asyncio
 
         return await asyncio.to_thread(self.result, timeout)
 
     def output(self, job: str) -> Any:
-        """What a job returned; None when it has not."""
+        """The output of a job; ``None`` if it has none."""
         return self.client.show_job(self.id, job).get("output")
 
     def outputs(self) -> dict[str, Any]:
-        """What the jobs returned that did, by name."""
+        """The outputs of the jobs that have one, by name."""
         return {name: output for name, output in self._outputs(None).items() if output is not None}
 
     def _outputs(self, names: list[str] | None) -> dict[str, Any]:
-        """Outputs of these jobs, or of all. An answer has at most 64 MiB of them, so more are asked for one by one."""
+        """Outputs of these jobs, or of all. An answer has at most 64 MiB of them, so more are read one by one."""
         if names is None or len(names) > max(_MAX_SINGLE, self._total // _SINGLE_PART):
             with suppress(TooLarge):
                 return {job["name"]: job.get("output") for job in self.jobs()}
@@ -273,9 +274,9 @@ class Run(Generic[R]):
             cast("api.AttemptError", {"kind": "", "message": "its lease was lost too often"})
         ]
         last = errors[-1]
-        told = f"{last['kind']}: {last['message']}" if last["kind"] else last["message"]
+        reason = f"{last['kind']}: {last['message']}" if last["kind"] else last["message"]
         error = JobError(
-            f"workflow '{self.name}' ({self.id}) failed: job '{job['name']}', attempt {job['attempt']}: {told}",
+            f"workflow '{self.name}' ({self.id}) failed: job '{job['name']}', attempt {job['attempt']}: {reason}",
             job=job["name"],
             kind=last["kind"],
             workflow_id=self.id,

@@ -1,5 +1,5 @@
-"""OpenTelemetry, when the program has it: the trace goes on from whoever creates a workflow to its jobs, and to their
-children."""
+"""OpenTelemetry, when the program has it: the trace of the code that creates a workflow goes on in its jobs, and in
+their children."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def span(claimed: api.ClaimedJob) -> Generator[None]:
 
 
 def _carrier(params: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that the creator left. Whoever can create workflows can leave anything there."""
+    """The headers of the code that created the workflow. Clients that can create workflows can put anything there."""
     left: Any = params.get(KEY)
     if not isinstance(left, Mapping):
         return {}

@@ -59,7 +59,7 @@ class Process:
         self._process, self._folder, self._log = process, folder, log
         self._guard = _guard(process.pid)
         self.url = self.limits_url = ""
-        # Also when the program ends in the middle of a test.
+        # The server must end with the program, even in the middle of a test.
         atexit.register(self.end)
 
     @classmethod
@@ -143,10 +143,10 @@ def _write_limits(program: str, limits: str | pathlib.Path, config: pathlib.Path
     except OSError as error:
         raise TidegateError(_not_started(program, error)) from None
     if done.returncode:
-        told = " ".join(f"{done.stdout} {done.stderr}".replace(f"{config}/", "").split())
+        output = " ".join(f"{done.stdout} {done.stderr}".replace(f"{config}/", "").split())
         is_name = isinstance(limits, str) and "\n" not in limits
         hint = ". A text is the limits themselves: name a file or folder as a pathlib.Path" if is_name else ""
-        raise TidegateError(f"limits: {told[:1000]}{hint}")
+        raise TidegateError(f"limits: {output[:1000]}{hint}")
 
 
 def _not_started(program: str, error: OSError) -> str:

@@ -17,7 +17,8 @@ _SDK = os.path.dirname(__file__) + os.sep  # noqa: PTH120
 
 
 def tried(call: Callable[[], R]) -> R | TidegateError:
-    """What a call returns, or the error that it raises. A caller who raises that one is its only frame of ours."""
+    """The result of a call, or the error that it raises. If the caller raises that error, its trace has no other frame
+    of this package."""
     try:
         return call()
     except TidegateError as error:

@@ -40,7 +40,7 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 
 
 class Reference:
-    """What stands for an output that is not known yet."""
+    """A value that stands for an output that is not known yet."""
 
     __slots__ = ()
 

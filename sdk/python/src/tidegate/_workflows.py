@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class WorkflowOptions(TypedDict, total=False):
-    """What a workflow is like."""
+    """Options of a workflow."""
 
     #: The name of this kind of workflow; the function's name if left out.
     name: str
@@ -42,7 +42,7 @@ class WorkflowOptions(TypedDict, total=False):
     retention: Span
     #: Creating again with this key returns the first workflow.
     key: str
-    #: ``manual``: it starts when somebody starts it.
+    #: ``manual``: it starts when a call starts it.
     start: Literal["now", "manual"]
 
 
@@ -120,7 +120,7 @@ class Template(Generic[P, R]):
         return run
 
     async def astart(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """The same for async code, which is not held up by it."""
+        """Starts the workflow as :meth:`start` does, without blocking the event loop."""
         import asyncio
 
         run = await asyncio.to_thread(self._tried, None, args, kwargs)
@@ -129,7 +129,7 @@ class Template(Generic[P, R]):
         return run
 
     def start_with(self, client: Client | None, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """The same by another client."""
+        """Starts the workflow as :meth:`start` does, by another client."""
         run = self._tried(client, args, kwargs)
         if isinstance(run, TidegateError):
             raise run
@@ -146,7 +146,7 @@ class Template(Generic[P, R]):
 
 
 def _finished(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
-    """What an async function returns that waits for nothing but handles."""
+    """The result of an async function, which may await only handles."""
     try:
         coroutine.send(None)
     except StopIteration as end:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ._calls import Calls
 from ._http.address import Address, find_cacert, find_token, part
 from ._http.call import Attempts, Lost, Pause
-from ._http.events import SILENCE, Event
+from ._http.events import SILENCE_TIMEOUT, Event
 from ._http.plan import plan
 from ._http.response import Response, is_stream
 from ._http.sync import Pool
@@ -124,7 +124,7 @@ class Client(Calls):
         attempts = Attempts(call, self._address, self._retry_for)
         while True:
             try:
-                response = self._pool.ask(request, call.timeout)
+                response = self._pool.exchange(request, call.timeout)
             except Lost as lost:
                 outcome = attempts.after_loss(lost, time.monotonic())
             else:
@@ -145,7 +145,7 @@ class Client(Calls):
                     if not is_stream(stream.response):
                         outcome = stream.response
                     else:
-                        while not watch.over and (data := stream.read(SILENCE)):
+                        while not watch.over and (data := stream.read(SILENCE_TIMEOUT)):
                             yield from watch.feed(data)
                 finally:
                     stream.close()

@@ -24,19 +24,17 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: The shortest and longest pause of a job between two looks at a workflow that it waits for.
-LOOKS = 0.05, 30.0
-
-
+#: The shortest and longest pause, in seconds, of a job between two reads of a workflow that it waits for.
+POLL_BOUNDS = 0.05, 30.0
 #: Most bytes of a job's name in an idempotency key, which has at most 200 bytes. A longer name is replaced by its hash.
 _MAX_NAME = 120
 
 
-class Port(Protocol):
-    """What a worker does for a context."""
+class WorkerPort(Protocol):
+    """The calls of a context to its worker."""
 
-    def note(self, lease: str, percent: int | None, text: str | None, lines: list[str]) -> None:
-        """Keeps a note, to be sent soon."""
+    def add_notes(self, lease: str, percent: int | None, text: str | None, lines: list[str]) -> None:
+        """Keeps progress and log lines, to be sent soon."""
 
     def extend(self, lease: str, span: str) -> None:
         """Extends a lease now."""
@@ -45,7 +43,7 @@ class Port(Protocol):
 class Context:
     """An attempt of a job. :func:`current` returns that of the job that runs here."""
 
-    def __init__(self, claimed: api.ClaimedJob, *, port: Port | None = None, worker: str = "") -> None:
+    def __init__(self, claimed: api.ClaimedJob, *, port: WorkerPort | None = None, worker: str = "") -> None:
         self._claimed, self._port, self.worker = claimed, port, worker
         self._cancelled = threading.Event()
         #: Why the job is not wanted any more: the reason of its lost lease, ``timed_out`` or ``stopping``.
@@ -103,7 +101,7 @@ class Context:
         return self._claimed["inputs"]
 
     def output(self, job: str) -> Any:
-        """What a job directly before this one returned. A large one is fetched from the server.
+        """The output of a job directly before this one. A large output is fetched from the server.
 
         Raises:
             KeyError: no such job is before this one.
@@ -131,20 +129,20 @@ class Context:
         if not 0 <= percent <= 100:
             raise InvalidParam(f"progress({percent!r}): expected a percentage from 0 to 100")
         if self._port is not None:
-            self._port.note(self.lease, int(percent), text, [])
+            self._port.add_notes(self.lease, int(percent), text, [])
 
     def log(self, text: str) -> None:
         """Writes to the job's log. What a job logs with :mod:`logging` goes there too."""
         if self._port is not None:
-            self._port.note(self.lease, None, None, str(text).splitlines() or [""])
+            self._port.add_notes(self.lease, None, None, str(text).splitlines() or [""])
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants the result any more. Long work looks at it now and then, and ends."""
+        """Whether the result is not wanted any more. Long work checks this now and then, and ends."""
         return self._cancelled.is_set()
 
     def wait_cancelled(self, seconds: float) -> bool:
-        """Sleeps for so long, or until the job is cancelled; returns whether it is."""
+        """Sleeps for ``seconds``, or until the job is cancelled; returns whether it is."""
         return self._cancelled.wait(seconds)
 
     def cancel(self, reason: str) -> None:
@@ -153,8 +151,8 @@ class Context:
         self._cancelled.set()
 
     def extend(self, lease: Span) -> None:
-        """Keeps the job for so long from now on. Workers do that by themselves; it is for work that outlives its
-        worker's host."""
+        """Keeps the job for the span ``lease`` from now on. Workers do that by themselves; it is for work that outlives
+        its worker's host."""
         if self._port is not None:
             self._port.extend(self.lease, span(lease))
 
@@ -172,8 +170,8 @@ class Context:
         return wrapped
 
     def throttle(self, retry_after: Span, message: str = "") -> NoReturn:
-        """Ends the attempt: whoever is behind a rate limit of the job refused it, such as a vendor that answered with
-        429. Jobs with the same limits wait so long, too, and the attempt does not count."""
+        """Ends the attempt: the service behind a rate limit of the job refused it, such as a vendor that answered with
+        429. Jobs with the same limits wait for ``retry_after``, too, and the attempt does not count."""
         raise Throttled(retry_after, message)
 
     def give_back(self, pause: Span | None = None) -> NoReturn:
@@ -238,8 +236,8 @@ class Child(Generic[R]):
         return self.run.id
 
     def result(self) -> R:
-        """What it returned. While it is not over, the job is given back to its queue, and runs again from its beginning
-        later: the worker has its place free meanwhile.
+        """The result of the workflow. While that is not over, the job goes back to its queue, and runs again from its
+        beginning later. Until then, the worker can run another job.
 
         Raises:
             JobError: it failed.
@@ -253,11 +251,11 @@ class Child(Generic[R]):
 
 
 def _pause(created: str) -> float:
-    """Half of the time since it was created: what is long is looked at seldom, and the end is noticed after at most
-    half of it again."""
+    """The pause before the next read: half of the age of the workflow, so long workflows are read seldom. The end is
+    noticed after at most half of the duration again."""
     began = datetime.datetime.fromisoformat(created.replace("Z", "+00:00"))
     age = (datetime.datetime.now(datetime.timezone.utc) - began).total_seconds()
-    return min(max(age / 2, LOOKS[0]), LOOKS[1])
+    return min(max(age / 2, POLL_BOUNDS[0]), POLL_BOUNDS[1])
 
 
 _current: contextvars.ContextVar[Context | None] = contextvars.ContextVar("tidegate_context", default=None)
@@ -302,7 +300,7 @@ def new_context() -> contextvars.Context:
 
 @contextmanager
 def enter(context: Context) -> Generator[Context]:
-    """What runs in it is the job of this context."""
+    """Makes this context the current one for the code of the ``with`` block."""
     token = _current.set(context)
     try:
         yield context

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 
 class TidegateError(Exception):
-    """What every error of this package has in common."""
+    """The base class of all errors of this package."""
 
 
 class ServerUnavailable(TidegateError, ConnectionError):
@@ -55,7 +55,7 @@ class Problem(TidegateError):
         return _problem, (type(self), self.fields, self.status, self.hint)
 
     @staticmethod
-    def of(fields: Mapping[str, Any], *, status: int | None = None, hint: str = "") -> Problem:
+    def from_fields(fields: Mapping[str, Any], *, status: int | None = None, hint: str = "") -> Problem:
         """Makes the problem of the class that fits its code or its status."""
         code, number = fields.get("code"), fields.get("status")
         status = number if isinstance(number, int) else status
@@ -130,7 +130,7 @@ class Retry(TidegateError):
 
 
 class Throttled(TidegateError):
-    """Raised in a job: whoever is behind a rate limit of the job refused it. It does not count as an attempt.
+    """Raised in a job: the service behind a rate limit of the job refused it. The attempt does not count.
 
     `retry_after` is a time span or a number of seconds.
     """

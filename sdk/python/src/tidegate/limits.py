@@ -50,8 +50,8 @@ def limit(domain: str, /, *entries: Entry, hits: int = 1, **more: Value) -> api.
 def concurrency(
     places: int, /, *entries: Entry, of: Literal["workflow", "queue", "all"] = "queue", **more: Value
 ) -> api.LimitDefinition:
-    """A limit of concurrency: so many jobs with these entries run at the same time, among those of the same workflow,
-    queue or store."""
+    """A limit of concurrency: at most ``places`` jobs with these entries run at the same time, among those of the same
+    workflow, queue or store."""
     definition: api.LimitDefinition = {"concurrency": places, "of": of}
     if pairs := _entries(entries, more):
         definition["entries"] = pairs
@@ -94,7 +94,9 @@ class RateLimits:
         self._timeout = timeout
         self._pool: Pool = Pool(self._address, os.environ.get("TIDEGATE_CACERT"))
 
-    def take(self, domain: str, /, *entries: Entry, hits: int = 1, **more: Value) -> None:
+    def take(  # plain: a public name
+        self, domain: str, /, *entries: Entry, hits: int = 1, **more: Value
+    ) -> None:
         """Takes units of a limit. Where the configuration has none for these entries, it does nothing.
 
         Raises:
@@ -111,7 +113,7 @@ class RateLimits:
         self._pool.close()
 
     def pause(self, seconds: float) -> None:
-        """Sleeps before units are asked for again; in a job until it is cancelled, which ends the attempt."""
+        """Sleeps before the next try to take units; in a job until it is cancelled, which ends the attempt."""
         from .context import running
 
         context = running()
@@ -121,7 +123,7 @@ class RateLimits:
             raise Throttled(seconds, "cancelled while it waited for a rate limit")
 
     async def apause(self, seconds: float) -> None:
-        """The same for async code."""
+        """Sleeps as :meth:`pause` does, without blocking the event loop."""
         import asyncio
 
         await asyncio.sleep(seconds)
@@ -135,7 +137,7 @@ class RateLimits:
         body = json.dumps({"domain": domain, "descriptors": [descriptor], "hitsAddend": hits}).encode()
         call = Call("POST", "/json", body, headers=b"", safe=False, accept="application/json", timeout=self._timeout)
         try:
-            response = self._pool.ask(call.request(self._address, self._head), self._timeout)
+            response = self._pool.exchange(call.request(self._address, self._head), self._timeout)
         except Lost as lost:
             raise ServerUnavailable(
                 f"{self._address.url} does not answer: {lost.reason}. "
@@ -212,7 +214,7 @@ def limited(
     Works for functions and async functions.
     """
     pairs = _entries(entries, more)
-    longest = seconds(wait)
+    max_wait = seconds(wait)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
@@ -228,12 +230,12 @@ def limited(
             bound.apply_defaults()
             return [[name, _lookup(bound.arguments, value)] for name, value in pairs]
 
-        def asked() -> RateLimits:
+        def limiter() -> RateLimits:
             return limits or _here.get() or _default(os.getpid())
 
-        def take(wanted: list[list[str]], ends: float) -> float:
+        def try_take(wanted: list[list[str]], ends: float) -> float:
             """How long to wait before the next try; 0 when the units were taken."""
-            left = asked()._ask(domain, wanted, hits)  # pyright: ignore[reportPrivateUsage]
+            left = limiter()._ask(domain, wanted, hits)  # pyright: ignore[reportPrivateUsage]
             if left is None:
                 return 0.0
             if time.monotonic() + left > ends:
@@ -245,9 +247,9 @@ def limited(
 
             @functools.wraps(function)
             async def later(*args: P.args, **kwargs: P.kwargs) -> Any:
-                wanted, ends = key(args, kwargs), time.monotonic() + longest
-                while pause := await asyncio.to_thread(take, wanted, ends):
-                    await asked().apause(pause)
+                wanted, ends = key(args, kwargs), time.monotonic() + max_wait
+                while pause := await asyncio.to_thread(try_take, wanted, ends):
+                    await limiter().apause(pause)
                 return await cast("Any", function)(*args, **kwargs)
 
             # It takes what the function takes, and adds nothing.
@@ -256,9 +258,9 @@ def limited(
 
         @functools.wraps(function)
         def now(*args: P.args, **kwargs: P.kwargs) -> R:
-            wanted, ends = key(args, kwargs), time.monotonic() + longest
-            while pause := take(wanted, ends):
-                asked().pause(pause)
+            wanted, ends = key(args, kwargs), time.monotonic() + max_wait
+            while pause := try_take(wanted, ends):
+                limiter().pause(pause)
             return function(*args, **kwargs)
 
         cast("Any", now).__signature__ = signature

@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Coroutine, Generator, Iterable
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
@@ -81,8 +81,12 @@ def server(
         with Client(process.url) as client, _connect.using(client):
             one = Server(client, jobs, timeout)
             one.limits_url = process.limits_url
-            with closing(_Limits(one)) as limiter, using(limiter):
-                yield one
+            limiter = _Limits(one)
+            try:
+                with using(limiter):
+                    yield one
+            finally:
+                limiter.close()
     finally:
         process.end()
 
@@ -163,7 +167,7 @@ class Server:
                 while jobs:
                     if time.monotonic() > ends:
                         raise WorkflowNotDone(
-                            f"jobs still run after {self._timeout:g} s. If they need more, give it: server(timeout=..)"
+                            f"jobs still run after {self._timeout:g} s. If they need more time: server(timeout=..)"
                         )
                     done += len(jobs)
                     jobs = self._run_all(jobs, claim)
@@ -240,9 +244,9 @@ class Server:
 
     def _stuck(self, run: Run[Any], status: str, why: str) -> TidegateError:
         waiting = [job for job in run.jobs() if job["state"] not in ("succeeded", "failed", "skipped", "cancelled")]
-        told = [f"job '{job['name']}' is {job['state']} in queue '{job['queue']}'" for job in waiting[:3]]
+        shown = [f"job '{job['name']}' is {job['state']} in queue '{job['queue']}'" for job in waiting[:3]]
         more = f" and {len(waiting) - 3} more" if len(waiting) > 3 else ""
-        return WorkflowNotDone(f"workflow '{run.name}' ({run.id}) is {status}, and {why}: {', '.join(told)}{more}")
+        return WorkflowNotDone(f"workflow '{run.name}' ({run.id}) is {status}, and {why}: {', '.join(shown)}{more}")
 
 
 class _Limits(RateLimits):
@@ -260,13 +264,13 @@ class _Limits(RateLimits):
 
 
 class _Notes:
-    """What jobs say of themselves: sent with their reports."""
+    """Progress and log lines of jobs, which are sent with their reports."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.kept: list[api.Note] = []
 
-    def note(self, lease: str, percent: int | None, text: str | None, lines: list[str]) -> None:
+    def add_notes(self, lease: str, percent: int | None, text: str | None, lines: list[str]) -> None:
         one: api.Note = {"lease": lease}
         if percent is not None:
             one["progress"] = {"percent": percent, "text": text or ""}

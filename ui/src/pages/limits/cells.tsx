@@ -18,7 +18,7 @@ function Counted({ number, shown, bad }: { number: number | undefined; shown: st
 
 export function LimitCells({ limit, rates }: { limit: ConfiguredLimit; rates: Use | null }) {
   const { use, unit, requests_per_unit: number } = limit;
-  // What shadow mode lets through is no refusal.
+  // Requests that pass in shadow mode are no refusals.
   const [refused, refusedRate] = [use && use.over_limit - use.shadow_mode, rates && rates.over_limit - rates.shadow_mode];
   const names = [...(limit.name ? [limit.name] : []), ...limit.replaces.map((name) => `replaces ${name}`)];
   return (

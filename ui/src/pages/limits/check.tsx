@@ -1,8 +1,8 @@
-// Asks what the server would answer to a request.
+// A form that shows the server's decision about a request.
 import { useState } from "preact/hooks";
-import { ask, get, Refused, withQuery, type Call } from "../../api";
+import { request, get, ApiError, withQuery, type Call } from "../../api";
 import { Curl } from "../../parts/action";
-import { Problem } from "../../parts/says";
+import { Problem } from "../../parts/toasts";
 import { Table } from "../../parts/table";
 import { Name } from "../../parts/text";
 import { Duration } from "../../parts/time";
@@ -21,46 +21,46 @@ interface Answer {
   }[];
 }
 
-interface Told {
+interface CheckResult {
   readonly domain: string;
   /** Null where it does not matter. */
   readonly configured: boolean | null;
   readonly answer: Answer;
 }
 
-const refusal = (error: unknown): Refused => (error instanceof Refused ? error : new Refused(0, "unknown", String(error)));
+const refusal = (error: unknown): ApiError => (error instanceof ApiError ? error : new ApiError(0, "unknown", String(error)));
 
 async function isConfigured(domain: string): Promise<boolean> {
   try {
     await get(withQuery("v1/limits/configuration", { domain, limit: 1 }));
     return true;
   } catch (error) {
-    if (error instanceof Refused && error.status === 404) return false;
+    if (error instanceof ApiError && error.status === 404) return false;
     throw error;
   }
 }
 
-/** The check lets all through that no limit is for: then somebody may have the wrong name. */
-async function tell(call: Call, domain: string): Promise<Told> {
-  const answer = await ask<Answer>(call);
+/** Requests without a limit pass. Then the name of the domain may be wrong, so it is looked up. */
+async function check(call: Call, domain: string): Promise<CheckResult> {
+  const answer = await request<Answer>(call);
   const free = answer.descriptors.some((one) => one.limit === null);
   return { domain, answer, configured: free ? await isConfigured(domain) : null };
 }
 
 const freeWords = (configured: boolean | null): string => (configured === false ? "no limit applies: the domain is not configured" : "no limit applies");
 
-/** Asks what the server would answer. Nothing is charged. */
+/** The form, and the decision. A check charges nothing. */
 export function Check() {
   const { domain, entries } = checking.value;
   const set = (name: string) => (event: { currentTarget: HTMLInputElement }) => (checking.value = { ...checking.value, [name]: event.currentTarget.value });
-  const [answer, setAnswer] = useState<Told | Refused | null>(null);
+  const [answer, setAnswer] = useState<CheckResult | ApiError | null>(null);
   const list = pairs(entries).map(([key, value]) => ({ key, value }));
   const call: Call = { method: "POST", path: "v1/limits/check", body: { domain, descriptors: [{ entries: list }] } };
   const send = (event: Event): void => {
     event.preventDefault();
     const wrong = noPair(entries);
-    if (wrong !== null) return setAnswer(new Refused(0, "no_pair", `'${wrong}' is not a key with a value: write tenant=acme`));
-    tell(call, domain).then(setAnswer, (error: unknown) => setAnswer(refusal(error)));
+    if (wrong !== null) return setAnswer(new ApiError(0, "no_pair", `'${wrong}' is not a key with a value: write tenant=acme`));
+    check(call, domain).then(setAnswer, (error: unknown) => setAnswer(refusal(error)));
   };
   return (
     <section aria-label="Check a request">
@@ -71,10 +71,10 @@ export function Check() {
         <span class="action"><button class="primary">Check</button><Curl call={call} label="Check" disabled={domain === "" || list.length === 0} /></span>
         <span class="dim">nothing is charged</span>
       </form>
-      {answer instanceof Refused ? <Problem error={answer} /> : null}
-      {answer && !(answer instanceof Refused) ? (
+      {answer instanceof ApiError ? <Problem error={answer} /> : null}
+      {answer && !(answer instanceof ApiError) ? (
         <Table label="Answer" rows={answer.answer.descriptors} rowKey={(row) => JSON.stringify(row.entries)} columns={[
-          { head: "key", names: true, cell: (row) => <Name text={keyText(answer.domain, row.entries)} most={120} /> },
+          { head: "key", names: true, cell: (row) => <Name text={keyText(answer.domain, row.entries)} max={120} /> },
           { head: "answer", cell: (row) => (row.code === "ok" && row.limit === null ? freeWords(answer.configured) : <b class={row.code === "ok" ? "s-succeeded" : "s-failed"}>{row.code}</b>) },
           { head: "limit", cell: (row) => (row.limit ? `${row.limit.requests_per_unit} ${aUnit(row.limit.unit)}` : row.code === "ok" ? "–" : "paused") },
           { head: "remaining", kind: "number", cell: (row) => row.remaining ?? "–" },

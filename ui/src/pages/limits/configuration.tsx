@@ -1,6 +1,6 @@
 // The configuration that is in force as a tree, with what each limit counts, and what is wrong with the one that was refused.
 import { useEffect, useState } from "preact/hooks";
-import { Problem } from "../../parts/says";
+import { Problem } from "../../parts/toasts";
 import { cut, Name, plain } from "../../parts/text";
 import { Ago, Time } from "../../parts/time";
 import { placeOf, type Load, type Mistake } from "./model";
@@ -26,7 +26,7 @@ export function Configuration() {
   );
 }
 
-/** A text as it is once nobody has changed it for a moment: each search costs the server some milliseconds. */
+/** A text, 300 ms after its last change: each search costs the server some milliseconds. */
 function useSettled(text: string): string {
   const [settled, settle] = useState(text);
   useEffect(() => {
@@ -43,7 +43,7 @@ const SOURCES: Readonly<Record<string, string>> = { files: "files in", managemen
 function From({ load, version }: { load: Load; version: number }) {
   return (
     <p class="facts-line">
-      <span>from {SOURCES[load.source] ?? ""} <Name text={load.place} most={100} mono={load.source === "files"} /></span>
+      <span>from {SOURCES[load.source] ?? ""} <Name text={load.place} max={100} mono={load.source === "files"} /></span>
       <span>{load.loaded_at ? <>loaded <Ago at={load.loaded_at} /> (version {version})</> : <b>nothing is loaded: requests get an error</b>}</span>
       <span>{count(load.domains, "domain")}, {count(load.limits, "limit")}</span>
       <span class="dim">hits of requests and jobs at this server since <Time at={load.counting_since} /></span>
@@ -51,7 +51,7 @@ function From({ load, version }: { load: Load; version: number }) {
   );
 }
 
-/** What is wrong: said at once by screen readers, gone when it is repaired. */
+/** The mistakes of the configuration. Screen readers read them at once; they go when they are repaired. */
 function Wrong({ load }: { load: Load }) {
   const { refused, unreadable } = load;
   return (

@@ -71,7 +71,7 @@ export interface Domain {
   readonly descriptors?: readonly Descriptor[];
 }
 
-export interface Found {
+export interface SearchHit {
   readonly domain: string;
   readonly entries: readonly (readonly string[])[];
   readonly way_cut?: boolean;
@@ -84,6 +84,6 @@ export interface Level {
   readonly load?: Load;
   readonly domains?: readonly Domain[];
   readonly descriptors?: readonly Descriptor[];
-  readonly found?: readonly Found[];
+  readonly found?: readonly SearchHit[];
   readonly next_cursor: string | null;
 }

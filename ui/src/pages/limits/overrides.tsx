@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { mayAct, withQuery, type Call } from "../../api";
 import { Action } from "../../parts/action";
-import { Problem } from "../../parts/says";
+import { Problem } from "../../parts/toasts";
 import { Table } from "../../parts/table";
 import { Name } from "../../parts/text";
 import { Ago, Time } from "../../parts/time";
@@ -39,12 +39,12 @@ export function Overrides() {
       <Problem error={error} />
       <Table label="Paused and scaled" rows={data?.items ?? null} failed={error !== null} rowKey={(row) => `${row.effect} ${target(row)}`} empty="nothing is paused or scaled" columns={[
         { head: "effect", cell: (row) => <b>{row.effect}{row.scale === undefined ? "" : ` × ${row.scale}`}</b> },
-        { head: "limit or key", names: true, kind: "wide", cell: (row) => <Name text={target(row)} most={120} /> },
+        { head: "limit or key", names: true, kind: "wide", cell: (row) => <Name text={target(row)} max={120} /> },
         { head: "for", cell: (row) => (row.gateway ? "requests and jobs" : "jobs") },
         { head: "until", cell: (row) => (row.until ? <Time at={row.until} /> : "somebody resumes it") },
-        { head: "by", cell: (row) => <><Name text={row.by} most={30} />, <Ago at={row.at} /></> },
-        { head: "why", cell: (row) => <Name text={row.reason} most={60} /> },
-        { head: "", cell: (row) => <Action label="Resume" call={resume(row)} said="Resumed." done={again} /> },
+        { head: "by", cell: (row) => <><Name text={row.by} max={30} />, <Ago at={row.at} /></> },
+        { head: "why", cell: (row) => <Name text={row.reason} max={60} /> },
+        { head: "", cell: (row) => <Action label="Resume" call={resume(row)} toast="Resumed." done={again} /> },
       ]} />
       {mayAct() ? <NewOverride done={again} /> : null}
     </section>
@@ -71,12 +71,12 @@ function NewOverride({ done }: { done: () => void }) {
         <label>or all keys of <input name="rule" placeholder="vendor.tenant" size={24} value={subject.rule} onInput={put("rule")} /></label>
         <label>for <input size={6} value={about.span} onInput={set("span")} /></label>
         <label>why <input value={about.reason} onInput={set("reason")} /></label>
-        {wrong === null ? null : <span class="problem">'<Name text={wrong} most={40} />' is not a key with a value: write tenant=acme</span>}
+        {wrong === null ? null : <span class="problem">'<Name text={wrong} max={40} />' is not a key with a value: write tenant=acme</span>}
         <label><input type="checkbox" checked={about.requests} onChange={(event) => setAbout({ ...about, requests: event.currentTarget.checked })} /> also requests</label>
         <Action label="Pause" disabled={!ready} confirm={<Affects shown={shown} requests={about.requests} span={about.span} />}
-          call={call({ pause: true, ...(about.requests ? { gateway: true } : {}) })} said={about.requests ? "Paused for jobs and requests." : "Paused for jobs."} done={done} />
+          call={call({ pause: true, ...(about.requests ? { gateway: true } : {}) })} toast={about.requests ? "Paused for jobs and requests." : "Paused for jobs."} done={done} />
         <label>scale by <input size={4} value={about.scale} onInput={set("scale")} /></label>
-        <Action label="Scale" disabled={!ready || !(Number(about.scale) > 0)} call={call({ scale: Number(about.scale) })} said="Scaled." done={done} />
+        <Action label="Scale" disabled={!ready || !(Number(about.scale) > 0)} call={call({ scale: Number(about.scale) })} toast="Scaled." done={done} />
       </form>
     </details>
   );
@@ -85,7 +85,7 @@ function NewOverride({ done }: { done: () => void }) {
 function Affects({ shown, requests, span }: { shown: string; requests: boolean; span: string }) {
   return (
     <>
-      Jobs under <Name text={shown} /> wait {span ? `for ${span}` : "until somebody resumes it"}.{" "}
+      Jobs under <Name text={shown} /> wait {span ? `for ${span}` : "until it is resumed"}.{" "}
       {requests ? "Requests are refused as long." : "Requests still pass: choose 'also requests' to refuse them, too."}
     </>
   );

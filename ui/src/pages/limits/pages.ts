@@ -1,16 +1,16 @@
-// One level of the configuration, asked for again and again, a page at a time.
+// One level of the configuration, polled a page at a time.
 import { useEffect, useState } from "preact/hooks";
-import { withQuery, type Refused } from "../../api";
+import { withQuery, type ApiError } from "../../api";
 import { usePoll } from "../../poll";
 import type { Level } from "./model";
 import { useRates, type RatesOf } from "./rates";
 
-/** Rows of a page: more are no easier to look through. */
-const MOST = 100;
+/** Rows of a page: more are no easier to read. */
+const PAGE_ROWS = 100;
 
 export interface Pages {
   readonly level: Level | null;
-  readonly error: Refused | null;
+  readonly error: ApiError | null;
   readonly rates: RatesOf;
   /** 1 is the first. */
   readonly number: number;
@@ -18,36 +18,36 @@ export interface Pages {
   readonly back: (() => void) | null;
 }
 
-export interface Asked {
+export interface LevelQuery {
   readonly domain?: string;
   readonly entries?: readonly (readonly string[])[];
   readonly find?: string;
 }
 
-/** All domains, what is below a domain or a descriptor, or what was searched for. */
-export function usePages({ domain, entries = [], find }: Asked, every = 2000): Pages {
+/** All domains, the children of a domain or a descriptor, or the results of a search. */
+export function usePages({ domain, entries = [], find }: LevelQuery, every = 2000): Pages {
   // The cursors of this page and of those before it.
-  const [cursors, turn] = useState<readonly string[]>([]);
-  const asked = withQuery("v1/limits/configuration", {
+  const [cursors, setCursors] = useState<readonly string[]>([]);
+  const path = withQuery("v1/limits/configuration", {
     find,
     domain,
     entries: entries.length > 0 ? JSON.stringify(entries) : null,
-    limit: MOST,
+    limit: PAGE_ROWS,
     cursor: cursors[cursors.length - 1],
   });
-  const { data, error } = usePoll<Level>(asked, every);
+  const { data, error } = usePoll<Level>(path, every);
   const next = data?.next_cursor;
-  // The server looks at a part of the tree in each call: what has nothing is passed over.
+  // The server searches a part of the tree in each call. Pages without a result are skipped.
   const skipped = data?.found?.length === 0 && next ? next : null;
   useEffect(() => {
-    if (skipped !== null) turn((before) => [...before.slice(0, -1), skipped]);
+    if (skipped !== null) setCursors((before) => [...before.slice(0, -1), skipped]);
   }, [skipped]);
   return {
     level: skipped === null ? data : null,
     error,
     rates: useRates(data),
     number: cursors.length + 1,
-    next: next ? () => turn([...cursors, next]) : null,
-    back: cursors.length > 0 ? () => turn(cursors.slice(0, -1)) : null,
+    next: next ? () => setCursors([...cursors, next]) : null,
+    back: cursors.length > 0 ? () => setCursors(cursors.slice(0, -1)) : null,
   };
 }

@@ -2,8 +2,8 @@
 import { useRef } from "preact/hooks";
 import type { Descriptor, Level, Use } from "./model";
 
-/** Answers so far back are compared: shorter and small numbers jump, longer and the page is slow to show what changes. */
-const BACK = 10_000;
+/** Age in milliseconds of the answer that rates are computed from: with less, small numbers jump; with more, changes show late. */
+const COMPARED_MS = 10_000;
 
 interface Sample {
   readonly at: number;
@@ -34,7 +34,7 @@ export function useRates(level: Level | null): RatesOf {
   if (level && seen.current !== level) {
     seen.current = level;
     const next = sample(level);
-    const kept = samples.current.filter(({ at }) => at < next.at && at >= next.at - BACK);
+    const kept = samples.current.filter(({ at }) => at < next.at && at >= next.at - COMPARED_MS);
     // At least one to compare with, however slow answers are; none of before a restart, when counting began again.
     const last = samples.current[samples.current.length - 1];
     samples.current = [...(kept.length > 0 || !last || last.at >= next.at ? kept : [last]), next];

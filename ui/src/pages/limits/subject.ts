@@ -72,6 +72,6 @@ export function pause(domain: string, entries: Pairs, rule: string): void {
   lead(PAUSE_FORM, isKey(entries) ? "entries" : "rule");
 }
 
-/** What an override is about, as the API takes it. */
+/** The subject of an override, as the API takes it. */
 export const withRule = ({ domain, entries, rule }: Subject & { readonly rule: string }): object =>
   rule ? { rule } : { domain, entries: pairs(entries) };

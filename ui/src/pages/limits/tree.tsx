@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { mayAct } from "../../api";
-import { Problem } from "../../parts/says";
+import { Problem } from "../../parts/toasts";
 import { UNKNOWN } from "../../parts/table";
 import { cut, Name, plain } from "../../parts/text";
 import { keyText } from "../overview/top";
@@ -13,25 +13,24 @@ import { usePages, type Pages } from "./pages";
 import type { RatesOf } from "./rates";
 import { check, pause, type Pairs } from "./subject";
 
-/** Columns of the table. */
-const ALL = 10;
-/** A wider indent would leave no room for names. */
-const DEEPEST = 12;
+const COLUMNS = 10;
+/** Levels of indent: a wider one would leave no room for names. */
+const MAX_INDENT = 12;
 
-/** Rows that somebody opened or closed, by their way from the domain. They stay so when the page is left. */
-const turned = signal<ReadonlyMap<string, boolean>>(new Map());
+/** Rows that the user opened or closed, by their path from the domain. They stay so when the page is left. */
+const toggled = signal<ReadonlyMap<string, boolean>>(new Map());
 
-type Way = readonly [domain: string, ...entries: (readonly string[])[]];
+type TreePath = readonly [domain: string, ...entries: (readonly string[])[]];
 
 interface Shared {
   readonly large: boolean;
   readonly mistakes: readonly Mistake[];
 }
 
-const isOpen = (way: Way, large: boolean): boolean => turned.value.get(JSON.stringify(way)) ?? !large;
+const isOpen = (path: TreePath, large: boolean): boolean => toggled.value.get(JSON.stringify(path)) ?? !large;
 
-function toggle(way: Way, large: boolean): void {
-  turned.value = new Map(turned.value).set(JSON.stringify(way), !isOpen(way, large));
+function toggle(path: TreePath, large: boolean): void {
+  toggled.value = new Map(toggled.value).set(JSON.stringify(path), !isOpen(path, large));
 }
 
 function Frame({ label, children }: { label: string; children: ComponentChildren }) {
@@ -53,7 +52,7 @@ function Frame({ label, children }: { label: string; children: ComponentChildren
 }
 
 function Empty({ of, pages, text }: { of: readonly unknown[] | undefined; pages: Pages; text: string }) {
-  return of && of.length > 0 ? null : <tr><td class="empty" colSpan={ALL}>{of ? text : pages.error ? UNKNOWN : "loading…"}</td></tr>;
+  return of && of.length > 0 ? null : <tr><td class="empty" colSpan={COLUMNS}>{of ? text : pages.error ? UNKNOWN : "loading…"}</td></tr>;
 }
 
 export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
@@ -62,14 +61,14 @@ export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
     <Frame label="Configuration">
       {domains?.map((domain) => <DomainRows key={domain.name} domain={domain} rates={pages.rates} shared={shared} />)}
       <Empty of={domains} pages={pages} text="no domain is configured: nothing is limited" />
-      <Turns pages={pages} depth={1} all={pages.level?.load?.domains ?? 0} />
+      <PageButtons pages={pages} depth={1} all={pages.level?.load?.domains ?? 0} />
     </Frame>
   );
 }
 
 const NOTHING: Shared = { large: true, mistakes: [] };
 
-/** The descriptors that have a text in them, each with the way to it. */
+/** The descriptors that have a text in them, each with the path to it. */
 export function Searched({ find }: { find: string }) {
   const pages = usePages({ find });
   const found = pages.level?.found;
@@ -79,36 +78,36 @@ export function Searched({ find }: { find: string }) {
       <Frame label="Found in the configuration">
         {found?.map(({ domain, entries, way_cut, descriptor }) => {
           const one = { ...descriptor, cut: way_cut ?? descriptor.cut ?? false, children: 0 };
-          const way: Way = [domain, ...entries];
-          return <One key={JSON.stringify(way)} way={way} depth={1} one={one} text={keyText(domain, entries)} rates={pages.rates} shared={NOTHING} />;
+          const path: TreePath = [domain, ...entries];
+          return <One key={JSON.stringify(path)} path={path} depth={1} one={one} text={keyText(domain, entries)} rates={pages.rates} shared={NOTHING} />;
         })}
         <Empty of={found} pages={pages} text="no key and no value has this text in it" />
-        <Turns pages={pages} depth={1} />
+        <PageButtons pages={pages} depth={1} />
       </Frame>
     </>
   );
 }
 
 interface RowProps {
-  readonly way: Way;
+  readonly path: TreePath;
   readonly depth: number;
   readonly children: number;
   readonly cut: boolean;
   readonly shared: Shared;
   readonly name: ComponentChildren;
-  /** What the row is called when it is opened. */
+  /** The name of the row for its button. */
   readonly label: string;
   readonly cells: ComponentChildren;
 }
 
-function Row({ way, depth, children, cut: isCut, shared, name, label, cells }: RowProps) {
+function Row({ path, depth, children, cut: isCut, shared, name, label, cells }: RowProps) {
   const opens = children > 0 && !isCut;
-  const open = opens && isOpen(way, shared.large);
-  const turn = (): void => toggle(way, shared.large);
+  const open = opens && isOpen(path, shared.large);
+  const turn = (): void => toggle(path, shared.large);
   return (
     <tr aria-level={depth} aria-expanded={opens ? open : undefined} tabIndex={-1}>
       <th scope="row" class="branch">
-        <div class={`step step-${Math.min(depth, DEEPEST)}`}>
+        <div class={`step step-${Math.min(depth, MAX_INDENT)}`}>
           {opens ? <button class="twist" tabIndex={0} aria-expanded={open} aria-label={`${open ? "fold" : "open"} ${cut(plain(label), 100)}`} onClick={turn}>{open ? "▾" : "▸"}</button> : <span class="twist" />}
           <span>{name}</span>
         </div>
@@ -119,12 +118,12 @@ function Row({ way, depth, children, cut: isCut, shared, name, label, cells }: R
 }
 
 function DomainRows({ domain, rates, shared }: { domain: Domain; rates: RatesOf; shared: Shared }) {
-  const way: Way = [domain.name];
+  const path: TreePath = [domain.name];
   const wrong = shared.mistakes.filter((one) => domain.files.includes(one.file));
   const first = wrong[0];
   const name = (
     <>
-      <b><Name text={domain.name} most={60} /></b>{" "}
+      <b><Name text={domain.name} max={60} /></b>{" "}
       <span class="dim">{domain.limits.toLocaleString("en")} {domain.limits === 1 ? "limit" : "limits"}</span>
     </>
   );
@@ -133,58 +132,58 @@ function DomainRows({ domain, rates, shared }: { domain: Domain; rates: RatesOf;
       <td colSpan={7}>
         {first ? (
           <span class="s-failed">
-            ✕ not loaded: <span class="mono"><Name text={placeOf(first)} most={60} /></span> <Name text={first.text} most={70} />
+            ✕ not loaded: <span class="mono"><Name text={placeOf(first)} max={60} /></span> <Name text={first.text} max={70} />
             {wrong.length > 1 ? ` and ${wrong.length - 1} more` : ""}
           </span>
         ) : null}
       </td>
-      <td class="narrow"><Name text={domain.files.join(", ")} most={40} /></td>
+      <td class="narrow"><Name text={domain.files.join(", ")} max={40} /></td>
       <td />
     </>
   );
   return (
     <>
-      <Row way={way} depth={1} children={domain.children} cut={domain.cut ?? false} shared={shared} name={name} label={domain.name} cells={cells} />
-      <Below way={way} depth={2} of={domain} rates={rates} shared={shared} />
+      <Row path={path} depth={1} children={domain.children} cut={domain.cut ?? false} shared={shared} name={name} label={domain.name} cells={cells} />
+      <Below path={path} depth={2} of={domain} rates={rates} shared={shared} />
     </>
   );
 }
 
 interface BelowProps {
-  readonly way: Way;
+  readonly path: TreePath;
   readonly depth: number;
   readonly of: Pick<Domain, "children" | "cut" | "descriptors">;
   readonly rates: RatesOf;
   readonly shared: Shared;
 }
 
-/** What is below an open row: it came with the row, or is asked for now. */
-function Below({ way, depth, of, rates, shared }: BelowProps) {
-  if (of.children === 0 || of.cut || !isOpen(way, shared.large)) return null;
+/** The rows below an open row: they came with the row, or are fetched now. */
+function Below({ path, depth, of, rates, shared }: BelowProps) {
+  if (of.children === 0 || of.cut || !isOpen(path, shared.large)) return null;
   return of.descriptors
-    ? <Descriptors way={way} depth={depth} of={of.descriptors} rates={rates} shared={shared} />
-    : <Asked way={way} depth={depth} all={of.children} shared={shared} />;
+    ? <Descriptors path={path} depth={depth} of={of.descriptors} rates={rates} shared={shared} />
+    : <FetchedRows path={path} depth={depth} all={of.children} shared={shared} />;
 }
 
-function Asked({ way, depth, all, shared }: { way: Way; depth: number; all: number; shared: Shared }) {
-  const [domain, ...entries] = way;
+function FetchedRows({ path, depth, all, shared }: { path: TreePath; depth: number; all: number; shared: Shared }) {
+  const [domain, ...entries] = path;
   const pages = usePages({ domain, entries });
   const of = pages.level?.descriptors;
   return (
     <>
-      {pages.error ? <tr><td colSpan={ALL}><Problem error={pages.error} /></td></tr> : null}
-      {of ? <Descriptors way={way} depth={depth} of={of} rates={pages.rates} shared={shared} /> : pages.error ? null : <tr><td colSpan={ALL} class="dim">loading…</td></tr>}
-      <Turns pages={pages} depth={depth} all={all} />
+      {pages.error ? <tr><td colSpan={COLUMNS}><Problem error={pages.error} /></td></tr> : null}
+      {of ? <Descriptors path={path} depth={depth} of={of} rates={pages.rates} shared={shared} /> : pages.error ? null : <tr><td colSpan={COLUMNS} class="dim">loading…</td></tr>}
+      <PageButtons pages={pages} depth={depth} all={all} />
     </>
   );
 }
 
-function Turns({ pages, depth, all }: { pages: Pages; depth: number; all?: number }) {
+function PageButtons({ pages, depth, all }: { pages: Pages; depth: number; all?: number }) {
   if (!pages.next && !pages.back) return null;
   return (
     <tr>
-      <td colSpan={ALL}>
-        <div class={`step step-${Math.min(depth, DEEPEST)}`}>
+      <td colSpan={COLUMNS}>
+        <div class={`step step-${Math.min(depth, MAX_INDENT)}`}>
           <span class="twist" />
           <button class="small" disabled={!pages.back} onClick={() => pages.back?.()}>Previous</button>
           <button class="small" disabled={!pages.next} onClick={() => pages.next?.()}>Next</button>
@@ -195,16 +194,16 @@ function Turns({ pages, depth, all }: { pages: Pages; depth: number; all?: numbe
   );
 }
 
-function Descriptors({ way, depth, of, rates, shared }: Omit<BelowProps, "of"> & { of: readonly Descriptor[] }) {
+function Descriptors({ path, depth, of, rates, shared }: Omit<BelowProps, "of"> & { of: readonly Descriptor[] }) {
   return (
     <>
       {of.map((one) => {
         const entry = one.value === "" ? [one.key] : [one.key, one.value];
-        const to: Way = [...way, entry];
+        const to: TreePath = [...path, entry];
         const key = JSON.stringify(entry);
         return [
-          <One key={key} way={to} depth={depth} one={one} rates={rates} shared={shared} />,
-          <Below key={`${key} below`} way={to} depth={depth + 1} of={one} rates={rates} shared={shared} />,
+          <One key={key} path={to} depth={depth} one={one} rates={rates} shared={shared} />,
+          <Below key={`${key} below`} path={to} depth={depth + 1} of={one} rates={rates} shared={shared} />,
         ];
       })}
     </>
@@ -212,20 +211,20 @@ function Descriptors({ way, depth, of, rates, shared }: Omit<BelowProps, "of"> &
 }
 
 interface OneProps {
-  readonly way: Way;
+  readonly path: TreePath;
   readonly depth: number;
   readonly one: Descriptor;
-  /** What the row is called; its key and value when left out. */
+  /** The name of the row; its key and value when left out. */
   readonly text?: string;
   readonly rates: RatesOf;
   readonly shared: Shared;
 }
 
-function One({ way, depth, one, text = one.value === "" ? one.key : `${one.key}=${one.value}`, rates, shared }: OneProps) {
-  const [domain, ...entries] = way;
+function One({ path, depth, one, text = one.value === "" ? one.key : `${one.key}=${one.value}`, rates, shared }: OneProps) {
+  const [domain, ...entries] = path;
   const name = (
     <>
-      <Name text={text} most={120} />
+      <Name text={text} max={120} />
       {one.cut ? <span class="dim"> (cut)</span> : null}
       {one.value === "" ? <span class="dim" title="values without a descriptor of their own"> any value</span> : null}
       {one.share_threshold ? <span class="tag" title="all values that match share one counter">shared</span> : null}
@@ -234,11 +233,11 @@ function One({ way, depth, one, text = one.value === "" ? one.key : `${one.key}=
   const cells = (
     <>
       {one.limit ? <LimitCells limit={one.limit} rates={rates(one.limit.rule)} /> : <NoLimit below={one.limits_below} />}
-      <td class="narrow"><Name text={[one.file, one.line].filter(Boolean).join(":")} most={40} /></td>
+      <td class="narrow"><Name text={[one.file, one.line].filter(Boolean).join(":")} max={40} /></td>
       <td>{one.limit && !one.cut ? <Buttons domain={domain} entries={entries} rule={one.limit.rule} of={text} /> : null}</td>
     </>
   );
-  return <Row way={way} depth={depth} children={one.children} cut={one.cut ?? false} shared={shared} name={name} label={text} cells={cells} />;
+  return <Row path={path} depth={depth} children={one.children} cut={one.cut ?? false} shared={shared} name={name} label={text} cells={cells} />;
 }
 
 function Buttons({ domain, entries, rule, of }: { domain: string; entries: Pairs; rule: string; of: string }) {

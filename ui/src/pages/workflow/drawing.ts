@@ -4,16 +4,16 @@ import { cut, plain } from "../../parts/text";
 import { colour } from "../../theme";
 import type { Area, Scene } from "./scene";
 
-/** Boxes are one colour each below, with a name above. */
-const NAMED = 0.45;
-/** Jobs in a frame of thousands have a small square each, which is a colour at any size. */
-const SQUARE = 40;
-/** Below, a frame around many jobs is one box with numbers. */
-const FOLDED = 0.5;
-/** Pieces of lines in one frame of the screen: some 5 ms where nothing but the processor draws. */
-const PIECES = 3000;
-const LEAST = 0.002;
-const MOST = 3;
+/** Scale from which boxes have a name; below, each is one colour. */
+const MIN_NAME_SCALE = 0.45;
+/** Width below which a job is a square of one colour at any scale, as in frames of thousands of jobs. */
+const SQUARE_WIDTH = 40;
+/** Scale below which a frame around many jobs is one box with numbers. */
+const FOLD_SCALE = 0.5;
+/** Pieces of lines that are drawn in one frame of the screen: some 5 ms where nothing but the processor draws. */
+const MAX_LINE_PIECES = 3000;
+const MIN_SCALE = 0.002;
+const MAX_SCALE = 3;
 
 export class Drawing {
   private x = 0;
@@ -71,13 +71,13 @@ export class Drawing {
   fit(): void {
     this.whole = true;
     const { width, height } = this.scene.graph;
-    this.scale = Math.max(LEAST, Math.min(1, this.width / Math.max(1, width), this.height / Math.max(1, height)));
+    this.scale = Math.max(MIN_SCALE, Math.min(1, this.width / Math.max(1, width), this.height / Math.max(1, height)));
     this.x = (this.width - width * this.scale) / 2;
     this.y = (this.height - height * this.scale) / 2;
     this.later();
   }
 
-  /** What a reader sees first: all, or of a long chain the place where something happens. */
+  /** Sets the first view: all of the graph, or of a long chain the place where jobs run. */
   begin(): void {
     this.fit();
     const { width, height, nodes } = this.scene.graph;
@@ -103,7 +103,7 @@ export class Drawing {
   }
 
   zoom(by: number, x = this.width / 2, y = this.height / 2): void {
-    const to = Math.max(Math.min(LEAST, this.scale), Math.min(MOST, this.scale * by));
+    const to = Math.max(Math.min(MIN_SCALE, this.scale), Math.min(MAX_SCALE, this.scale * by));
     this.x = x - ((x - this.x) * to) / this.scale;
     this.y = y - ((y - this.y) * to) / this.scale;
     this.scale = to;
@@ -111,7 +111,7 @@ export class Drawing {
     this.later();
   }
 
-  /** The middle of the view stays on the picture: whoever makes it larger there sees something. */
+  /** Keeps the middle of the view on the picture, so that zooming in there shows a part of it. */
   private keep(): void {
     this.whole = false;
     const { width, height } = this.scene.graph;
@@ -120,7 +120,7 @@ export class Drawing {
   }
 
   /** Moves a box into view, large enough to be read. */
-  show(box: { x: number; y: number; width: number; height: number }, least = NAMED + 0.1): void {
+  show(box: { x: number; y: number; width: number; height: number }, least = MIN_NAME_SCALE + 0.1): void {
     const area = this.area(0);
     const inside = box.x >= area.left && box.y >= area.top && box.x + box.width <= area.right && box.y + box.height <= area.bottom;
     if (inside && this.scale >= least) return this.later();
@@ -142,7 +142,7 @@ export class Drawing {
   }
 
   get folded(): boolean {
-    return this.scale < FOLDED;
+    return this.scale < FOLD_SCALE;
   }
 
   private area(more: number): Area {
@@ -238,7 +238,7 @@ export class Drawing {
 
   private boxes(area: Area): void {
     const { context, scene, scale } = this;
-    const named = scale >= NAMED;
+    const named = scale >= MIN_NAME_SCALE;
     const byState = new Map<string, number[]>();
     scene.eachNode(area, (at) => {
       if (this.folded && (scene.blockOf[at] ?? -1) >= 0) return;
@@ -246,7 +246,7 @@ export class Drawing {
       if (!node || node.x > area.right || node.y > area.bottom || node.x + node.width < area.left || node.y + node.height < area.top) return;
       const state = scene.states.get(at);
       // Squares apart from boxes: the first of a group tells what the others are.
-      const key = node.width < SQUARE ? `${state} ` : state;
+      const key = node.width < SQUARE_WIDTH ? `${state} ` : state;
       const list = byState.get(key);
       if (list) list.push(at);
       else byState.set(key, [at]);
@@ -261,7 +261,7 @@ export class Drawing {
         if (!node) continue;
         context.rect(node.x * scale + this.x, node.y * scale + this.y, Math.max(2, node.width * scale), Math.max(2, node.height * scale));
       }
-      const small = (scene.graph.nodes[list[0] ?? 0]?.width ?? 0) < SQUARE;
+      const small = (scene.graph.nodes[list[0] ?? 0]?.width ?? 0) < SQUARE_WIDTH;
       context.fillStyle = named && !small ? this.colour("ground") : own;
       context.fill();
       if (!named) continue;
@@ -293,9 +293,9 @@ export class Drawing {
     context.font = "10px system-ui, sans-serif";
     context.fillStyle = this.colour("ground");
     // Names of jobs that are alike differ at their end.
-    const most = Math.floor((node.width * scale - 4) / 6.3);
+    const maxChars = Math.floor((node.width * scale - 4) / 6.3);
     const name = plain(node.name.slice(-100));
-    const shown = name.length <= most ? name : `…${[...name].slice(1 - most).join("")}`;
+    const shown = name.length <= maxChars ? name : `…${[...name].slice(1 - maxChars).join("")}`;
     context.fillText(this.fitted(shown, node.width * scale - 4, 10), node.x * scale + this.x + 2, (node.y + node.height / 2) * scale + this.y);
   }
 
@@ -322,9 +322,9 @@ export class Drawing {
     const shown = plain(text.slice(0, 100));
     // Most texts fit; to measure is the dearest thing here.
     if (shown.length * size * 0.5 < width || this.context.measureText(shown).width <= width) return shown;
-    let most = Math.max(1, Math.floor(width / (size * 0.62)));
-    while (most > 1 && this.context.measureText(cut(shown, most)).width > width) most--;
-    return cut(shown, most);
+    let maxChars = Math.max(1, Math.floor(width / (size * 0.62)));
+    while (maxChars > 1 && this.context.measureText(cut(shown, maxChars)).width > width) maxChars--;
+    return cut(shown, maxChars);
   }
 }
 
@@ -410,7 +410,7 @@ class Lines {
     // Boxes are what one looks for: thousands of lines stay behind them.
     context.globalAlpha = view.scale >= 0.2 ? 0.9 : scene.graph.edges.lengths.length > 5000 ? 0.22 : 0.6;
     context.beginPath();
-    for (let pieces = 0; pieces < PIECES && left.length > 0; ) {
+    for (let pieces = 0; pieces < MAX_LINE_PIECES && left.length > 0; ) {
       pieces += scene.trace(context, left.pop() as number, view.x, view.y, view.scale);
     }
     context.stroke();
@@ -421,6 +421,6 @@ class Lines {
 function covers(has: View, wants: View, slack: number): boolean {
   if (has.ratio !== wants.ratio || has.width !== wants.width || has.height !== wants.height) return false;
   if (Math.abs(has.scale / wants.scale - 1) > 1e-6) return false;
-  const most = 0.5 + slack;
-  return Math.abs(has.x - wants.x) <= has.width * most && Math.abs(has.y - wants.y) <= has.height * most;
+  const maxOffset = 0.5 + slack;
+  return Math.abs(has.x - wants.x) <= has.width * maxOffset && Math.abs(has.y - wants.y) <= has.height * maxOffset;
 }

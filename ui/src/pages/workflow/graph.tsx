@@ -1,4 +1,4 @@
-// The graph of a workflow on a canvas. Whoever cannot see it has the table of jobs below, and hears the job that has the ring.
+// The graph of a workflow on a canvas. For readers who cannot see it, the table of jobs is below, and the focused job is announced.
 import { effect, signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Graph } from "../../model";
@@ -13,8 +13,8 @@ const ARROWS: Readonly<Record<string, readonly [number, number]>> = {
   ArrowUp: [0, -1],
   ArrowDown: [0, 1],
 };
-/** A finger or mouse that moved less has clicked. */
-const STILL = 5;
+/** A finger or mouse that moved less, in pixels, has clicked. */
+const CLICK_DISTANCE = 5;
 
 export interface GraphViewProps {
   readonly graph: Graph;
@@ -29,7 +29,7 @@ export function GraphView({ graph, onScene, open, onOpen }: GraphViewProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const frame = useRef<HTMLDivElement>(null);
   const [drawing, setDrawing] = useState<Drawing | null>(null);
-  const [heard] = useState(() => signal(""));
+  const [announced] = useState(() => signal(""));
   useEffect(() => {
     const [own, place] = [canvas.current, frame.current];
     if (!own || !place) return;
@@ -71,7 +71,7 @@ export function GraphView({ graph, onScene, open, onOpen }: GraphViewProps) {
     if (!drawing || !node) return;
     drawing.focus = job;
     drawing.show(node);
-    heard.value = `${cut(plain(node.name), 80)}, ${drawing.scene.states.get(job)}`;
+    announced.value = `${cut(plain(node.name), 80)}, ${drawing.scene.states.get(job)}`;
   };
   const keys = (event: KeyboardEvent): void => {
     if (!drawing || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -98,7 +98,7 @@ export function GraphView({ graph, onScene, open, onOpen }: GraphViewProps) {
         <button class="small" onClick={() => drawing?.fit()}>fit</button>
         {graph.undrawn > 0 ? <span class="dim">{graph.undrawn.toLocaleString("en")} lines are not drawn</span> : null}
         <span id="graph-keys" class="dim keys">arrows: next job · Enter: open · shift+arrows: move · + − 0: size</span>
-        <span class="hidden" role="status">{heard}</span>
+        <span class="hidden" role="status">{announced}</span>
       </div>
     </div>
   );
@@ -161,7 +161,7 @@ function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Draw
       fingers.set(event.pointerId, [x, y]);
     };
     const up = (event: PointerEvent): void => {
-      if (fingers.delete(event.pointerId) && fingers.size === 0 && moved < STILL && event.type === "pointerup") click(...at(event));
+      if (fingers.delete(event.pointerId) && fingers.size === 0 && moved < CLICK_DISTANCE && event.type === "pointerup") click(...at(event));
     };
     const wheel = (event: WheelEvent): void => {
       // With ctrl (two fingers on a pad) or while the graph has the keyboard; else the page scrolls.

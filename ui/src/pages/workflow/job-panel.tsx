@@ -1,13 +1,13 @@
 // One job: what it got, what it left, what went wrong, what it says, why it waits, and what can be done.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { mayAct, path, Refused, text, withQuery, type Call } from "../../api";
+import { mayAct, path, ApiError, text, withQuery, type Call } from "../../api";
 import { limitWords, type AttemptError, type Job, type LogPage } from "../../model";
 import { Action } from "../../parts/action";
 import { field, Json } from "../../parts/json";
-import { Problem } from "../../parts/says";
+import { Problem } from "../../parts/toasts";
 import { State } from "../../parts/state";
-import { Ago, Away, clock, Duration, Time } from "../../parts/time";
+import { Ago, RelativeTime, clock, Duration, Time } from "../../parts/time";
 import { cut, Name, plain, Text } from "../../parts/text";
 import { usePoll } from "../../poll";
 import { href, setQuery } from "../../router";
@@ -20,7 +20,7 @@ interface Raw {
 
 const over = (job: Job): boolean => ["succeeded", "failed", "cancelled", "skipped"].includes(job.state);
 
-/** What stands for an output that is null. */
+/** The text in the place of an output that is null. */
 const noOutput = (state: string): string => (state === "succeeded" ? "it returned nothing" : ["failed", "cancelled", "skipped"].includes(state) ? "none" : "none yet");
 
 export interface JobPanelProps {
@@ -45,14 +45,14 @@ export function JobPanel({ id, name, changes, changed }: JobPanelProps) {
     changed();
   };
   return (
-    <aside class="panel" aria-label="Job" onKeyDown={(event) => event.key === "Escape" && close()}>
+    <aside class="panel" aria-label="Job" onKeyDown={(event) => event.key === "Escape" && close()}>{/* plain: HTML */}
       <div class="panel-head">
-        <h2 ref={heading} tabIndex={-1}><Name text={name} most={200} /></h2>
+        <h2 ref={heading} tabIndex={-1}><Name text={name} max={200} /></h2>
         <button class="small" onClick={close} aria-label="close the job">×</button>
       </div>
       <Problem error={error} />
       {data ? <Shown id={id} raw={data} own={own} done={done} /> : error ? null : <p class="dim">loading…</p>}
-    </aside>
+    </aside> // plain: HTML
   );
 }
 
@@ -64,18 +64,18 @@ function Shown({ id, raw: { job, text }, own, done }: { id: string; raw: Raw; ow
       {job.why_not_running ? <WhyNot job={job} id={id} /> : null}
       <Actions id={id} job={job} own={own} done={done} />
       <dl class="facts">
-        <dt>handler</dt><dd><Name text={job.handler} most={200} /></dd>
-        <dt>queue</dt><dd><Name text={job.queue} most={200} />{job.priority ? `, priority ${job.priority}` : ""}</dd>
+        <dt>handler</dt><dd><Name text={job.handler} max={200} /></dd>
+        <dt>queue</dt><dd><Name text={job.queue} max={200} />{job.priority ? `, priority ${job.priority}` : ""}</dd>
         <dt>attempts</dt><dd>{job.attempt} of {job.retries + 1}{job.lost > 0 ? `, ${job.lost} lost` : ""}</dd>
-        {job.worker ? <><dt>worker</dt><dd><Name text={job.worker} most={200} /></dd></> : null}
+        {job.worker ? <><dt>worker</dt><dd><Name text={job.worker} max={200} /></dd></> : null}
         <dt>ready</dt><dd><Time at={job.ready_at} /></dd>
         <dt>started</dt><dd><Time at={job.started_at} /></dd>
         <dt>finished</dt><dd><Time at={job.finished_at} /></dd>
-        {job.due_at ? <><dt>due</dt><dd><Time at={job.due_at} /> (<Away at={job.due_at} />)</dd></> : null}
-        {job.lease_expires_at ? <><dt>lease ends</dt><dd><Away at={job.lease_expires_at} /></dd></> : null}
+        {job.due_at ? <><dt>due</dt><dd><Time at={job.due_at} /> (<RelativeTime at={job.due_at} />)</dd></> : null}
+        {job.lease_expires_at ? <><dt>lease ends</dt><dd><RelativeTime at={job.lease_expires_at} /></dd></> : null}
         {job.timeout_ms === null ? null : <><dt>timeout</dt><dd><Duration ms={job.timeout_ms} /></dd></>}
         {job.wait_ms ? <><dt>waits first</dt><dd><Duration ms={job.wait_ms} /></dd></> : null}
-        {job.limits?.length ? <><dt>limits</dt><dd>{job.limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} most={200} /></div>)}</dd></> : null}
+        {job.limits?.length ? <><dt>limits</dt><dd>{job.limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} max={200} /></div>)}</dd></> : null}
         <dt>after</dt><dd><Names id={id} names={job.after} />{job.after.length > 0 ? <span class="dim"> rule {job.rule}</span> : null}</dd>
         <dt>before</dt><dd><Names id={id} names={job.before} /></dd>
       </dl>
@@ -110,11 +110,11 @@ function WhyNot({ job, id }: { job: Job; id: string }) {
   return (
     <div class="warning">
       <bdi>{cut(plain(why.text), 1000)}</bdi> <span class="dim mono">{why.reason}</span>
-      {why.until ? <> (<Away at={why.until} />)</> : null}
+      {why.until ? <> (<RelativeTime at={why.until} />)</> : null}
       {why.jobs?.length ? <div>jobs: <Names id={id} names={why.jobs} /></div> : null}
       {why.holders?.length ? (
         <div>held by: {why.holders.slice(0, 10).map((holder, at) => (
-          <span key={at}>{at > 0 ? ", " : ""}<a href={href(["workflows", holder.workflow], { job: holder.job })}><Name text={holder.job ?? `job ${holder.index}`} most={40} /></a></span>
+          <span key={at}>{at > 0 ? ", " : ""}<a href={href(["workflows", holder.workflow], { job: holder.job })}><Name text={holder.job ?? `job ${holder.index}`} max={40} /></a></span>
         ))}</div>
       ) : null}
     </div>
@@ -123,12 +123,12 @@ function WhyNot({ job, id }: { job: Job; id: string }) {
 
 /** Ten at a time: a job can come after a hundred thousand others. */
 function Names({ id, names }: { id: string; names: readonly string[] }) {
-  const [most, more] = useState(10);
+  const [shownCount, setShownCount] = useState(10);
   if (names.length === 0) return <span class="none">–</span>;
   return (
     <>
-      {names.slice(0, most).map((name, at) => <span key={name}>{at > 0 ? ", " : ""}<JobLink id={id} name={name} most={40} /></span>)}
-      {names.length > most ? <> <button class="small" onClick={() => more(most + 100)}>{(names.length - most).toLocaleString("en")} more</button></> : null}
+      {names.slice(0, shownCount).map((name, at) => <span key={name}>{at > 0 ? ", " : ""}<JobLink id={id} name={name} max={40} /></span>)}
+      {names.length > shownCount ? <> <button class="small" onClick={() => setShownCount(shownCount + 100)}>{(names.length - shownCount).toLocaleString("en")} more</button></> : null}
     </>
   );
 }
@@ -138,7 +138,7 @@ function Errors({ errors }: { errors: readonly AttemptError[] }) {
     <Section title={errors.length > 1 ? `Errors (${errors.length})` : "Error"}>
       {[...errors].reverse().map((error, at) => (
         <details key={`${error.attempt} ${error.at}`} open={at === 0} class="error">
-          <summary><span class="s-failed">attempt {error.attempt}</span> <b><Name text={error.kind} most={80} /></b> <span class="dim"><Time at={error.at} />{error.worker ? <> at <Name text={error.worker} most={40} /></> : null}</span></summary>
+          <summary><span class="s-failed">attempt {error.attempt}</span> <b><Name text={error.kind} max={80} /></b> <span class="dim"><Time at={error.at} />{error.worker ? <> at <Name text={error.worker} max={40} /></> : null}</span></summary>
           <Text text={error.message} lines={6} label={`message of attempt ${error.attempt}`} />
           {error.trace ? <Text text={error.trace} lines={12} label={`trace of attempt ${error.attempt}`} /> : null}
         </details>
@@ -147,19 +147,19 @@ function Errors({ errors }: { errors: readonly AttemptError[] }) {
   );
 }
 
-/** What the jobs before left behind, each when asked for: it can be a megabyte. */
+/** The outputs of the jobs before, each on request: one can be a megabyte. */
 function Inputs({ id, names }: { id: string; names: readonly string[] }) {
-  const [most, more] = useState(10);
+  const [shownCount, setShownCount] = useState(10);
   return (
     <>
-      {names.slice(0, most).map((name) => <Input key={name} id={id} name={name} />)}
-      {names.length > most ? <button class="small" onClick={() => more(most + 50)}>{(names.length - most).toLocaleString("en")} more</button> : null}
+      {names.slice(0, shownCount).map((name) => <Input key={name} id={id} name={name} />)}
+      {names.length > shownCount ? <button class="small" onClick={() => setShownCount(shownCount + 50)}>{(names.length - shownCount).toLocaleString("en")} more</button> : null}
     </>
   );
 }
 
 function Input({ id, name }: { id: string; name: string }) {
-  const [got, put] = useState<string | Refused | null>(null);
+  const [got, put] = useState<string | ApiError | null>(null);
   const [wanted, want] = useState(false);
   useEffect(() => {
     if (!wanted) return;
@@ -167,7 +167,7 @@ function Input({ id, name }: { id: string; name: string }) {
   }, [wanted]);
   return (
     <details onToggle={(event) => event.currentTarget.open && want(true)}>
-      <summary><Name text={name} most={80} /></summary>
+      <summary><Name text={name} max={80} /></summary>
       {got === null ? <p class="dim">loading…</p> : got instanceof Error ? <Problem error={got} /> : <Value text={field(got, "output")} none={noOutput(JSON.parse(field(got, "state") ?? '""') as string)} label={`output of ${cut(name, 40)}`} />}
     </details>
   );
@@ -180,7 +180,7 @@ interface Lines {
 }
 
 /** Lines in the page: the server keeps 64 KiB. */
-const LINES = 2000;
+const MAX_LOG_LINES = 2000;
 
 /** Followed from where it was read last. */
 function Log({ own, live }: { own: string; live: boolean }) {
@@ -190,7 +190,7 @@ function Log({ own, live }: { own: string; live: boolean }) {
   useEffect(() => {
     const got = page.data;
     if (!got || (got.items.length === 0 && log.next !== null)) return;
-    put((was) => ({ items: [...was.items, ...got.items].slice(-LINES), next: got.next, dropped: Math.max(was.dropped, got.dropped) }));
+    put((was) => ({ items: [...was.items, ...got.items].slice(-MAX_LOG_LINES), next: got.next, dropped: Math.max(was.dropped, got.dropped) }));
   }, [page.data]);
   useEffect(() => {
     const box = end.current;
@@ -225,13 +225,13 @@ function Actions({ id, job, own, done }: { id: string; job: Job; own: string; do
   if (!mayAct()) return null;
   return (
     <div class="buttons" role="group" aria-label="Actions on the job">
-      {state === "failed" || state === "cancelled" ? <Action label="retry" said="The job runs again." call={post("retry", seen)} done={done} /> : null}
-      {ended ? <Action label="restart" verb="Restart the job" said="The job runs again." call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
-      {ended && job.before.length > 0 ? <Action label="restart with all that follows" verb="Restart all these jobs" said="They run again." call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
+      {state === "failed" || state === "cancelled" ? <Action label="retry" toast="The job runs again." call={post("retry", seen)} done={done} /> : null}
+      {ended ? <Action label="restart" verb="Restart the job" toast="The job runs again." call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
+      {ended && job.before.length > 0 ? <Action label="restart with all that follows" verb="Restart all these jobs" toast="They run again." call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
       {!ended || state === "failed" || state === "cancelled" ? (
-        state === "running" ? null : <Action label="skip" verb="Skip the job" said="Skipped." call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
+        state === "running" ? null : <Action label="skip" verb="Skip the job" toast="Skipped." call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
       ) : null}
-      {ended ? null : <Action label="cancel" verb="Cancel the job" said="Cancelled." call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is told to stop, and its result is not taken." : "It will not run."} danger />}
+      {ended ? null : <Action label="cancel" verb="Cancel the job" toast="Cancelled." call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is asked to stop, and its result is not taken." : "It will not run."} danger />}
       {state === "succeeded" ? null : <MarkSucceeded path={`${own}:mark_succeeded`} done={done} />}
     </div>
   );
@@ -252,7 +252,7 @@ function MarkSucceeded({ path: to, done }: { path: string; done: () => void }) {
       <summary>mark succeeded…</summary>
       <label>output, as JSON <textarea dir="auto" value={output} spellcheck={false} onInput={(event) => put(event.currentTarget.value)} /></label>
       {wrong ? <p class="problem" role="alert">{wrong}</p> : null}
-      <Action label="mark succeeded" verb="Mark succeeded" said="Marked as succeeded." call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
+      <Action label="mark succeeded" verb="Mark succeeded" toast="Marked as succeeded." call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
     </details>
   );
 }

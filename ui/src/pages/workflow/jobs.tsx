@@ -10,9 +10,9 @@ export const stateOf = (job: Job): string => (job.blocked && job.state === "wait
 const ms = (at: string | null): number | null => (at ? Date.parse(at) : null);
 
 /** A link that opens the panel of a job, and keeps the rest of the address. */
-export function JobLink({ id, name, most = 60 }: { id: string; name: string; most?: number }) {
+export function JobLink({ id, name, max = 60 }: { id: string; name: string; max?: number }) {
   const { job: _, ...query } = place.value.query;
-  return <a href={href(["workflows", id], { ...query, job: name })}><Name text={name} most={most} /></a>;
+  return <a href={href(["workflows", id], { ...query, job: name })}><Name text={name} max={max} /></a>;
 }
 
 function Runs({ job }: { job: Job }) {
@@ -32,8 +32,8 @@ function Waited({ job }: { job: Job }) {
 function columns(id: string): readonly Column<Job>[] {
   return [
     { head: "state", cell: (job) => <State state={stateOf(job)} /> },
-    { head: "job", names: true, cell: (job) => <JobLink id={id} name={job.name} most={48} /> },
-    { head: "handler", kind: "narrow", cell: (job) => <Name text={job.handler} most={40} /> },
+    { head: "job", names: true, cell: (job) => <JobLink id={id} name={job.name} max={48} /> },
+    { head: "handler", kind: "narrow", cell: (job) => <Name text={job.handler} max={40} /> },
     { head: "attempt", kind: "number", cell: (job) => `${job.attempt}/${job.retries + 1}` },
     { head: "waited", kind: "number", cell: (job) => <Waited job={job} /> },
     { head: "ran", kind: "number", cell: (job) => <Runs job={job} /> },
@@ -45,12 +45,12 @@ function columns(id: string): readonly Column<Job>[] {
 function After({ id, job }: { id: string; job: Job }) {
   const [first, ...more] = job.after;
   if (first === undefined) return <span class="none">–</span>;
-  return <><JobLink id={id} name={first} most={24} />{more.length > 0 ? <span class="dim"> and {more.length} more</span> : null}</>;
+  return <><JobLink id={id} name={first} max={24} />{more.length > 0 ? <span class="dim"> and {more.length} more</span> : null}</>;
 }
 
 function Why({ job }: { job: Job }) {
   const why = job.why_not_running;
-  return why ? <bdi class="dim">{cut(plain(why.text), 200)}</bdi> : job.worker && job.state === "running" ? <span class="dim">runs at <Name text={job.worker} most={40} /></span> : null;
+  return why ? <bdi class="dim">{cut(plain(why.text), 200)}</bdi> : job.worker && job.state === "running" ? <span class="dim">runs at <Name text={job.worker} max={40} /></span> : null;
 }
 
 export interface JobsProps {
@@ -97,7 +97,7 @@ interface Piece {
   readonly to: number;
 }
 
-/** What a job did, as far as its latest attempt tells. */
+/** The phases of a job's latest attempt. */
 export function pieces(job: Job, at: number): Piece[] {
   const [ready, began, ended] = [ms(job.ready_at), ms(job.started_at), ms(job.finished_at)];
   const found: Piece[] = [];
@@ -122,7 +122,7 @@ export function Timeline({ id, page, open, failed }: JobsProps) {
   const all = page.items.map((job) => pieces(job, at));
   const ends = all.flat();
   const from = ends.reduce((least, piece) => Math.min(least, piece.from), Infinity);
-  const to = ends.reduce((most, piece) => Math.max(most, piece.to), -Infinity);
+  const to = ends.reduce((latest, piece) => Math.max(latest, piece.to), -Infinity);
   if (from === Infinity) return <p class="dim">None of these jobs has been ready yet.</p>;
   const whole = Math.max(to - from, 1);
   return (
@@ -138,7 +138,7 @@ export function Timeline({ id, page, open, failed }: JobsProps) {
         <tbody>
           {page.items.map((job, row) => (
             <tr key={job.index} class={job.name === open ? "selected" : undefined}>
-              <th scope="row"><JobLink id={id} name={job.name} most={32} /></th>
+              <th scope="row"><JobLink id={id} name={job.name} max={32} /></th>
               <td class="wide">
                 <span class="track">
                   {all[row]?.map((piece) => (

@@ -67,7 +67,7 @@ class Grid {
   private readonly side: number;
 
   private span(area: Area): [number, number, number, number] {
-    const place = (at: number, most: number): number => Math.max(0, Math.min(most - 1, Math.floor(at / this.side)));
+    const place = (at: number, cells: number): number => Math.max(0, Math.min(cells - 1, Math.floor(at / this.side)));
     return [place(area.left, this.columns), place(area.top, this.rows), place(area.right, this.columns), place(area.bottom, this.rows)];
   }
 
@@ -199,9 +199,9 @@ export class Scene {
     let [best, least]: [number | null, number] = [null, Infinity];
     this.graph.nodes.forEach((node, at) => {
       const [right, down] = [node.x + node.width / 2 - x, node.y + node.height / 2 - y];
-      const [ahead, aside] = dx !== 0 ? [right * dx, Math.abs(down)] : [down * dy, Math.abs(right)];
+      const [ahead, sideways] = dx !== 0 ? [right * dx, Math.abs(down)] : [down * dy, Math.abs(right)];
       if (ahead <= 4) return;
-      const far = ahead + 3 * aside;
+      const far = ahead + 3 * sideways;
       if (far < least) [best, least] = [at, far];
     });
     return best;

@@ -1,9 +1,9 @@
 // One action for all workflows that match the filter of the list, in calls that each take a part.
 import { useRef, useState } from "preact/hooks";
-import { ask, get, mayAct, withQuery, type Call } from "../../api";
+import { request, get, mayAct, withQuery, type Call } from "../../api";
 import { Curl } from "../../parts/action";
 import { confirm } from "../../parts/dialog";
-import { say, sayError } from "../../parts/says";
+import { showToast, showError } from "../../parts/toasts";
 import { STATUSES } from "../../parts/state";
 
 /** The statuses that each action can change (docs/actions.md). */
@@ -16,14 +16,14 @@ const ACTIONS: Readonly<Record<string, readonly string[]>> = {
   expire: STATUSES,
   delete: ["pending", "succeeded", "failed", "cancelled"],
 };
-/** What people call what the API calls otherwise. */
+/** Words of people for actions that have another name in the API. */
 const WORDS: Readonly<Record<string, string>> = { delete: "remove" };
 const DONE: Readonly<Record<string, string>> = {
   cancel: "Cancelled", pause: "Paused", resume: "Resumed", retry: "Failed jobs run again in", start: "Started", expire: "Set the end of", delete: "Removed",
 };
 const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
 /** Workflows in a call: an answer comes within a second. */
-const PART = 200;
+const BATCH = 200;
 
 type Filter = Readonly<Record<string, string | undefined>>;
 
@@ -36,7 +36,7 @@ interface Result {
   readonly incomplete?: { readonly partitions: readonly number[]; readonly reason: string };
 }
 
-/** What the filter of the list is for `:bulk`; null when it has what `:bulk` does not know. */
+/** The filter of the list as a filter of `:bulk`; null if it has a field that `:bulk` does not have. */
 function bulkFilter(filter: Filter, action: string): Record<string, unknown> | null {
   if (filter["id_prefix"]) return null;
   const chosen = (filter["status"] ?? "").split(",").filter(Boolean);
@@ -57,7 +57,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
   const call = (more: Record<string, unknown>, bounds: Record<string, unknown> = {}): Call => ({
     method: "POST",
     path: "v1/workflows:bulk",
-    body: { action, ...(action === "expire" ? { after } : {}), filter: { ...chosen, ...bounds }, limit: PART, ...more },
+    body: { action, ...(action === "expire" ? { after } : {}), filter: { ...chosen, ...bounds }, limit: BATCH, ...more },
   });
   const run = async (): Promise<void> => {
     const { status, ...rest } = chosen as Record<string, string | undefined> & { status: unknown };
@@ -65,7 +65,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
     const counted = await get<{ total: number; as_of: string; incomplete?: Result["incomplete"] }>(withQuery("v1/workflows:count", words));
     let hidden = counted.incomplete;
     const unseen = (): string => (hidden ? ` This is not all: ${hidden.partitions.length} partitions of the store do not answer: ${hidden.reason}` : "");
-    if (counted.total === 0) return say(`no workflow matches that ${word} can change.${unseen()}`, "bad");
+    if (counted.total === 0) return showToast(`no workflow matches that ${word} can change.${unseen()}`, "bad");
     const many = `${counted.total.toLocaleString("en")} workflow${counted.total === 1 ? "" : "s"}`;
     const about = Object.entries(words).filter(([, value]) => value).map(([name, value]) => `${name}: ${value}`).join("; ");
     const verb = action === "expire" ? `expire after ${after}` : word;
@@ -75,7 +75,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
     const bounds = rest["created_before"] && rest["created_before"] < counted.as_of ? {} : { created_before: counted.as_of };
     let [made, failed, why] = [0, 0, ""];
     for (let cursor: string | null = null; !stopped.current; ) {
-      const got: Result = await ask<Result>(call(cursor ? { cursor } : {}, bounds));
+      const got: Result = await request<Result>(call(cursor ? { cursor } : {}, bounds));
       made += got.done;
       hidden = got.incomplete ?? hidden;
       failed += got.failed.length;
@@ -84,12 +84,12 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
       cursor = got.next_cursor;
       if (!got.more || cursor === null) break;
     }
-    say(`${DONE[action] ?? verb} ${made.toLocaleString("en")} of ${many}.${failed > 0 ? ` ${failed} were refused, such as: ${why}` : ""}${unseen()}`, failed > 0 || hidden ? "bad" : "good");
+    showToast(`${DONE[action] ?? verb} ${made.toLocaleString("en")} of ${many}.${failed > 0 ? ` ${failed} were refused, such as: ${why}` : ""}${unseen()}`, failed > 0 || hidden ? "bad" : "good");
     done();
   };
   const start = (): void => {
     setProgress("…");
-    run().catch(sayError).finally(() => setProgress(null));
+    run().catch(showError).finally(() => setProgress(null));
   };
   return (
     <div class="buttons" role="group" aria-label="Action for all that match">
@@ -106,7 +106,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
       <span class="action">
         <button type="button" class="danger" disabled={!some || progress !== null} onClick={start}>{word}…</button>
         <Curl call={call({})} label={`${word} all that match`} disabled={!some}
-          note={`This changes at most ${PART} workflows. While the answer has "more": true, repeat it with "cursor": its next_cursor.`} />
+          note={`This changes at most ${BATCH} workflows. While the answer has "more": true, repeat it with "cursor": its next_cursor.`} />
       </span>
       {progress === null ? null : <><span role="status">{progress}</span> <button class="small" onClick={() => (stopped.current = true)}>Stop</button></>}
       {chosen === null ? <span class="dim">not with a beginning of an id</span> : some ? null : <span class="dim">{word} changes no workflow with this status</span>}

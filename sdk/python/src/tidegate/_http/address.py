@@ -17,7 +17,7 @@ class Address:
     __slots__ = ("encrypted", "host", "port", "prefix", "url")
 
     def __init__(self, text: str) -> None:
-        # What stands before the @ may be a password, so no part of the text is shown.
+        # The text before the @ may be a password, so no part of the text is shown.
         if "@" in text:
             raise TidegateError(
                 "the server's address has a user or a password in it: put a token into TIDEGATE_TOKEN instead"

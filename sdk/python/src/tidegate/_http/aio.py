@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import ssl
 
 _MAX_IDLE = 64
-# So much of a stream may wait for its reader before the server is made to wait.
+# Most bytes of a stream that wait for its reader. Above that, the connection is not read, so the server waits.
 _MAX_WAITING = 256 * 1024
 
 
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
 
     def is_open(self) -> bool:
         """Whether nothing has come since the last answer, also nothing that the loop has not read yet."""
-        if self.is_lost or self._transport is None or self._transport.is_closing():
+        if self.is_lost or self._transport is None or not self._is_usable():
             return False
         number: int = self._transport.get_extra_info("socket").fileno()
         if number < 0 or not hasattr(select, "poll"):
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         poll.register(number, select.POLLIN)
         return not poll.poll(0)
 
-    async def ask(self, request: bytes, response: Response, timeout: float) -> None:
+    async def exchange(self, request: bytes, response: Response, timeout: float) -> None:
         """Sends a request, and waits for its answer: for the head of a stream, otherwise for all of it."""
         self._response = response
         if self._transport is not None:
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
             while not (response.complete or is_stream(response)):
                 await self._more()
         except BaseException:
-            # The rest of the answer may still come, so nobody else can use this connection.
+            # The rest of the answer may still come, so no other request can use this connection.
             self.close()
             raise
         finally:
@@ -102,14 +102,14 @@ class Connection(asyncio.Protocol):
         """Returns what comes next of a stream, nothing at the end."""
         timer: asyncio.TimerHandle | None = None
         try:
-            while not (data := response.take()) and not response.complete:
+            while not (data := response.read_body()) and not response.complete:
                 timer = timer or self._loop.call_later(timeout, self.fail, Lost("no answer in time", sent=True))
                 await self._more()
         finally:
             if timer is not None:
                 timer.cancel()
         self._waiting = 0
-        if self._is_paused and self._transport is not None and not self._transport.is_closing():
+        if self._is_paused and self._transport is not None and self._is_usable():
             self._is_paused = False
             self._transport.resume_reading()
         return data
@@ -117,6 +117,9 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def _is_usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()  # plain: a method of asyncio
 
     async def _more(self) -> None:
         """Waits until something has come."""
@@ -162,11 +165,11 @@ class Pool:
         self._tls: ssl.SSLContext | None = None
         self._closed = False
 
-    async def ask(self, request: bytes, timeout: float) -> Response:
+    async def exchange(self, request: bytes, timeout: float) -> Response:
         """Sends a request and returns the answer. Raises `Lost` when there is none."""
-        connection = self._take() or await self._connect(timeout)
+        connection = self._idle_connection() or await self._connect(timeout)
         response = Response(self._max_body)
-        await connection.ask(request, response, timeout)
+        await connection.exchange(request, response, timeout)
         if response.keep_alive and response.complete and not self._closed and len(self._idle) < _MAX_IDLE:
             self._idle.append(connection)
         else:
@@ -177,7 +180,7 @@ class Pool:
         """Sends a request whose answer is a stream, over a connection of its own."""
         connection = await self._connect(timeout)
         response = Response(self._max_body)
-        await connection.ask(request, response, timeout)
+        await connection.exchange(request, response, timeout)
         return Stream(connection, response)
 
     def close(self) -> None:
@@ -190,14 +193,14 @@ class Pool:
             raise Lost("the client is closed", sent=False, lasting=True)
         address = self._address
         if address.encrypted and self._tls is None:
-            from .tls import trust
+            from .tls import client_context
 
-            self._tls = trust(self._cacert)
+            self._tls = client_context(self._cacert)
         loop = asyncio.get_running_loop()
         name = address.host if address.encrypted else None
-        opening = loop.create_connection(Connection, address.host, address.port, ssl=self._tls, server_hostname=name)
+        connecting = loop.create_connection(Connection, address.host, address.port, ssl=self._tls, server_hostname=name)
         try:
-            return (await asyncio.wait_for(opening, timeout))[1]
+            return (await asyncio.wait_for(connecting, timeout))[1]
         except asyncio.TimeoutError:
             raise Lost("no answer in time", sent=False) from None
         except OSError as error:
@@ -205,7 +208,7 @@ class Pool:
                 raise handshake(error) from None
             raise unconnected(error, address) from None
 
-    def _take(self) -> Connection | None:
+    def _idle_connection(self) -> Connection | None:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # The loop of these connections has ended.

@@ -28,7 +28,7 @@ class Lost(Exception):
 
 
 class Call:
-    """What is asked. `safe` says whether it may be sent again when it is not known if it was carried out."""
+    """A request of the API. `safe` says whether it may be sent again when its outcome is not known."""
 
     __slots__ = ("accept", "body", "headers", "method", "safe", "target", "timeout")
 
@@ -55,7 +55,7 @@ class Call:
 
 
 class Pause:
-    """The call is to be sent again after so many seconds."""
+    """The pause in seconds after which the call is sent again."""
 
     __slots__ = ("seconds",)
 
@@ -104,7 +104,7 @@ class Attempts:
             return None
         elif self._was_sent and status == 409 and isinstance(error, Problem):
             hint = "An earlier try of this call, whose answer was lost, may have done it"
-            return Problem.of(error.fields, status=status, hint=hint)
+            return Problem.from_fields(error.fields, status=status, hint=hint)
         return error
 
     def _pause(self, now: float, least: float) -> Pause | None:
@@ -123,7 +123,7 @@ def unavailable(call: Call, address: Address, lost: Lost, *, sent: bool) -> Serv
     if not sent:
         advice = "" if lost.lasting else ". Start the server (tidegate), or set TIDEGATE_SERVER"
         if lost.lasting and lost.reason.startswith(f"{address.host}: "):
-            # A host that nobody knows.
+            # The name of the host has no address.
             advice = ". Look at TIDEGATE_SERVER"
         return ServerUnavailable(f"{address.url} does not answer: {lost.reason}{advice}")
     text = f"{address.url} did not answer {call.method} {call.target.partition('?')[0]}: {lost.reason}"
@@ -140,7 +140,7 @@ def refusal(address: Address, response: Response) -> TidegateError:
     if response.headers.get("content-type", "").startswith("application/problem+json"):
         fields = _decode(response.body)
         if _is_problem(fields):
-            return Problem.of(fields, status=status, hint=_TOKEN_HINT if status == 401 else "")
+            return Problem.from_fields(fields, status=status, hint=_TOKEN_HINT if status == 401 else "")
     return _strange(address, response, f"status {status}")
 
 

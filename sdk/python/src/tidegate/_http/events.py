@@ -8,8 +8,8 @@ from .._json import MOST_DIGITS, decode
 from .response import BadAnswer
 
 MAX_EVENT = 16 * 1024 * 1024
-# The server sends a comment every 15 s: a stream that is silent for so many seconds is lost.
-SILENCE = 40.0
+# Seconds without a byte after which a stream is lost. The server sends a comment every 15 s.
+SILENCE_TIMEOUT = 40.0
 
 
 class Event(NamedTuple):
@@ -39,7 +39,7 @@ class EventReader:
         """Returns the events that are complete now."""
         events: list[Event] = []
         rest, at = self._rest, 0
-        # What was there before has no end of a line.
+        # The rest of earlier data has no end of a line.
         end = len(rest)
         rest += data
         while (end := rest.find(b"\n", end)) >= 0:
@@ -48,7 +48,7 @@ class EventReader:
             at = end = end + 1
             self._check(0)
             if line:
-                self._take(line.decode("utf-8", "replace"))
+                self._on_line(line.decode("utf-8", "replace"))
                 continue
             if self._data:
                 events.append(self._event())
@@ -61,7 +61,7 @@ class EventReader:
         """Drops the part of an event that has arrived: the stream was lost, and begins anew."""
         self._rest, self._kind, self._data, self._size = bytearray(), "", [], 0
 
-    def _take(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         field, _, value = line.partition(":")
         value = value[1:] if value.startswith(" ") else value
         if field == "event":

@@ -6,7 +6,7 @@ MAX_HEAD = 64 * 1024
 MAX_BODY = 256 * 1024 * 1024
 # A line with the size of a chunk: 16 digits and some room for extensions, which are ignored.
 _MAX_LINE = 1024
-# What a server that wants TLS says to a request without it.
+# The first byte of an answer by a server that expects TLS: the type of a TLS alert.
 _TLS_ALERT = b"\x15"
 # Servers send one or two before an answer.
 _MAX_INTERIM = 8
@@ -20,7 +20,7 @@ class BadAnswer(Exception):
 class Response:
     """One answer: feed it what arrives until it is complete.
 
-    `headers` has names in lower case. A body that `take` has taken is not in `body`.
+    `headers` has names in lower case. Bytes that `read_body` has returned are not in `body`.
     """
 
     __slots__ = ("_body", "_interim", "_left", "_max_body", "_rest", "_state", "headers", "keep_alive", "status")
@@ -55,8 +55,8 @@ class Response:
     def body(self) -> bytes:
         return bytes(self._body)
 
-    def take(self) -> bytes:
-        """Returns what has arrived of the body since the last call. What was taken does not count for the bound."""
+    def read_body(self) -> bytes:
+        """Returns the bytes of the body that have arrived since the last call. They no longer count for the bound."""
         body = self.body
         self._body = b""
         return body

@@ -106,11 +106,11 @@ class Stream:
 
     def read(self, timeout: float) -> bytes:
         """Returns what comes next, nothing at the end. Raises `Lost` when nothing comes for `timeout` seconds."""
-        data = self.response.take()
+        data = self.response.read_body()
         while not data and not self.response.complete:
             self._connection.wait(timeout)
             self._read(time.monotonic() + timeout)
-            data = self.response.take()
+            data = self.response.read_body()
         return data
 
     def close(self) -> None:
@@ -136,10 +136,10 @@ class Pool:
         self._process = os.getpid()
         self._closed = False
 
-    def ask(self, request: bytes, timeout: float) -> Response:
+    def exchange(self, request: bytes, timeout: float) -> Response:
         """Sends a request and returns the answer. Raises `Lost` when there is none."""
         ends = time.monotonic() + timeout
-        connection = self._take() or self._connect(timeout)
+        connection = self._idle_connection() or self._connect(timeout)
         response = Response(self._max_body)
         try:
             _send(connection, request, timeout, response)
@@ -149,7 +149,7 @@ class Pool:
             connection.close()
             raise Lost(str(error), sent=True, lasting=True) from None
         except BaseException:
-            # The rest of the answer may still come, so nobody else can use this connection.
+            # The rest of the answer may still come, so no other request can use this connection.
             connection.close()
             raise
         if response.keep_alive and not self._closed and len(self._idle) < _MAX_IDLE:
@@ -171,12 +171,12 @@ class Pool:
         if self._closed:
             raise Lost("the client is closed", sent=False, lasting=True)
         if self._address.encrypted and self._tls is None:
-            from .tls import trust
+            from .tls import client_context
 
-            self._tls = trust(self._cacert)
+            self._tls = client_context(self._cacert)
         return Connection(self._address, self._tls, timeout)
 
-    def _take(self) -> Connection | None:
+    def _idle_connection(self) -> Connection | None:
         if self._process != os.getpid():
             # These connections are those of the process that this one was forked from.
             self._drop()
@@ -235,7 +235,7 @@ def reason(error: OSError) -> str:
         return _REASONS[error.errno]
     text = str(error)
     if error.errno is None and f"[Errno {errno.ECONNREFUSED}]" in text:
-        # asyncio tells of all addresses of a name at once.
+        # asyncio puts the errors of all addresses of a name into one text.
         return "connection refused"
     return (error.strerror or text or type(error).__name__).lower()
 

@@ -1,4 +1,4 @@
-"""Which servers are trusted."""
+"""TLS of clients: the authorities whose certificates are accepted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ssl
 from ..errors import TidegateError
 
 
-def trust(cacert: str | None) -> ssl.SSLContext:
+def client_context(cacert: str | None) -> ssl.SSLContext:
     """Returns a context that trusts the authorities of the system, and those of a PEM file besides."""
     context = ssl.create_default_context()
     if cacert:

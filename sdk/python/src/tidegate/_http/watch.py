@@ -11,7 +11,7 @@ from .response import BadAnswer, Response
 
 
 class Watch:
-    """What is known of a stream. `over` says whether there is no more to come."""
+    """The state of a stream of events. `over` says whether the stream has ended for good."""
 
     def __init__(self, path: str, workflow: str | None, address: Address, retry_for: float, timeout: float) -> None:
         self.over = False
@@ -45,14 +45,15 @@ class Watch:
         return events
 
     def after(self, outcome: Response | Lost, now: float) -> Event | float:
-        """Returns the pause before the next connection in seconds, or the last event. Raises what cannot be mended."""
+        """Returns the pause before the next connection in seconds, or the last event. Raises an error that a retry
+        does not repair."""
         attempts = self._attempts or Attempts(self.call(), self._address, self._retry_for)
         self._attempts = attempts
         found = attempts.after_loss(outcome, now) if isinstance(outcome, Lost) else attempts.after_answer(outcome, now)
         if isinstance(found, Pause):
             return found.seconds
         if isinstance(found, NotFound) and self._has_begun and self._workflow is not None:
-            # It was removed while nobody was connected.
+            # The workflow was removed while no stream was connected.
             self.over = True
             return Event("removed", {"id": self._workflow})
         raise found

@@ -67,9 +67,10 @@ def raised(lease: str, error: BaseException) -> Ending:
 
 
 def interrupted(claimed: Any, context: Context, *, late: bool) -> Ending | None:
-    """The end of an attempt that was told to stop, whatever it returned or raised: that may be half of the work.
+    """The end of an attempt that was cancelled, whatever it returned or raised: that may be half of the work.
 
-    None when it was not told so. `late`: its time is over, and a job that held the interpreter could not be told.
+    `None` if the attempt was not cancelled. `late`: its time is over; a job that held the interpreter could not be
+    cancelled in time.
     """
     if late:
         context.cancel("timed_out")

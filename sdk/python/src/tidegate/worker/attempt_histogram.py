@@ -35,9 +35,9 @@ class AttemptHistogram:
         """Adds figures that another process has encoded; returns how many jobs those are, and how many failed."""
         added = bad = 0
         for handler, outcome, buckets in encoded["counts"]:
-            mine = self.counts.setdefault((handler, outcome), {})
+            merged = self.counts.setdefault((handler, outcome), {})
             for bucket, count in buckets:
-                mine[bucket] = mine.get(bucket, 0) + count
+                merged[bucket] = merged.get(bucket, 0) + count
                 added += count
                 bad += count if outcome != "succeeded" else 0
         for handler, seconds in encoded["seconds"].items():
@@ -75,9 +75,9 @@ class AttemptHistogram:
         return 0.0
 
     def _buckets(self, handler: str) -> dict[int, int]:
-        together: dict[int, int] = {}
+        total: dict[int, int] = {}
         for (name, _), buckets in self.counts.items():
             if name == handler:
                 for bucket, count in buckets.items():
-                    together[bucket] = together.get(bucket, 0) + count
-        return together
+                    total[bucket] = total.get(bucket, 0) + count
+        return total

@@ -24,12 +24,13 @@ _PAUSES = 0.1, 2.0
 _LEASE = re.compile("[0-9A-Za-z_.-]{1,100}")
 # Milliseconds: more than 300 years.
 _MAX_TIMEOUT = 10**13
-# Jobs that have not moved for so long get all threads: one of them takes longer than was thought.
+# Seconds without a job that begins, after which the queue gets all threads: one of the jobs takes longer than was
+# thought.
 _STUCK = 0.005
 
 
 class Calls:
-    """Claims and reports of a process. `tell` takes what the parent should know."""
+    """Claims and reports of a process. `send_to_parent` sends a message to the parent process."""
 
     def __init__(
         self,
@@ -39,17 +40,18 @@ class Calls:
         report: InterruptibleConnection,
         claim: dict[str, Any],
         uptime: Callable[[], str],
-        tell: Callable[[dict[str, Any]], None],
+        send_to_parent: Callable[[dict[str, Any]], None],
     ) -> None:
         self._work = work
         self._notes = notes
         self._poll_connection = poll
-        self._report_line = report
+        self._report_connection = report
         self._claim = json.dumps(claim, ensure_ascii=False, separators=(",", ":"))[:-1].encode()
         self._uptime = uptime
-        self._tell = tell
-        # What the parent was told last: the status of a refused call, 0 when no answer came, None when all is well.
-        self._told: int | None = None
+        self._send_to_parent = send_to_parent
+        # The state that was sent to the parent last: the status of a refused call, 0 without an answer, `None` if calls
+        # succeed.
+        self._sent_status: int | None = None
         self._connected = False
         self.notes_due = False
 
@@ -63,7 +65,7 @@ class Calls:
                     if work.stopping:
                         return
                     work.room.wait()
-                work.asked = limit
+                work.requested = limit
                 work.claims += 1
             answer: dict[str, Any] | None = None
             try:
@@ -75,7 +77,7 @@ class Calls:
                 if not work.stopping:
                     self._failed(error)
             with work.lock:
-                work.asked = 0
+                work.requested = 0
                 if work.stopping:
                     work.quiet.notify_all()
                 if answer is not None:
@@ -145,7 +147,7 @@ class Calls:
                     work.due.notify()
 
     def _gather(self) -> tuple[list[Held], int]:
-        """With the lock: returns what to send now, and how many jobs to ask for."""
+        """With the lock: returns the reports to send now, and how many jobs to claim."""
         work = self._work
         size = 0
         count = 0
@@ -167,11 +169,11 @@ class Calls:
         body = b'{"reports":[%s]' % b",".join([held.ending.report for held in batch if held.ending])
         if limit:
             body += b',"claim":%s}' % self._claim_of(limit)
-        notes = self._notes.take()
+        notes = self._notes.pop_all()
         if notes:
             body += b',"notes":%s' % json.dumps(notes, ensure_ascii=False).encode("utf-8", "replace")
         try:
-            answer = _checked(self._report_line.post("/v1/jobs/report", body + b"}", _TIMEOUT), len(batch))
+            answer = _checked(self._report_connection.post("/v1/jobs/report", body + b"}", _TIMEOUT), len(batch))
         except Lost as error:
             self._failed(error)
             return [], []
@@ -209,29 +211,29 @@ class Calls:
         """This report is not understood, so the attempt has failed. If it refuses that too, it is dropped."""
         ending = refused(held, detail)
         if held.ending is None or held.ending.problem == ending.problem:
-            self._tell({"warning": ending.problem})
+            self._send_to_parent({"warning": ending.problem})
             done.append(held)
         else:
             held.ending = ending
 
     def _claim_of(self, limit: int) -> bytes:
-        """Returns a claim of so many jobs, without its last brace."""
+        """Returns a claim of `limit` jobs, without its last brace."""
         return b'%s,"limit":%d,"uptime":"%s"' % (self._claim, limit, self._uptime().encode())
 
     def _answered(self, answer: dict[str, Any]) -> None:
-        if self._told is not None or not self._connected:
+        if self._sent_status is not None or not self._connected:
             self._connected = True
-            self._told = None
-            self._tell({"up": True})
+            self._sent_status = None
+            self._send_to_parent({"up": True})
         if answer.get("drain"):
-            self._tell({"drain": True})
+            self._send_to_parent({"drain": True})
 
     def _failed(self, error: Lost | Refused) -> None:
         status = error.problem.status if isinstance(error, Refused) else 0
-        # Another reason is worth a word: a server that was away may come back with other tokens.
-        if self._told != status:
-            self._told = status
-            self._tell({"down": str(error), "status": status})
+        # A changed status is reported, too: a server that was gone may come back with other tokens.
+        if self._sent_status != status:
+            self._sent_status = status
+            self._send_to_parent({"down": str(error), "status": status})
 
     def _pause(self, failures: int) -> None:
         pause = min(_PAUSES[0] * 2 ** min(failures - 1, 10), _PAUSES[1]) * random.uniform(0.5, 1.0)

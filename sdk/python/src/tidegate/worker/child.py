@@ -29,15 +29,15 @@ from .leases import LeaseTable
 from .reload import places, working_folder
 from .settings import Settings, reserve
 
-# The claim of a worker names at most so many handlers and queues.
+# Bounds of the server: handlers and queues that the claim of a worker names.
 _MAX_HANDLERS, _MAX_QUEUES = 256, 100
-# How often later orders are looked at while jobs end.
-_LOOK = 0.1
-# The least time for jobs to notice that they are cancelled, and for the others to be given back.
+# Interval in seconds at which later orders are read while jobs end.
+_POLL_SECONDS = 0.1
+# The least time, in seconds, for jobs to notice that they are cancelled, and for the rest to go back to their queues.
 _MIN_ABANDON = 1.0
-# How long threads that jobs have started and not joined have to end by themselves.
+# How long threads that jobs have started and not joined have to end by themselves, in seconds.
 _THREADS_END = 3.0
-# Without its parent, nobody extends the leases, so what has ended is reported at once.
+# Seconds that a process without its parent has to report ended jobs: no process extends their leases any more.
 _ORPHAN = 1.0
 
 
@@ -64,7 +64,7 @@ class Control:
         except OSError:
             return b""
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode() + b"\n"
         with self._lock, contextlib.suppress(OSError):
             self._socket.sendall(data)
@@ -87,19 +87,19 @@ def main() -> int:
         settings = _with_queues(settings, jobs)
     except TidegateError as error:
         files = error.files if isinstance(error, NotLoaded) else ()
-        control.tell({"error": str(error), "files": _files([*places(settings.target), *files])})
+        control.send({"error": str(error), "files": _files([*places(settings.target), *files])})
         return 2
     install(settings.log_level, as_json=settings.as_json, log_jobs=settings.log_jobs)
-    engine = Engine(settings, jobs, table, control.tell)
+    engine = Engine(settings, jobs, table, control.send)
     engine.start()
     named = {job.queue for job in jobs.values()}
     unnamed = [queue for queue in settings.queues if queue not in named]
     ready = {"handlers": sorted(jobs), "queues": list(settings.queues), "unnamed": unnamed, "files": _files()}
-    control.tell({"ready": ready})
+    control.send({"ready": ready})
     threading.Thread(target=_listen, args=(control, engine, orders), name="tidegate-control", daemon=True).start()
     if settings.alone is not None:
         # Sent before the job begins, because the job may end the process at once.
-        control.tell({"taken": True})
+        control.send({"taken": True})
         engine.begin(settings.alone)
         # It ends with this job.
         orders.put({"stop": None})
@@ -129,14 +129,14 @@ def _finish(
     ends: float | None = None
     has_parent = True
     while True:
-        most: float | None = _ORPHAN
+        time_left: float | None = _ORPHAN
         if order is not None:
-            most = None if order["stop"] is None else order["stop"] - reserve(order["stop"])
+            time_left = None if order["stop"] is None else order["stop"] - reserve(order["stop"])
         has_parent = has_parent and order is not None
-        if most is not None:
-            ends = min(ends or math.inf, time.monotonic() + most)
+        if time_left is not None:
+            ends = min(ends or math.inf, time.monotonic() + time_left)
         while orders.empty():
-            if engine.wait(_LOOK if ends is None else max(min(ends - time.monotonic(), _LOOK), 0.0)):
+            if engine.wait(_POLL_SECONDS if ends is None else max(min(ends - time.monotonic(), _POLL_SECONDS), 0.0)):
                 return True, has_parent
             if ends is not None and ends <= time.monotonic():
                 return False, has_parent
@@ -174,7 +174,7 @@ def _listen(control: Control, engine: Engine, orders: queue.SimpleQueue[dict[str
         elif "hangs" in message:
             order = {"stop": message["stop"]}
             if engine.leave(message["hangs"]):
-                control.tell({"patient": True})
+                control.send({"finishes_jobs": True})
                 order = {"stop": None}
             orders.put(order)
         elif "stop" in message:

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         supervisor = Supervisor(settings, console, reload=given.reload)
         if given.health is not None:
             port = supervisor.serve(given.health_host, given.health)
-            console.say(f"health and metrics on http://{given.health_host}:{port}/healthz and /metrics")
+            console.log(f"health and metrics on http://{given.health_host}:{port}/healthz and /metrics")
     except TidegateError as error:
         console.fail(str(error))
         return WRONG
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         "--grace",
         default="20s",
         metavar="SPAN",
-        help="how long the worker takes to stop; jobs that run 2 s before its end are given back (default: 20s)",
+        help="how long the worker takes to stop; jobs that run 2 s before its end go back (default: 20s)",
     )
     add("--name", metavar="NAME", help="what the server calls the worker (default: HOST-PID)")
     add("--server", metavar="URL", help="the server (default: TIDEGATE_SERVER, or http://127.0.0.1:7070)")

@@ -83,8 +83,8 @@ class InterruptibleConnection:
             raise Lost(reason(error), sent=True) from None
         return response
 
-    def more(self, response: Response) -> bytes:
-        """Returns what the stream says next; raises `Lost` at its end and `Refused` when there is none."""
+    def read_stream(self, response: Response) -> bytes:
+        """Returns the next bytes of the stream. Raises `Lost` at its end, and `Refused` if the server refused it."""
         connection = self._socket
         if connection is None:
             raise Lost("the connection was cut", sent=True)
@@ -100,7 +100,7 @@ class InterruptibleConnection:
         if ended:
             self._drop()
             raise Lost("the stream has ended", sent=True)
-        return response.take() if response.status == 200 else b""
+        return response.read_body() if response.status == 200 else b""
 
     def interrupt(self) -> None:
         """Ends the call that is under way, and all later ones. An answer that is on its way is still read: it may have
@@ -147,7 +147,7 @@ class InterruptibleConnection:
                 self._socket = None
 
 
-# What the type of each of its problems begins with.
+# The prefix of the types of the server's problems.
 _OURS = "urn:tidegate:problem:"
 
 
@@ -159,10 +159,10 @@ def _connect(address: Address, cacert: str | None, timeout: float) -> socket.soc
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not address.encrypted:
         return plain
-    from .._http.tls import trust
+    from .._http.tls import client_context
 
     try:
-        return trust(cacert).wrap_socket(plain, server_hostname=address.host)
+        return client_context(cacert).wrap_socket(plain, server_hostname=address.host)
     except OSError as error:
         plain.close()
         raise handshake(error) from None
@@ -178,7 +178,7 @@ def _value(response: Response) -> Any:
         if not isinstance(value, dict) or not str(cast("dict[str, Any]", value).get("type")).startswith(_OURS):
             raise Lost(f"it does not answer like Tidegate (status {response.status})", sent=True, lasting=True)
         hint = "Set TIDEGATE_TOKEN to a token from the server's tokens file" if response.status == 401 else ""
-        raise Refused(Problem.of(cast("dict[str, Any]", value), status=response.status, hint=hint))
+        raise Refused(Problem.from_fields(cast("dict[str, Any]", value), status=response.status, hint=hint))
     if is_long:
         _mark_long(value)
     return value

@@ -1,4 +1,4 @@
-"""What people see of a worker: a line for each job, one for each second when they are many, and a table at the end."""
+"""The output of a worker for people: a line for each job, one for each second with many jobs, a table at the end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, TextIO
 
 from .attempt_histogram import AttemptHistogram
 
-# More jobs in a second than this are told in one line.
+# Most jobs of a second that get a line each. More jobs are shown by one line with their number.
 _MANY = 50
 _MARKS = {"succeeded": "✓", "failed": "✗", "lost": "-", "given_back": "↩", "throttled": "…"}
 _COLOURS = {"succeeded": "32", "failed": "31", "lost": "33", "given_back": "33", "throttled": "33"}
 _WORKFLOW = 12
-# So long, in milliseconds, a reader of the output may hold the worker up.
-_PATIENCE = 500
+# How long a reader of the output may hold the worker up, in milliseconds.
+_WRITE_TIMEOUT_MS = 500
 
 
 class Console:
@@ -33,16 +33,16 @@ class Console:
         self._colours = (self._out.isatty() if colours is None else colours) and not as_json
         self._second = 0
         self._shown = 0
-        self._most = _MANY
+        self._max_lines = _MANY
         self._ended = 0
         self._bad = 0
         self._left_out = 0
-        self._room = _room(self._out)
+        self._writable = _writable(self._out)
         encoding = (getattr(self._out, "encoding", None) or "ascii").lower()
         self._marks = _MARKS if "utf" in encoding else dict.fromkeys(_MARKS, "*")
 
-    def say(self, text: str, **fields: Any) -> None:
-        """An event of the worker itself. A part of the text may come from whoever answers at the server's address."""
+    def log(self, text: str, **fields: Any) -> None:
+        """Writes an event of the worker itself. A part of the text may be from any program at the server's address."""
         text = _clean(" ".join(text.split()))
         if self._json:
             self._write({"at": _rfc3339(time.time()), "event": "worker", "text": text, **fields})
@@ -50,7 +50,7 @@ class Console:
             self._print(f"{_clock(time.time())} {text}")
 
     def fail(self, text: str) -> None:
-        """Why the worker ends, in one line on stderr."""
+        """Writes the reason why the worker ends, in one line on stderr."""
         text = _clean(" ".join(text.split()))
         if self._json:
             self._write({"at": _rfc3339(time.time()), "event": "error", "text": text})
@@ -65,7 +65,7 @@ class Console:
         self._ended += ended
         self._bad += bad
         for line in lines:
-            if self._shown >= (self._most if line[1] == "succeeded" else 2 * _MANY):
+            if self._shown >= (self._max_lines if line[1] == "succeeded" else 2 * _MANY):
                 continue
             self._shown += 1
             self._job(*line)
@@ -84,7 +84,7 @@ class Console:
             else:
                 self._print(f"{_clock(time.time())} {self._coloured(text, '2')}")
         # While there are many, the lines of the next second would only be the first ones of it.
-        self._most = 0 if self._ended > _MANY else _MANY
+        self._max_lines = 0 if self._ended > _MANY else _MANY
         self._second = now
         self._shown = self._ended = self._bad = 0
 
@@ -140,7 +140,7 @@ class Console:
         self, at: float, outcome: str, job: str, handler: str, seconds: float, workflow: str, problem: str
     ) -> None:
         if self._json:
-            told: dict[str, Any] = {
+            fields: dict[str, Any] = {
                 "at": _rfc3339(at),
                 "event": "job",
                 "outcome": outcome,
@@ -150,8 +150,8 @@ class Console:
                 "workflow_id": workflow,
             }
             if problem:
-                told["problem"] = problem
-            self._write(told)
+                fields["problem"] = problem
+            self._write(fields)
             return
         mark = self._coloured(self._marks.get(outcome, "?"), _COLOURS.get(outcome, "0"))
         if self._marks is not _MARKS:
@@ -170,30 +170,30 @@ class Console:
         self._print(json.dumps(fields, ensure_ascii=False).translate(_ESCAPES))
 
     def _print(self, text: str) -> None:
-        # Signals and processes that end must not wait for who reads this. After one pause, there is none until it goes
-        # on.
-        if self._room is not None and not self._room.poll(0 if self._left_out else _PATIENCE):
+        # Signals and processes that end must not wait for a slow reader. After one pause, lines are dropped until the
+        # reader goes on.
+        if self._writable is not None and not self._writable.poll(0 if self._left_out else _WRITE_TIMEOUT_MS):
             self._left_out += 1
             return
         if self._left_out:
             left_out, self._left_out = self._left_out, 0
-            self.say(f"{left_out:,} lines were left out here: nobody read them")
+            self.log(f"{left_out:,} lines were left out here: no reader took them")
         try:
             self._out.write(text + "\n")
             self._out.flush()
         except (OSError, ValueError):
-            # Nobody reads any more. Jobs go on.
+            # The output has no reader any more. Jobs go on.
             return
 
 
-def _room(out: TextIO) -> select.poll | None:
-    """Returns what says whether the output takes a line; None when it always does."""
+def _writable(out: TextIO) -> select.poll | None:
+    """Returns a poller that says whether the output takes a line; `None` if it always does."""
     try:
-        room = select.poll()
-        room.register(out.fileno(), select.POLLOUT)
+        writable = select.poll()
+        writable.register(out.fileno(), select.POLLOUT)
     except (OSError, ValueError, AttributeError):
         return None
-    return room
+    return writable
 
 
 def duration(seconds: float) -> str:

@@ -28,36 +28,38 @@ from .work import Held, Work
 if TYPE_CHECKING:
     from .loop import Loop
 
-# How often the parent hears of jobs that have ended, and what waits is looked at, in seconds.
+# Interval in seconds at which figures of ended jobs are sent to the parent, and deadlines and waiting jobs are
+# checked.
 _TICK = 0.1
+# Seconds that notes wait for further ones before they are sent.
 _NOTES_AFTER = 0.5
 # How long the answer of a claim that was left may still come, in seconds.
 _LAST_ANSWER = 1.0
-# How long a job waits for the extension of its lease.
+# How long a job waits for the extension of its lease, in seconds.
 _EXTEND = 30.0
-# The exit code of a process of which a thread has ended by a mistake of ours.
+# The exit code of a process of which a thread has ended by an error of this package.
 _BROKEN = 70
 
 
 class Engine:
-    """Claims, runs and reports until `stop`. `tell` takes what the parent should know."""
+    """Claims, runs and reports until `stop`. `send_to_parent` sends a message to the parent process."""
 
     def __init__(
         self,
         settings: Settings,
         jobs: Mapping[str, Base[..., Any]],
         table: LeaseTable,
-        tell: Callable[[dict[str, Any]], None],
+        send_to_parent: Callable[[dict[str, Any]], None],
     ) -> None:
         address = Address(settings.server)
         self._settings = settings
-        self._tell = tell
+        self._send_to_parent = send_to_parent
         self._notes = Notes()
         self._notes_at = 0.0
         self.work = Work(jobs, settings, table, self)
         self.work.start_thread = lambda: self._start(self._run_jobs, "job")
         self.work.start_tasks = self._start_tasks
-        self.work.hand_over = lambda claimed: tell({"suspect": claimed})
+        self.work.hand_over = lambda claimed: send_to_parent({"suspect": claimed})
         self._loop: Loop | None = None
         if any(job.is_async for job in jobs.values()):
             # The import of asyncio takes as long as the start without it.
@@ -76,7 +78,9 @@ class Engine:
             "worker": settings.name,
             "lease": f"{round(settings.lease * 1000)}ms",
         }
-        self._calls = Calls(self.work, self._notes, self._poll_connection, report, claim, settings.uptime, tell)
+        self._calls = Calls(
+            self.work, self._notes, self._poll_connection, report, claim, settings.uptime, send_to_parent
+        )
         self.work.report_here = self._calls.report_here
 
     def start(self) -> None:
@@ -98,32 +102,32 @@ class Engine:
         self._cut_at = time.monotonic()
         self._poll_connection.interrupt()
 
-    def wait(self, most: float | None) -> bool:
-        """Waits at most so many seconds until all jobs have ended and are reported. Returns whether they are."""
-        ends = None if most is None else time.monotonic() + most
+    def wait(self, seconds: float | None) -> bool:
+        """Waits at most `seconds` until all jobs have ended and are reported. Returns whether they are."""
+        ends = None if seconds is None else time.monotonic() + seconds
         work = self.work
         with work.lock:
-            while work.is_busy() or (work.asked and time.monotonic() - self._cut_at < _LAST_ANSWER):
+            while work.is_busy() or (work.requested and time.monotonic() - self._cut_at < _LAST_ANSWER):
                 left = 1.0 if ends is None else min(ends - time.monotonic(), 1.0)
                 if left <= 0:
                     return False
-                work.quiet.wait(min(left, _LAST_ANSWER) if work.asked else left)
+                work.quiet.wait(min(left, _LAST_ANSWER) if work.requested else left)
         return True
 
-    def abandon(self, most: float) -> None:
-        """Tells the jobs that run that they are not wanted, waits a moment, and gives back those that go on."""
+    def abandon(self, seconds: float) -> None:
+        """Cancels the jobs that run, waits half of `seconds`, and returns those that go on to their queues."""
         with self.work.lock:
             running = list(self.work.running)
         for held in running:
             self._interrupt(held, "stopping")
-        if not self.wait(most / 2):
+        if not self.wait(seconds / 2):
             with self.work.lock:
                 self.work.give_back_running()
-            self.wait(most / 2)
+            self.wait(seconds / 2)
 
     def end(self) -> None:
         """Sends the last figures."""
-        self._tell_figures()
+        self._send_figures()
         with self.work.lock:
             self.work.end()
 
@@ -144,10 +148,10 @@ class Engine:
         if held is not None:
             self._interrupt(held, reason)
 
-    # What contexts call.
+    # Methods that contexts call.
 
-    def note(self, lease: str, percent: int | None, text: str | None, lines: list[str]) -> None:
-        """Keeps a note, to be sent within half a second."""
+    def add_notes(self, lease: str, percent: int | None, text: str | None, lines: list[str]) -> None:
+        """Keeps progress and log lines, to be sent within half a second."""
         if self._notes.add(lease, percent, text, lines):
             self._notes_at = time.monotonic() + _NOTES_AFTER
             self.work.tick.set()
@@ -158,7 +162,7 @@ class Engine:
         number, answers = next(self._extensions), queue.SimpleQueue[dict[str, Any]]()
         self._extending[number] = answers
         try:
-            self._tell({"extend": number, "lease": lease, "span": span})
+            self._send_to_parent({"extend": number, "lease": lease, "span": span})
             answer = answers.get(timeout=_EXTEND)
         except queue.Empty:
             answer = {"problem": f"no answer within {_EXTEND:g} s"}
@@ -232,18 +236,18 @@ class Engine:
                         work.due.notify()
             for held in late:
                 self._interrupt(held, "timed_out")
-            self._tell_figures()
+            self._send_figures()
             if again:
                 work.tick.set()
 
-    def _tell_figures(self) -> None:
+    def _send_figures(self) -> None:
         work = self.work
         with work.lock:
             figures, lines, claims, again = work.figures.encode(), work.lines, work.claims, work.again
             work.figures.counts, work.figures.seconds, work.lines = {}, {}, []
             work.claims = work.again = 0
             running = len(work.running)
-        self._tell({"figures": figures, "lines": lines, "running": running, "claims": claims, "again": again})
+        self._send_to_parent({"figures": figures, "lines": lines, "running": running, "claims": claims, "again": again})
 
 
 def _run(held: Held) -> Ending:

@@ -11,18 +11,18 @@ from typing import Any
 
 from .attempt_histogram import SHOWN, AttemptHistogram
 
-# Probes take milliseconds.
-_PATIENCE = 10.0
-_MOST_CONNECTIONS = 16
+# The time of a request, in seconds. Probes take milliseconds.
+_TIMEOUT = 10.0
+_MAX_CONNECTIONS = 16
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    """Of so many connections at once, no more are taken: this process extends the leases, too."""
+    """Serves at most `_MAX_CONNECTIONS` connections at once, because this process extends the leases, too."""
 
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> None:
-        self._places = threading.Semaphore(_MOST_CONNECTIONS)
+        self._places = threading.Semaphore(_MAX_CONNECTIONS)
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -54,11 +54,11 @@ class Health:
         self, port: int, host: str, healthy: Callable[[], tuple[bool, str]], metrics: Callable[[], str]
     ) -> None:
         class Handler(http.server.BaseHTTPRequestHandler):
-            timeout = _PATIENCE
+            timeout = _TIMEOUT
 
             def handle(self) -> None:
                 # The timeout alone begins again with each byte.
-                end = threading.Timer(_PATIENCE, _shut, [self.connection])
+                end = threading.Timer(_TIMEOUT, _shut, [self.connection])
                 end.daemon = True
                 end.start()
                 try:

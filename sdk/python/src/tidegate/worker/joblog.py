@@ -37,7 +37,7 @@ class Terminal(logging.Handler):
         self._out: TextIO | None = sys.stdout if as_json else sys.stderr
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """What packages say outside of jobs is shown when it is a warning, as without this."""
+        """Passes all records of jobs. Records outside of jobs pass from a warning on, as without this handler."""
         return running() is not None or record.levelno >= logging.WARNING
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -58,10 +58,10 @@ class Terminal(logging.Handler):
             clock = time.strftime("%H:%M:%S", time.localtime(record.created))
             return f"{clock} {record.levelname} {f'{job}: ' if job else ''}{text}"
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-        told = {"at": at, "event": "log", "level": record.levelname, "logger": record.name, "text": text}
+        fields = {"at": at, "event": "log", "level": record.levelname, "logger": record.name, "text": text}
         if context is not None:
-            told |= {"job": job, "workflow_id": context.workflow_id}
-        return json.dumps(told)
+            fields |= {"job": job, "workflow_id": context.workflow_id}
+        return json.dumps(fields)
 
 
 def install(level: str, *, as_json: bool, log_jobs: bool) -> None:

@@ -1,4 +1,4 @@
-"""Extends the leases of all children once a second, and gives back those of children that have ended."""
+"""Extends the leases of all children once a second, and returns those of children that have ended."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .connection import InterruptibleConnection
 from .leases import HeldLease
 from .settings import Settings
 
+# Interval in seconds.
 _EVERY = 1.0
 _MAX_LEASES = 1000
 # The pause before a job is claimed again whose own process has ended before it took the job.
@@ -79,7 +80,7 @@ class LeaseExtender:
         self._wake.set()
 
     def flush(self, seconds: float) -> None:
-        """Waits until what was given back has been reported, at the end of the process."""
+        """Waits until the returned jobs have been reported, at the end of the process."""
         ends = time.monotonic() + seconds
         while self._orphans and time.monotonic() < ends:
             self._wake.set()
@@ -156,7 +157,7 @@ class LeaseExtender:
                 if stopping:
                     self._knows_stopping.add(lease)
             elif item["status"] in (404, 409):
-                # What was reported a moment ago is in the table until its process has read the answer.
+                # A lease that was reported a moment ago is in the table until its process has read the answer.
                 self._due[lease] = next_due
                 self._knows_stopping.add(lease)
                 self._lost(lease, item["error"].get("reason", "unknown"))

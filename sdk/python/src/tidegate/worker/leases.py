@@ -91,7 +91,7 @@ class LeaseTable:
             return []
         held: list[HeldLease] = []
         for line in payload.splitlines():
-            # Whoever reads this looks after all others, too.
+            # One line that cannot be read must not hide the other leases from their extension.
             with contextlib.suppress(ValueError):
                 number, due, lease = line.split(b" ", 2)
                 held.append(HeldLease(lease.decode(), float(due), int(number) <= last, int(number) in running))

@@ -13,7 +13,7 @@ from .connection import InterruptibleConnection
 from .settings import Settings
 
 # The server sends a comment after 15 s without an event.
-_SILENCE = 45.0
+_SILENCE_TIMEOUT = 45.0
 _PAUSE = 1.0
 _MAX_EVENT = 64 * 1024
 
@@ -37,21 +37,21 @@ class Listener:
             try:
                 self._read()
             except Exception:
-                # The children say that the server is away; until it is back, extensions tell of lost leases.
+                # The children report that the server does not answer. Later, answers to extensions name lost leases.
                 pause.wait(_PAUSE)
 
     def _read(self) -> None:
-        response = self._connection.stream(f"{self._path}?uptime={self._uptime()}", _SILENCE)
+        response = self._connection.stream(f"{self._path}?uptime={self._uptime()}", _SILENCE_TIMEOUT)
         rest = b""
         while True:
-            rest += self._connection.more(response)
+            rest += self._connection.read_stream(response)
             *events, rest = rest.split(b"\n\n")
             for event in events:
-                self._take(event)
+                self._on_event(event)
             if len(rest) > _MAX_EVENT:
                 raise Lost("an event is too long", sent=True)
 
-    def _take(self, event: bytes) -> None:
+    def _on_event(self, event: bytes) -> None:
         name, data = "", ""
         for line in event.decode("utf-8", "replace").splitlines():
             field, _, value = line.partition(":")

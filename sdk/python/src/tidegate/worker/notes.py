@@ -22,7 +22,7 @@ class Notes:
         self._notes: dict[str, _Note] = {}
 
     def add(self, lease: str, percent: int | None, text: str | None, lines: list[str]) -> bool:
-        """Keeps a note, and returns whether it is the first since the last `take`."""
+        """Keeps a note, and returns whether it is the first since the last `pop_all`."""
         with self._lock:
             was_empty = not self._notes
             note = self._notes.get(lease)
@@ -36,8 +36,8 @@ class Notes:
                 note.add(line)
             return was_empty
 
-    def take(self) -> list[dict[str, Any]]:
-        """Returns what is to be sent with the next call, at most 1,000 notes."""
+    def pop_all(self) -> list[dict[str, Any]]:
+        """Removes and returns the notes for the next call, at most 1,000."""
         if not self._notes:
             return []
         with self._lock:
@@ -75,9 +75,9 @@ class _Note:
         return encoded
 
 
-def cut(text: str, most: int) -> str:
-    """Returns the text in at most so many bytes of UTF-8, with a mark where it was cut."""
+def cut(text: str, max_bytes: int) -> str:
+    """Returns the text in at most `max_bytes` bytes of UTF-8, with a mark where it was cut."""
     encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= most:
+    if len(encoded) <= max_bytes:
         return encoded.decode()
-    return encoded[: most - len(_MARK.encode())].decode("utf-8", "ignore") + _MARK
+    return encoded[: max_bytes - len(_MARK.encode())].decode("utf-8", "ignore") + _MARK

@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 from .leases import HeldLease, LeaseTable
 from .settings import Settings
 
-# How long a child may take to end after its grace, in seconds.
+# How long a child may take to end after its grace, in seconds. Then it is killed.
 KILL_AFTER = 3.0
 
 
-class Told(NamedTuple):
-    """What a child told; `message` is None when the child has ended."""
+class ChildMessage(NamedTuple):
+    """A message of a child; `message` is `None` if the child has ended."""
 
     child: Child
     message: dict[str, Any] | None
 
 
 class Child:
-    """A running process. What it tells is put into `events`."""
+    """A running process. Its messages are put into `events`."""
 
     def __init__(self, place: int, settings: Settings, events: queue.SimpleQueue[Any]) -> None:
         self.place = place
@@ -48,20 +48,20 @@ class Child:
         # When it is killed if it has not ended.
         self.kill_at: float | None = None
         file = LeaseTable.file(settings.concurrency)
-        mine, other = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tidegate.worker.child", str(other.fileno()), str(file)],
+                [sys.executable, "-m", "tidegate.worker.child", str(child_end.fileno()), str(file)],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(other.fileno(), file),
+                pass_fds=(child_end.fileno(), file),
                 # Ctrl-C is for the parent, which stops its children gracefully.
                 start_new_session=True,
             )
             self._table = LeaseTable(file, settings.concurrency)
         finally:
-            other.close()
+            child_end.close()
             os.close(file)
-        self._socket = mine
+        self._socket = parent_end
         self._unsent = bytearray()
         self._events = events
         self.send_line(settings.encode())
@@ -80,13 +80,13 @@ class Child:
         return self._table.read()
 
     def stop(self, grace: float | None) -> None:
-        """Tells it to take no more jobs and to end within `grace` seconds, or when its jobs have ended."""
+        """Makes the child take no more jobs and end within `grace` seconds, or when its jobs have ended."""
         self.retiring = True
         self.send({"stop": grace})
 
     def leave(self, lease: str, grace: float) -> None:
-        """Tells it to take no more jobs and to end without the job of this lease: when its others have ended, or, if
-        that job holds them up, within `grace` seconds."""
+        """Makes the child take no more jobs and end without the job of this lease: when its other jobs have ended, or,
+        if that job holds them up, within `grace` seconds."""
         self.retiring = self.hangs = True
         self.kill_at = time.monotonic() + grace + KILL_AFTER
         self.send({"hangs": lease, "stop": grace})
@@ -129,16 +129,17 @@ class Child:
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError), self._socket.makefile("rb") as reader:
             for line in reader:
-                self._events.put(Told(self, json.loads(line)))
+                self._events.put(ChildMessage(self, json.loads(line)))
 
     def _wait(self, reader: threading.Thread) -> None:
         if hasattr(os, "waitid"):
             with contextlib.suppress(OSError):
-                # Until it is waited for by `wait`, its number is nobody else's. Its jobs run elsewhere soon:
-                # what they have started must not go on beside them, however it ended.
+                # Until `wait` has returned, no other process gets this number. The jobs run in other processes soon,
+                # so processes that they have started must end now, however the child ended.
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        # What it told last is still to be read. Processes of its jobs may hold the connection open, so not without end.
+        # The last messages are still to be read. Processes of its jobs may hold the connection open, so the wait has an
+        # end.
         reader.join(1.0)
-        self._events.put(Told(self, None))
+        self._events.put(ChildMessage(self, None))

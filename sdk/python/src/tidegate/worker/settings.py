@@ -7,12 +7,12 @@ import json
 import time
 from typing import Any
 
-# Jobs that have not ended are given back at most this time before the end of the grace, in seconds.
+# Jobs that have not ended go back to their queues at most this time before the end of the grace, in seconds.
 _RESERVE = 2.0
 
 
 def reserve(grace: float) -> float:
-    """How much of the grace is for giving jobs back, in seconds."""
+    """The part of the grace in which jobs go back to their queues, in seconds."""
     return min(_RESERVE, grace / 2)
 
 

@@ -17,7 +17,7 @@ from .lease_extender import LeaseExtender
 from .leases import HeldLease
 from .listener import Listener
 from .outage import Outage
-from .process import KILL_AFTER, Child, Told
+from .process import KILL_AFTER, Child, ChildMessage
 from .reload import Reload, places
 from .settings import Settings, reserve
 
@@ -26,13 +26,13 @@ _PAUSES = 0.1, 10.0
 _LONG_LIFE = 10.0
 # How long a job may go on after its timeout, before another process takes the place of its own.
 _HANGS_AFTER = 5.0
-# Most jobs that run at once in processes of their own; each of them may end its process.
+# Most jobs that run at once in a process for one job; each of them may end its process.
 _MAX_ALONE = 4
-# The answers that another try does not change, and those that are mistakes as long as no call was answered otherwise.
+# Statuses that a retry does not change, and statuses that end the worker as long as no call has succeeded.
 _WRONG, _REFUSED = (400, 409, 413, 422), (401, 403, 404)
 # The place of a process that is started for one job.
 _NO_PLACE = -1
-# Exit codes: something about the command or the program is wrong; the server refuses the worker.
+# Exit codes: the command or the program is wrong; the server refuses the worker.
 WRONG, REFUSED = 2, 69
 
 
@@ -59,7 +59,7 @@ class Extended(NamedTuple):
 
 
 class Supervisor:
-    """Runs until it is told to stop; `run` returns the exit code."""
+    """Runs until a signal, a drain or an error ends the worker; `run` returns the exit code."""
 
     def __init__(self, settings: Settings, console: Console, *, reload: bool = False) -> None:
         self._settings = settings
@@ -68,7 +68,7 @@ class Supervisor:
         self._children: list[Child] = []
         self._starts: dict[int, float] = {}
         self._failures = [0] * settings.processes
-        self._keeper = LeaseExtender(settings, self._leases, self._lost)
+        self._lease_extender = LeaseExtender(settings, self._leases, self._lost)
         # Jobs that are to run alone, and when their leases are to be extended.
         self._suspects: list[tuple[Any, float]] = []
         # Leases of jobs that have timed out, and when their processes are replaced if they go on.
@@ -81,7 +81,7 @@ class Supervisor:
         self._claims = self._again = self._restarts = 0
         self._is_ready = False
         self._is_connected = False
-        self._outage = Outage(settings.server, console.say)
+        self._outage = Outage(settings.server, console.log)
         self._stopping = False
         self._signals = 0
         self._code: int | None = None
@@ -92,16 +92,16 @@ class Supervisor:
             signal.signal(number, lambda number, _: self._events.put(Signalled(number)))
         for place in range(self._settings.processes):
             self._start(place)
-        self._keeper.start()
+        self._lease_extender.start()
         self._listener.start()
         if self._reload is not None:
             self._reload.watch(places(self._settings.target))
             self._reload.start()
         while self._children or (not self._stopping and (self._starts or self._reload)):
             with contextlib.suppress(queue.Empty):
-                self._take(self._events.get(timeout=self._pause()))
+                self._on_event(self._events.get(timeout=self._pause()))
             self._tick()
-        self._keeper.flush(2.0)
+        self._lease_extender.flush(2.0)
         if self._is_ready:
             self._console.summary(self._figures)
         return self._code or 0
@@ -152,12 +152,12 @@ class Supervisor:
                 child.kill_at = None
                 child.kill()
 
-    def _take(self, event: Any) -> None:
-        if isinstance(event, Told):
+    def _on_event(self, event: Any) -> None:
+        if isinstance(event, ChildMessage):
             if event.message is None:
                 self._ended(event.child)
             else:
-                self._told(event.child, event.message)
+                self._on_message(event.child, event.message)
         elif isinstance(event, Extended):
             event.child.send(event.answer)
         elif isinstance(event, Lost):
@@ -169,17 +169,17 @@ class Supervisor:
             self._signalled(signal.Signals(event.number).name)
         elif isinstance(event, Drained):
             if not self._stopping:
-                self._console.say(f"drain: the worker {self._settings.name} takes no more jobs")
+                self._console.log(f"drain: the worker {self._settings.name} takes no more jobs")
                 self._stop(None)
         elif isinstance(event, Changed) and not self._stopping:
-            self._console.say(f"{event.file} has changed: the program is loaded again")
+            self._console.log(f"{event.file} has changed: the program is loaded again")
             self._starts.clear()
             for child in list(self._children):
                 self._retire(child, self._settings.grace)
             for place in range(self._settings.processes):
                 self._start(place)
 
-    def _told(self, child: Child, message: dict[str, Any]) -> None:
+    def _on_message(self, child: Child, message: dict[str, Any]) -> None:
         if "figures" in message:
             with self._lock:
                 ended, bad = self._figures.merge(message["figures"])
@@ -194,30 +194,30 @@ class Supervisor:
             if self._reload is not None:
                 # The next change may be better.
                 self._reload.watch(message["files"])
-                self._console.say(message["error"])
+                self._console.log(message["error"])
                 child.retiring = True
             elif not self._is_ready:
                 self._fail(message["error"], WRONG)
             else:
-                self._console.say(message["error"])
+                self._console.log(message["error"])
         elif "suspect" in message:
             self._suspect(message["suspect"])
         elif "taken" in message:
             child.has_taken = True
-        elif "patient" in message:
+        elif "finishes_jobs" in message:
             # Its other jobs go on, however long they take.
             child.kill_at = None
         elif "extend" in message:
             number = message["extend"]
-            self._keeper.extend(
+            self._lease_extender.extend(
                 message["lease"],
                 message["span"],
                 lambda answer: self._events.put(Extended(child, {**answer, "extended": number})),
             )
         elif "warning" in message:
-            self._console.say(message["warning"])
+            self._console.log(message["warning"])
         elif "drain" in message:
-            self._take(Drained())
+            self._on_event(Drained())
         elif "up" in message:
             self._is_connected = True
             self._outage.end()
@@ -242,7 +242,7 @@ class Supervisor:
         self._is_ready = True
         settings = self._settings
         handlers, queues, processes = ready["handlers"], ready["queues"], settings.processes
-        self._console.say(
+        self._console.log(
             f"worker {settings.name}: {len(handlers)} job function{_s(len(handlers))} of {settings.target}, "
             f"queue{_s(len(queues))} {', '.join(queues)}, "
             f"{processes} {'process, ' if processes == 1 else 'processes, each '}"
@@ -251,7 +251,7 @@ class Supervisor:
             queues=queues,
         )
         if unnamed := ready["unnamed"]:
-            self._console.say(
+            self._console.log(
                 f"no job of {settings.target} names the queue{_s(len(unnamed))} {', '.join(unnamed)}: "
                 "jobs come from there only if workflows name it"
             )
@@ -261,23 +261,23 @@ class Supervisor:
         self._children.remove(child)
         is_alone = child.alone is not None
         if held and child.retiring:
-            self._keeper.give_back(held, alone=is_alone)
+            self._lease_extender.give_back(held, alone=is_alone)
         elif held:
-            self._keeper.crashed(held, child.code, alone=is_alone)
+            self._lease_extender.crashed(held, child.code, alone=is_alone)
         if is_alone:
             if held and not child.retiring:
-                self._console.say(
+                self._console.log(
                     f"process {child.pid} {child.how_it_ended()}, and had this job only: {_job(child.alone)}"
                 )
             self._start_suspects()
             return
         if child.retiring:
             if child.code and not self._stopping and self._reload is None:
-                self._console.say(f"process {child.pid} {child.how_it_ended()}")
+                self._console.log(f"process {child.pid} {child.how_it_ended()}")
             return
         if not child.ready and self._reload is not None:
             # The next change may be better.
-            self._console.say(f"process {child.pid} {child.how_it_ended()} while it loaded the program")
+            self._console.log(f"process {child.pid} {child.how_it_ended()} while it loaded the program")
             return
         place = child.place
         if time.monotonic() - child.began > _LONG_LIFE:
@@ -288,12 +288,12 @@ class Supervisor:
         self._restarts += 1
         were = "job was" if len(held) == 1 else "jobs were"
         back = f", and {len(held)} {were} in it" if held else ""
-        self._console.say(f"process {child.pid} {child.how_it_ended()}{back}. Another one starts in {pause:g} s")
+        self._console.log(f"process {child.pid} {child.how_it_ended()}{back}. Another one starts in {pause:g} s")
 
     def _signalled(self, name: str) -> None:
         self._signals += 1
         if self._signals > 1:
-            self._console.say(f"{name} again: ending at once")
+            self._console.log(f"{name} again: ending at once")
             for child in self._children:
                 child.kill()
             self._code = 1
@@ -302,13 +302,13 @@ class Supervisor:
         have = "job has" if running == 1 else "jobs have"
         grace = self._settings.grace
         rest = f"; {running} {have} {grace - reserve(grace):g} s to end" if running else ""
-        self._console.say(f"{name}: no more jobs are taken{rest}")
+        self._console.log(f"{name}: no more jobs are taken{rest}")
         self._stop(grace)
-        self._keeper.stop()
+        self._lease_extender.stop()
 
     def _stop(self, grace: float | None) -> None:
         self._stopping = True
-        self._keeper.give_back([HeldLease(claimed["lease"], 0.0, begun=False) for claimed, _ in self._suspects])
+        self._lease_extender.give_back([HeldLease(claimed["lease"], 0.0, begun=False) for claimed, _ in self._suspects])
         self._suspects = []
         for child in self._children:
             self._retire(child, grace)
@@ -322,9 +322,9 @@ class Supervisor:
             child.kill_at = time.monotonic() + grace + KILL_AFTER
 
     def _suspect(self, claimed: Any) -> None:
-        """A job whose processes have ended twice while it ran: it runs in one of its own, and may end that."""
+        """Handles a job whose processes have ended twice while it ran: it runs alone in a process, and may end that."""
         if self._stopping:
-            self._keeper.give_back([HeldLease(claimed["lease"], 0.0, begun=False)])
+            self._lease_extender.give_back([HeldLease(claimed["lease"], 0.0, begun=False)])
             return
         self._suspects.append((claimed, time.monotonic() + self._settings.lease / 3))
         self._start_suspects()
@@ -334,19 +334,19 @@ class Supervisor:
         while self._suspects and alone < _MAX_ALONE and not self._stopping:
             claimed, _ = self._suspects[0]
             settings = dataclasses.replace(self._settings, alone=claimed, concurrency=1)
-            self._console.say(f"{_job(claimed)} runs in a process of its own: others that ran it have ended")
+            self._console.log(f"{_job(claimed)} runs in a process of its own: others that ran it have ended")
             self._children.append(Child(_NO_PLACE, settings, self._events))
             # Removed after the child has it, so that its lease is extended at any moment.
             del self._suspects[0]
             alone += 1
 
     def _replace_if_it_runs(self, lease: str) -> None:
-        """A job goes on after its timeout, and keeps its place for ever: another process takes the place of its own."""
+        """Handles a job that goes on after its timeout: its process serves no more jobs, and another replaces it."""
         for child in self._children:
             if child.retiring or not any(one.runs and one.lease == lease for one in child.leases()):
                 continue
             workflow = lease.partition("-")[0]
-            self._console.say(
+            self._console.log(
                 f"process {child.pid}: a job of workflow {workflow} goes on {_HANGS_AFTER:g} s after its timeout. "
                 "Another process takes its place, and this one ends with its other jobs"
             )
@@ -357,7 +357,7 @@ class Supervisor:
             return
 
     def _fail(self, text: str, code: int) -> None:
-        """The worker cannot do its work: it says so in one line."""
+        """Ends the worker with one line on stderr: it cannot do its work."""
         if self._code is None:
             self._code = code
             self._console.fail(text)

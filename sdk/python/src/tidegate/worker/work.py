@@ -9,23 +9,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._jobs import Base
-from ..context import Context, Port
+from ..context import Context, WorkerPort
 from ..errors import NonRetryable
 from .attempt import Ending, failed, given_back, not_begun
 from .attempt_histogram import AttemptHistogram
 from .leases import LeaseTable, line
 from .settings import Settings
 
-# As much work is taken beyond what can run at a time, so that short jobs do not wait for an answer each.
+# Seconds of work, and most jobs, that are claimed ahead of the running jobs: short jobs need not wait for an answer
+# each.
 _AHEAD_SECONDS = 0.020
 _AHEAD_JOBS = 256
-# For jobs that take longer than a call, nothing is gained, and the server looks for more than the next job of a chain.
+# Longest mean time of a job, in seconds, for which jobs are claimed ahead. Above the time of a call,
+# claiming ahead gains nothing, and makes the server search for more than the next job of a chain.
 _SHORT = 0.002
-# For so much work one more thread is woken: below that, the change of threads costs more than it brings.
+# Seconds of queued work for which one more thread is woken. Below that, the change of threads costs more than it
+# saves.
 _WORK_OF_A_THREAD = 0.005
-# Lines about single jobs that are told to the parent each time.
+# Most lines about single jobs that are sent to the parent at a time.
 _MAX_LINES = 50
-# Who waits longer for a place than this goes back to the queue: more than ten times what is taken ahead.
+# Seconds after which a job that waits for a place goes back to its queue: more than ten times `_AHEAD_SECONDS`.
 STALE = 0.25
 
 
@@ -72,26 +75,26 @@ class Held:
 
 
 class Work:
-    """What the threads of a process share. Fields and methods that begin with `_` or say so need `lock`."""
+    """State that the threads of a process share. Fields, and methods with `_` or "With the lock", need `lock`."""
 
     def __init__(
         self,
         jobs: Mapping[str, Base[..., Any]],
         settings: Settings,
         table: LeaseTable,
-        port: Port,
+        port: WorkerPort,
     ) -> None:
         self.lock = threading.Lock()
         self.ready = threading.Condition(self.lock)  # Threads wait for jobs.
         self.due = threading.Condition(self.lock)  # The reporter waits for reports.
         self.room = threading.Condition(self.lock)  # The poller waits for room.
-        self.quiet = threading.Condition(self.lock)  # Who ends the process waits for the last report.
+        self.quiet = threading.Condition(self.lock)  # The end of the process waits for the last report.
         self.tick = threading.Event()
         self.held: dict[str, Held] = {}
         self.queue: deque[Held] = deque()
         self.outbox: list[Held] = []
         self.running: set[Held] = set()
-        self.asked = 0
+        self.requested = 0
         self.calling = False
         self.failures = 0
         self.stopping = False
@@ -121,23 +124,23 @@ class Work:
         self._threads = 0
         self._idle = 0
 
-    # What the reporter and the poller call.
+    # Methods that the reporter and the poller call.
 
     def room_for_poll(self) -> int:
-        """With the lock: how many jobs a claim that waits may ask for."""
+        """With the lock: the limit of a claim that waits."""
         if self.stopping or self.calling or self.outbox or self._is_alone:
             return 0
         # A part of it, so that jobs that come at once are spread over the processes that wait.
         return -(-max(self._concurrency - len(self.held), 0) // self._processes)
 
     def room_for_report(self, reported: int) -> int:
-        """With the lock: how many jobs may be asked for beside so many reports."""
+        """With the lock: how many jobs may be claimed by a call with this number of reports."""
         if self.stopping or self._is_alone:
             return 0
         ahead = 0
         if self._mean is not None and self._mean < _SHORT:
             ahead = min(_AHEAD_JOBS, int(_AHEAD_SECONDS / max(self._mean, 1e-6)))
-        return min(max(self._concurrency + ahead - (len(self.held) - reported) - self.asked, 0), 1000)
+        return min(max(self._concurrency + ahead - (len(self.held) - reported) - self.requested, 0), 1000)
 
     def add(self, claimed: list[Any]) -> None:
         """With the lock: jobs were claimed."""
@@ -170,7 +173,7 @@ class Work:
                 outcome, problem = held.ending.outcome, held.ending.problem
                 if held.lost is not None:
                     outcome, problem = "lost", f"the lease is over ({held.lost}), and the result was dropped"
-                self._tell(held, outcome, held.took, problem)
+                self._record_end(held, outcome, held.took, problem)
 
     def publish(self, *, by_runner: bool = False) -> None:
         """With the lock: shows the parent what is held now, and begins what can begin.
@@ -191,7 +194,7 @@ class Work:
         if waiting > 0 and self._mean is not None and not all_threads:
             waiting = min(waiting, 1 + int(len(self.queue) * self._mean / _WORK_OF_A_THREAD))
             if waiting < possible:
-                # The reporter looks whether they move.
+                # The reporter checks whether jobs begin.
                 self.due.notify()
         if by_runner:
             waiting -= 1
@@ -204,7 +207,7 @@ class Work:
         if waiting > 0 and self._idle:
             self.ready.notify(waiting)
 
-    # What the threads and the event loop call.
+    # Methods that the threads and the event loop call.
 
     def next(self, done: Held | None, ending: Ending | None) -> Held | None:
         """Takes the end of the job before, and waits for another one. Returns None at the end of the process."""
@@ -227,7 +230,7 @@ class Work:
             self.report_here()
 
     def can_report_here(self) -> bool:
-        """With the lock: whether a thread may call the server, since nobody does and there is no job to run."""
+        """With the lock: whether a thread may call the server: no other thread does, and there is no job to run."""
         return bool(self.outbox) and not (self.calling or self.failures or self.queue or self.ended)
 
     def finish(self, held: Held, ending: Ending) -> None:
@@ -238,7 +241,7 @@ class Work:
             if self.queue:
                 self.dispatch()
 
-    # What else happens to jobs.
+    # Changes from outside: lost leases, jobs that wait too long, and the end of the process.
 
     def lose(self, lease: str, reason: str) -> Held | None:
         """With the lock: the lease is over. Returns the job if it runs."""
@@ -258,7 +261,7 @@ class Work:
         return None
 
     def give_back_queue(self, now: float) -> None:
-        """With the lock: gives back what has waited too long, since the jobs before it take longer than was thought."""
+        """With the lock: returns jobs that have waited too long: the jobs before them take longer than was thought."""
         while self.queue and now - self.queue[0].at > STALE and not self._is_alone:
             held = self.queue.popleft()
             self._end_unrun(held, not_begun(held.lease))
@@ -274,7 +277,7 @@ class Work:
             condition.notify_all()
 
     def give_back_running(self) -> None:
-        """With the lock: the process ends, and the jobs that run are to run elsewhere."""
+        """With the lock: the process ends, and the running jobs go back to their queues."""
         for held in list(self.running):
             self.running.discard(held)
             self._end_unrun(held, given_back(held.lease))
@@ -304,7 +307,7 @@ class Work:
         self.begun += 1
         held.context = Context(held.claimed, port=self._port, worker=self._worker)
         held.began = time.monotonic()
-        # The parent hears how many run, and deadlines are looked at.
+        # The number of running jobs is sent to the parent, and deadlines are checked.
         if not self.tick.is_set():
             self.tick.set()
         return held
@@ -317,7 +320,8 @@ class Work:
         self._slots.append(held.slot)
         seconds = time.monotonic() - held.began
         mean = self._mean
-        # Rises fast and falls slowly: too few taken ahead cost little, too many wait here instead of elsewhere.
+        # The mean rises fast and falls slowly: too few jobs ahead cost little, too many wait here while other workers
+        # are idle.
         self._mean = seconds if mean is None else mean + (seconds - mean) * (0.3 if seconds > mean else 0.1)
         held.ending, held.took = ending, seconds
         if held.lost is None:
@@ -339,20 +343,20 @@ class Work:
         self.outbox.append(held)
         self.due.notify()
 
-    def _tell(self, held: Held, outcome: str, seconds: float, problem: str) -> None:
+    def _record_end(self, held: Held, outcome: str, seconds: float, problem: str) -> None:
         claimed = held.claimed
         handler = claimed["handler"]
         self.figures.add(handler, outcome, seconds)
         # Ends that are no success are always worth a line, as far as a screen can show them.
         if len(self.lines) < (_MAX_LINES if outcome == "succeeded" else 2 * _MAX_LINES):
-            told = [time.time(), outcome, claimed["job"], handler, seconds, claimed["workflow_id"], problem]
-            self.lines.append(told)
+            line_fields = [time.time(), outcome, claimed["job"], handler, seconds, claimed["workflow_id"], problem]
+            self.lines.append(line_fields)
         if not self.tick.is_set():
             self.tick.set()
 
 
 def refused(held: Held, detail: str) -> Ending:
-    """Returns what is reported instead of a report that the server did not understand."""
+    """Returns the report that replaces one which the server did not understand."""
     return failed(
         held.lease, NonRetryable(f"the server refused the report of job '{held.claimed['handler']}': {detail}")
     )

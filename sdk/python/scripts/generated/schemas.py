@@ -14,31 +14,31 @@ _WIDTH = 120
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
-def shape(schema: Schema, prefix: str = "") -> str:
+def type_of(schema: Schema, prefix: str = "") -> str:
     """Returns the type of a schema. Named ones get `prefix`, such as `api.`."""
     if "$ref" in schema:
         return prefix + str(schema["$ref"]).rpartition("/")[2]
     if "oneOf" in schema:
-        return " | ".join(shape(one, prefix) for one in schema["oneOf"])
+        return " | ".join(type_of(one, prefix) for one in schema["oneOf"])
     if "enum" in schema:
         return f"Literal[{', '.join(json.dumps(word) for word in schema['enum'])}]"
     kind = schema.get("type")
     if isinstance(kind, list):
         kinds: list[str] = kind  # pyright: ignore[reportUnknownVariableType]
-        return " | ".join(shape({**schema, "type": one}, prefix) for one in kinds)
+        return " | ".join(type_of({**schema, "type": one}, prefix) for one in kinds)
     if kind == "array":
-        return f"list[{shape(schema['items'], prefix)}]"
+        return f"list[{type_of(schema['items'], prefix)}]"
     if kind == "object":
         inner = schema.get("additionalProperties")
         if not isinstance(inner, dict):
             return "dict[str, Any]"
         values: Schema = inner  # pyright: ignore[reportUnknownVariableType]
-        return f"dict[str, {shape(values, prefix)}]"
+        return f"dict[str, {type_of(values, prefix)}]"
     return _PLAIN[str(kind)] if kind is not None else "Any"
 
 
-def told(schema: Schema) -> str:
-    """Returns the description of a field: its own, or the one beside its reference."""
+def description_of(schema: Schema) -> str:
+    """Returns the description of a field: its own, or that of its first reference."""
     text = schema.get("description", "")
     for one in schema.get("oneOf", []):
         text = text or one.get("description", "")

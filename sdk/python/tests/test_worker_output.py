@@ -32,7 +32,7 @@ def run(server: Server | str, folder: pathlib.Path, *arguments: str) -> Worker:
     return Worker(server, folder, "--name", "vm-1", *arguments)
 
 
-def test_the_first_line_says_what_is_run(server: Server, tmp_path: pathlib.Path) -> None:
+def test_the_first_line_names_the_jobs(server: Server, tmp_path: pathlib.Path) -> None:
     for place, (arguments, line) in enumerate(
         [
             ([], "1 job function of app, queue default, 1 process, up to 16 jobs at a time; "),
@@ -44,15 +44,15 @@ def test_the_first_line_says_what_is_run(server: Server, tmp_path: pathlib.Path)
     ):
         worker = run(server, tmp_path / str(place), *arguments)
         try:
-            worker.says(f"worker vm-1: {line}{server.url}")
+            worker.prints(f"worker vm-1: {line}{server.url}")
         finally:
             worker.close()
 
 
-def test_a_queue_that_no_job_names_is_told_once(server: Server, tmp_path: pathlib.Path) -> None:
+def test_a_queue_that_no_job_names_is_printed_once(server: Server, tmp_path: pathlib.Path) -> None:
     worker = run(server, tmp_path / "worker", "--queues", "defualt", "--processes", "2")
     try:
-        worker.says("no job of app names the queue defualt: jobs come from there only if workflows name it")
+        worker.prints("no job of app names the queue defualt: jobs come from there only if workflows name it")
         assert worker.stop() == 0
     finally:
         worker.close()
@@ -65,7 +65,7 @@ def test_one_job_has_some_time_to_end(server: Server, tmp_path: pathlib.Path) ->
         server.create("nap", {"seconds": 3.0})
         found = re.search(r"http://127.0.0.1:[0-9]+", worker.text())
         assert found is not None
-        # The process that gets the signal counts what its children tell it.
+        # The process that gets the signal counts the messages of its children.
         until(lambda: RUNS_ONE in urllib.request.urlopen(f"{found[0]}/metrics").read(), "it runs")
         assert worker.stop(signal.SIGINT) == 0
     finally:
@@ -76,14 +76,14 @@ def test_one_job_has_some_time_to_end(server: Server, tmp_path: pathlib.Path) ->
 def test_https_to_an_http_port_has_one_advice(server: Server, tmp_path: pathlib.Path) -> None:
     worker = run(server.url.replace("http:", "https:"), tmp_path / "worker")
     try:
-        worker.says("it does not speak TLS. Use http:// in TIDEGATE_SERVER. Trying again")
+        worker.prints("it does not speak TLS. Use http:// in TIDEGATE_SERVER. Trying again")
     finally:
         worker.close()
     assert "Start the server" not in worker.text()
 
 
-def test_a_server_that_is_away_is_to_be_started() -> None:
-    told: list[str] = []
-    Outage("http://here", told.append).begin("connection refused", 0)
+def test_an_outage_names_the_way_out() -> None:
+    logged: list[str] = []
+    Outage("http://here", logged.append).begin("connection refused", 0)
     advice = "Start the server, or set TIDEGATE_SERVER to its address. Trying again"
-    assert told == [f"http://here does not answer: connection refused. {advice}"]
+    assert logged == [f"http://here does not answer: connection refused. {advice}"]
