@@ -18,6 +18,7 @@ pub mod settings;
 mod supervise;
 mod telemetry;
 mod tls;
+mod version;
 mod workflows;
 
 pub use drain::Stop;
@@ -28,6 +29,4 @@ pub use rls::proto;
 pub use server::run;
 pub use supervise::{EndCause, UnexpectedEnd};
 pub use telemetry::banner::{Encryption, Loaded, Started};
-
-/// The version of this build, as `0.1.0+4f2a91c`: what follows the `+` is the revision in git, which a source archive does not have.
-pub const VERSION: &str = env!("BUILD_VERSION");
+pub use version::VERSION;
