@@ -1,4 +1,4 @@
-//! Spans of time as people write them: `500ms`, `30s`, `1h30m`, `7d`.
+//! Durations as people write them: `500ms`, `30s`, `1h30m`, `7d`.
 
 use std::time::Duration;
 
@@ -6,15 +6,17 @@ use jiff::SpanRelativeTo;
 use jiff::fmt::friendly::SpanParser;
 use tidegate_workflow::Retention;
 
-/// A hundred years: what is longer was meant otherwise, and a moment so far ahead still has a place in the store.
+/// Longest duration that is accepted: 100 years. A longer one is a mistake, and a time so far ahead
+/// still fits the time fields of the store.
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// The units, longer names before those that they begin with.
+/// Units. A longer name comes before the names that it begins with.
 const UNITS: [&str; 7] = ["us", "µs", "ms", "s", "m", "h", "d"];
 
-/// Reads a span of at most [`LONGEST`], to the microsecond. A day has 24 hours.
+/// Reads a duration of at most [`MAX_DURATION`], to the microsecond. A day has 24 hours.
 pub fn read(text: &str) -> Option<Duration> {
-    // The parser also knows clock times, signs, words and spaces, which other readers of the same text do not.
+    // The parser also accepts clock times, signs, words and spaces. Other readers of the same text
+    // do not.
     if !is_sum(text) {
         return None;
     }
@@ -25,7 +27,7 @@ pub fn read(text: &str) -> Option<Duration> {
     (span <= LONGEST && !is_lost).then(|| Duration::from_micros(span.as_micros() as u64))
 }
 
-/// Whether a text is nothing but numbers, each with a unit.
+/// Whether a text consists of numbers, each with a unit.
 fn is_sum(text: &str) -> bool {
     let mut rest = text;
     while let Some(after) = after_part(rest) {
@@ -34,7 +36,7 @@ fn is_sum(text: &str) -> bool {
     rest.is_empty()
 }
 
-/// What follows the first number and its unit.
+/// Returns the text after the first number and its unit.
 fn after_part(text: &str) -> Option<&str> {
     let rest = after_digits(text)?;
     let rest = match rest.strip_prefix('.') {
@@ -44,13 +46,13 @@ fn after_part(text: &str) -> Option<&str> {
     UNITS.iter().find_map(|unit| rest.strip_prefix(unit))
 }
 
-/// What follows the digits, of which there must be one at least.
+/// Returns the text after the leading digits. `None` if there is no digit.
 fn after_digits(text: &str) -> Option<&str> {
     let rest = text.trim_start_matches(|character: char| character.is_ascii_digit());
     (rest.len() < text.len()).then_some(rest)
 }
 
-/// Reads a span, or `forever`.
+/// Reads a duration, or `forever`.
 pub fn retention(text: &str) -> Option<Retention> {
     if text == "forever" {
         Some(Retention::Forever)

@@ -1,4 +1,5 @@
-//! Failures that are no fault of the client: they are logged, once a minute for each code, and each request with any of them counts once.
+//! Log of failures that are no fault of the client. Each code has one line a minute, and each
+//! failed request counts once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,15 +15,17 @@ use crate::http::request::{AppState, RequestContext};
 use crate::http::request_id::RequestId;
 use crate::metrics::{Activity, Event};
 
-/// Least time between two lines with the same code: a store that does not answer fails all calls for the same reason.
+/// Shortest time between two lines with the same code: a store that does not answer fails all calls
+/// for the same reason.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The time of the last line of each code, and how many lines were left out since. Without it one client could fill the log.
+/// Time of the last line of each code, and the number of lines left out since. Without this limit
+/// one client could fill the log.
 #[derive(Debug, Default)]
 pub(crate) struct Lines(Mutex<HashMap<&'static str, (Timestamp, u64)>>);
 
 impl Lines {
-    /// Whether there may be a line for `code` now; with the number of those that were left out since the last one.
+    /// Returns the number of lines left out since the last one if `code` may have a line now.
     fn turn(&self, code: &'static str, now: Timestamp) -> Option<u64> {
         // Each change is complete or absent.
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +44,7 @@ impl Lines {
     }
 }
 
-/// Notes a request that was answered with this problem.
+/// Counts and logs a request that was answered with this problem.
 pub(crate) fn request(api: &AppState, id: &RequestId, head: &Parts, problem: &Problem) {
     count(&api.activity, [problem]);
     let status = problem.status();
@@ -63,16 +66,16 @@ pub(crate) fn request(api: &AppState, id: &RequestId, head: &Parts, problem: &Pr
     }
 }
 
-/// Notes a request that was answered, but some of whose items have these problems.
+/// Counts and logs a request that was answered, but some of whose items have these problems.
 ///
-/// The log gets the number of those that are no fault of the client, and the first of them. A line for each would let one
-/// caller fill the log.
+/// The line has the number of items that failed without a fault of the client, and the first of
+/// these problems. A line for each item would let one caller fill the log.
 pub(crate) fn items<'a>(ask: &RequestContext<'_>, problems: impl Iterator<Item = &'a Problem>) {
     let failed: Vec<&Problem> = problems
         .filter(|problem| problem.status().is_server_error())
         .collect();
     count(&ask.api.activity, failed.iter().copied());
-    // A fault of the server must not hide behind a store that is away.
+    // A fault of the server must not hide behind a store that is unavailable.
     let fault = failed
         .iter()
         .find(|problem| problem.status() == StatusCode::INTERNAL_SERVER_ERROR);
@@ -96,7 +99,7 @@ pub(crate) fn items<'a>(ask: &RequestContext<'_>, problems: impl Iterator<Item =
     }
 }
 
-/// Counts a request if the store is to blame for one of its problems, or the lack of room.
+/// Counts a request as a store error, as overload, or as both, by its problems.
 fn count<'a>(activity: &Activity, problems: impl IntoIterator<Item = &'a Problem>) {
     let mut store = false;
     let mut room = false;

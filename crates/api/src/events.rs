@@ -1,4 +1,4 @@
-//! A workflow as a stream of server-sent events.
+//! Server-sent events about one workflow.
 
 mod feeds;
 mod follower;
@@ -36,11 +36,13 @@ pub(crate) use frames::push_event;
 pub(crate) use sink::{EventSink, Piece};
 use snapshot::ReaderState;
 
-/// How many bytes of large frames one reader gets in a second: what happens meanwhile is told at once.
+/// Bytes of large frames that one reader gets in a second. Changes during the pause are sent as one
+/// update.
 const PACE: usize = 1024 * 1024;
-/// Proxies close connections that say nothing for a minute.
+/// Interval of the comment that keeps an idle stream open. Proxies close connections without
+/// traffic after a minute.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Frames that wait for a reader who is slow; then nothing is read of the store either.
+/// Frames that are queued for a slow reader. While the queue is full, the store is not read either.
 const FRAMES: usize = 1;
 
 /// A job of the workflow is doing something else.
@@ -70,19 +72,19 @@ pub(crate) async fn events(ask: &RequestContext<'_>) -> Answer {
     Ok(stream(receiver).into_response())
 }
 
-/// Streams that may be open, which one reader has.
+/// Quota of the streams that one reader has open.
 pub(crate) type Places = (QuotaGuard, OpenStream);
 
-/// Takes the place of so many streams.
+/// Reserves quota for this number of streams.
 ///
 /// # Errors
-/// All are taken, or the caller has too many.
+/// All streams are in use, or the caller has too many.
 pub(crate) fn places(ask: &RequestContext<'_>, streams: usize) -> Result<Arc<Places>, Problem> {
     let share = ask.api.rooms.streams.take(&ask.caller(), streams)?;
     Ok(Arc::new((share, ask.api.activity.open_stream())))
 }
 
-/// The answer that a reader gets piece by piece.
+/// Response whose body is sent chunk by chunk.
 pub(crate) fn stream(pieces: mpsc::Receiver<Piece>) -> impl IntoResponse {
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
@@ -91,7 +93,8 @@ pub(crate) fn stream(pieces: mpsc::Receiver<Piece>) -> impl IntoResponse {
     (headers, Body::from_stream(ReceiverStream::new(pieces)))
 }
 
-/// Follows a workflow for a reader who has all up to the version `last`; it has nothing if there is none.
+/// Follows a workflow for a reader that has all changes up to the version `last`. `None` if the
+/// reader has nothing yet.
 ///
 /// # Errors
 /// There is no such workflow, or it cannot be read.
@@ -107,7 +110,7 @@ pub(crate) async fn follow(
         room: ask.api.rooms.answers.clone(),
     };
     let engine = ask.api.engine().clone();
-    // Before the first look, so that nothing falls between.
+    // The subscription begins before the first read, so that no change falls between.
     let view = ask.api.follow(id).0;
     let known = view.readers();
     let version = engine.glance(id).await?.version;
@@ -140,20 +143,20 @@ pub(crate) fn removed(id: WorkflowId) -> Bytes {
     text.into()
 }
 
-/// Who reads, and where their large frames take room.
+/// Caller of the stream, and the quota for its large frames.
 struct Reader {
     caller: Caller,
     room: Arc<Quota>,
 }
 
-/// Follows one workflow for one reader; ends with the reader, the workflow, or the server.
+/// Follows one workflow for one reader. It ends with the reader, the workflow, or the server.
 struct Watch {
     engine: Engine,
     id: WorkflowId,
     view: Arc<WorkflowFeed>,
     known: watch::Receiver<FeedVersion>,
     reader: Reader,
-    /// One of the streams that may be open.
+    /// Quota of this stream.
     _places: Arc<Places>,
     outlet: EventSink,
     drain: CancellationToken,
@@ -162,7 +165,7 @@ struct Watch {
 impl Watch {
     async fn run(mut self, FeedUpdate { mut told, frames }: FeedUpdate) {
         let mut frames = Some(frames);
-        // After a failure the next look may find more.
+        // After a failure the next read may succeed.
         let mut pause = KEEP_ALIVE;
         loop {
             let rest = match frames.take() {
@@ -190,11 +193,12 @@ impl Watch {
         }
     }
 
-    /// What is known of the workflow when something has happened, or the time is over. None: the stream ends.
+    /// Returns the known version after a change, or when the time is over. `None` if the stream
+    /// ends.
     async fn wait(&mut self, rest: Duration, pause: Duration) -> Option<FeedVersion> {
         let next = async {
             sleep(rest).await;
-            // If the time is over, or nobody tells anything any more, what is known counts.
+            // If the time is over, or the sender has gone, the version that is known counts.
             let _ = timeout(pause, self.known.changed()).await;
             *self.known.borrow_and_update()
         };
@@ -205,8 +209,8 @@ impl Watch {
         }
     }
 
-    /// Sends frames to the reader when it is its turn. False: the stream has ended, since the reader has gone or there is no room for
-    /// what it does not read.
+    /// Sends frames to the reader when the pacer allows it. False if the stream has ended, because
+    /// the reader has gone or there is no quota for its unread frames.
     async fn send(&self, frames: &Frames) -> bool {
         tokio::select! {
             () = self.turn(frames.len()) => {}
@@ -222,7 +226,7 @@ impl Watch {
         }
     }
 
-    /// Waits for the reader's turn for so many bytes.
+    /// Waits until the pacer lets this number of bytes through.
     async fn turn(&self, bytes: usize) {
         let turn = self.view.turn(bytes);
         // A timer that is due would still take a millisecond.
@@ -231,7 +235,7 @@ impl Watch {
         }
     }
 
-    /// What has become of the workflow, if it is no longer what it was.
+    /// Returns the update of the workflow if its version is newer than the state of the reader.
     async fn changed(
         &self,
         known: FeedVersion,
@@ -251,7 +255,7 @@ impl Watch {
     }
 }
 
-/// How long a reader is told nothing after frames of so many bytes.
+/// Pause of a reader after frames of this number of bytes.
 fn rest(bytes: usize) -> Duration {
     if bytes <= quota::SMALL {
         Duration::ZERO

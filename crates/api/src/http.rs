@@ -1,4 +1,4 @@
-//! The HTTP edge: what a request is, who may ask, and the texts that go in and out. It knows no noun of the API.
+//! HTTP layer: routes, authentication, bodies, quotas and problems. It knows no noun of the API.
 
 pub(crate) mod auth;
 pub(crate) mod body;

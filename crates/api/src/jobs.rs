@@ -1,4 +1,4 @@
-//! The jobs of a workflow: list, show, and what operators do to one.
+//! Jobs of a workflow: list, show, and the actions of operators on one job.
 
 pub(crate) mod claims;
 pub(crate) mod leases;
@@ -30,13 +30,13 @@ use outcome::check_output;
 use reasons::with_reasons;
 use view::{Job, MOST_TEXT, is_long, too_long};
 
-/// Bytes after which a page has no further job. A page has one job, whatever its size.
+/// Bytes after which a page takes no further job. A page has at least one job, whatever its size.
 const MOST_PAGE: usize = 8 * 1024 * 1024;
-/// The most holders that are told of a limit that a job waits for.
+/// Most holders that are listed for a limit that a job waits for.
 const MOST_HOLDERS: usize = 100;
-/// The same in lists, where many jobs may wait for one.
+/// Most holders in a list of jobs, where many jobs may wait for one limit.
 const FEW_HOLDERS: usize = 3;
-/// Pages of large workflows for which all of the workflow is read.
+/// Lock for pages that need a large workflow as a whole.
 static TURNS: Turns = Turns::new("pages of jobs in some states of large workflows are gathered");
 
 /// A page of jobs, in the order of the definition.
@@ -50,7 +50,7 @@ pub(crate) struct JobPage<'a> {
     next_cursor: Option<String>,
 }
 
-/// What a job counts as having returned.
+/// Output that a job counts as having returned.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = MarkSucceeded))]
@@ -94,10 +94,11 @@ pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     written(ask, snapshot, wanted, limit).await
 }
 
-/// Jobs from a place on, one more than are shown if there are more, and what is known of the workflow that they are of.
+/// Snapshot of a workflow and the jobs that a page starts with: one more than the page has, if
+/// there is one.
 type Found = (Snapshot, Vec<JobIndex>);
 
-/// A page of these jobs.
+/// Answers with a page of these jobs.
 async fn written(
     ask: &RequestContext<'_>,
     snapshot: Snapshot,
@@ -128,7 +129,7 @@ async fn written(
     page.ok_or_else(too_long)
 }
 
-/// Jobs as a list of JSON: as many as fit, and at least one. And how many that are.
+/// Writes jobs as a JSON list: all that fit, and at least one. Returns the list and their number.
 fn items(snapshot: &Snapshot, wanted: &[JobIndex], most: usize) -> Option<(Vec<u8>, usize)> {
     let mut text = vec![b'['];
     for (at, &index) in wanted.iter().enumerate() {
@@ -145,7 +146,7 @@ fn items(snapshot: &Snapshot, wanted: &[JobIndex], most: usize) -> Option<(Vec<u
     Some((text, wanted.len()))
 }
 
-/// A page of all jobs, and one job more if there is one.
+/// Reads a page of all jobs, and one job more if there is one.
 async fn page(
     ask: &RequestContext<'_>,
     id: WorkflowId,
@@ -162,7 +163,8 @@ async fn page(
     Ok((snapshot, wanted))
 }
 
-/// Jobs in some states. Which they are is not known before all are read, unless there are none.
+/// Reads a page of the jobs in some states. That needs all jobs of the workflow, unless its counts
+/// show that there are none.
 async fn page_of(
     ask: &RequestContext<'_>,
     id: WorkflowId,
@@ -187,7 +189,7 @@ async fn page_of(
     Ok((snapshot, wanted))
 }
 
-/// The words of a list of states, each of which must be one.
+/// Parses a list of states.
 fn states(list: Option<&str>) -> Result<Vec<&str>, Problem> {
     let words: Vec<&str> = list.iter().flat_map(|list| list.split(',')).collect();
     let Some(word) = words.iter().find(|word| !JobState::WORDS.contains(*word)) else {
@@ -200,7 +202,7 @@ fn states(list: Option<&str>) -> Result<Vec<&str>, Problem> {
     ))
 }
 
-/// The job that the path names.
+/// Returns the index of the job that the path names.
 fn find(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
     let none = || {
         Problem::new(
@@ -239,7 +241,7 @@ pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     Ok(json::page(text.ok_or_else(too_long)?))
 }
 
-/// Does an action that has no body to the job that the path names.
+/// Applies an action without a body to the job that the path names.
 pub(crate) async fn act(ask: &RequestContext<'_>, action: fn(String) -> Action) -> Answer {
     let job = ask.matched.name(1)?;
     body::read_optional::<NoBody>(ask.body)?;

@@ -1,8 +1,10 @@
 //! The HTTP API under `/v1`: workflows, jobs, queues and limits as JSON.
 //!
-//! A request goes `edge` (route, who may, body) -> one file for each noun -> the engine, and comes back as JSON.
+//! A request goes through `http` (route, authentication, body) to the handler of one noun, and to
+//! the engine. The answer is JSON.
 //!
-//! **Invariant:** no rule lives here: outside words become inside words, and back. No environment, and no socket to Redis.
+//! **Invariant:** no rule of workflows is here. Handlers translate JSON to calls of the engine, and
+//! results to JSON. They read no environment and open no connection to Redis.
 
 pub mod duration_text;
 mod error_log;
@@ -55,14 +57,15 @@ use store_gate::StoreState;
 pub use traces::{CallSpan, Creations, Exporter, TraceContext, Traces, attempt_context};
 pub use workflows::definition::{DefinitionMistake, check_definition};
 
-/// The API of one engine, also while there is none yet. A clone is the same, and so is that for another thread.
+/// HTTP API of one engine, which may be opened later. Clones share everything, and so do handles
+/// for other threads.
 #[derive(Debug, Clone)]
 pub struct Api {
     context: Arc<AppState>,
 }
 
 impl Api {
-    /// An API for those whom `access` lets in. Calls wait for [`Api::open`].
+    /// Makes an API for the clients that `access` allows. Calls wait for [`Api::open`].
     #[must_use]
     pub fn new(access: Access, activity: Arc<Activity>, host: ServerHooks) -> Self {
         Self {
@@ -70,7 +73,7 @@ impl Api {
         }
     }
 
-    /// The same API for requests on one of the engine's threads.
+    /// Returns a handle for requests on one of the engine's threads.
     #[must_use]
     pub fn on(&self, thread: usize) -> Self {
         Self {
@@ -83,7 +86,7 @@ impl Api {
         self.context.opening.open(engine);
     }
 
-    /// Answers calls with this reason, until [`Api::open`] or [`Api::await_call`].
+    /// Refuses calls with this reason, until [`Api::open`] or [`Api::await_call`].
     pub fn refuse(&self, reason: impl Into<Arc<str>>) {
         self.context.opening.set(StoreState::Failed(reason.into()));
     }
@@ -94,13 +97,14 @@ impl Api {
         self.context.opening.wanted().await;
     }
 
-    /// All of the API, to be served.
+    /// Returns the router of the whole API.
     pub fn router(self) -> Router {
         Router::new().fallback(serve).with_state(self)
     }
 }
 
-/// No answer but the page is one: whatever is in it, a browser that shows it runs nothing and loads nothing. Pictures bring their own style.
+/// Content security policy of every answer but the page: a browser that shows the answer runs and
+/// loads nothing. Pictures bring their own style.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox";
 
@@ -109,7 +113,8 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     api.activity.add(Event::Request, 1);
     let (head, body) = request.into_parts();
     let id = RequestId::of(&head.headers);
-    // Boxed because it has 10 KB, and the layers around a handler move its future several times.
+    // The future is boxed because it has 10 KB, and the layers around a handler move it several
+    // times.
     let mut response = Box::pin(answer(api, &id, &head, body))
         .await
         .unwrap_or_else(|problem| {

@@ -1,4 +1,4 @@
-//! Limits: their configuration, what overrides them, what a request would be answered, which keys are asked for most, and which jobs wait under them.
+//! Limits: their configuration and overrides, checks without a charge, top keys, and waiting jobs.
 
 pub(crate) mod check;
 pub(crate) mod configuration;
@@ -16,24 +16,24 @@ use crate::http::body;
 use crate::http::problem::{Code, Problem};
 use crate::http::time::Rfc3339;
 
-/// How long a call waits for the store of the limiter.
+/// Time for which a call waits for the store of the limiter.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Largest body of these calls. In memory, what it says is some thirty times as large.
+/// Largest body of these calls, in bytes. Its parsed form takes some thirty times as much memory.
 const MOST_BODY: usize = 64 * 1024;
 
-/// The limiter of the process that serves the API, and where overrides of its limits are kept. Clones are the same.
+/// Limiter of the server that embeds the API, and the store of its overrides. Clones share both.
 #[derive(Debug, Clone)]
 pub struct RateLimits {
-    /// Counts where requests are counted.
+    /// Limiter that decides the server's requests.
     pub limiter: Limiter,
-    /// Where overrides are kept.
+    /// Store of the overrides.
     pub overrides: OverrideStore,
-    /// The clock by which limits are counted.
+    /// Clock of the limits.
     pub clock: fn() -> Timestamp,
 }
 
 impl RateLimits {
-    /// Puts the overrides that are kept in force at this server, and returns them.
+    /// Activates the stored overrides at this server, and returns them.
     async fn refresh(&self) -> Result<Arc<Overrides>, StoreError> {
         self.limiter
             .refresh_overrides(&self.overrides, self.now(), deadline())
@@ -44,7 +44,7 @@ impl RateLimits {
         (self.clock)()
     }
 
-    /// A limiter of its own without limits.
+    /// Makes a separate limiter without limits.
     #[cfg(test)]
     pub(crate) fn in_memory() -> Self {
         use tidegate_ratelimit::{MemoryBounds, MemoryStore, Options, Store};
@@ -72,7 +72,7 @@ fn read<'de, T: Deserialize<'de>>(text: &'de [u8]) -> Result<T, Problem> {
     body::read(text)
 }
 
-/// The store of the limiter failed. It may have done what it was asked to do.
+/// Problem of a failure of the limiter's store, which may have carried out the call.
 fn without_store(error: &StoreError) -> Problem {
     Problem::new(
         Code::StoreUnavailable,
@@ -84,7 +84,7 @@ pub(crate) fn moment(at: Timestamp) -> Rfc3339 {
     Rfc3339(tidegate_workflow::Timestamp::from_micros(at.0))
 }
 
-/// Entries as they are shown.
+/// Returns entries as pairs for JSON.
 fn pairs(entries: &[Entry]) -> Vec<(&str, &str)> {
     entries
         .iter()

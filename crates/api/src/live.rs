@@ -1,4 +1,4 @@
-//! Everything that a browser watches, as one stream: browsers open few connections to one server.
+//! Stream of everything that one browser watches: browsers open few connections to one server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::http::query::Query;
 use crate::http::request::{Answer, AppState, RequestContext};
 use crate::overview;
 
-/// Things that one browser watches. Each costs as much as a stream of its own.
+/// Most targets of one stream. Each costs as much as a stream of its own.
 const MOST: usize = 16;
-/// How often what is known now is told. A reader who is slow is told less often.
+/// Interval of the overviews. A slow reader gets fewer of them.
 const OFTEN: Duration = Duration::from_secs(1);
-/// Pieces of text that wait for a reader who is slow.
+/// Chunks that are queued for a slow reader.
 const PIECES: usize = 4;
 
-/// What the events that follow are about.
+/// Topic of the events that follow.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct OfEvent {
@@ -36,11 +36,11 @@ pub(crate) struct OfEvent {
     workflow: Option<Id>,
 }
 
-/// Something that is watched.
+/// Target that a browser watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Watched {
     Overview,
-    /// A workflow, and the version that the reader has of it.
+    /// Workflow, and the version that the reader has of it.
     Workflow(WorkflowId, Option<String>),
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn live(ask: &RequestContext<'_>) -> Answer {
             Watched::Workflow(id, version) => {
                 let outlet = outlet.about(of(Some(id)));
                 match events::follow(ask, id, version, outlet.clone(), Arc::clone(&places)).await {
-                    // The reader wants to know of the others all the same.
+                    // The reader still wants the events of the other targets.
                     Err(problem) if problem.code == Code::WorkflowNotFound => {
                         tasks.spawn(async move { outlet.hand_over(events::removed(id)).await });
                     }
@@ -71,7 +71,7 @@ pub(crate) async fn live(ask: &RequestContext<'_>) -> Answer {
     Ok(events::stream(receiver).into_response())
 }
 
-/// Says now and then that the stream is still there, also when all that was watched is gone.
+/// Sends comments that keep the stream open, even if all its targets are gone.
 async fn keep_open(outlet: EventSink, drain: CancellationToken, _places: Arc<Places>) {
     let speak = async {
         loop {
@@ -91,7 +91,7 @@ async fn keep_open(outlet: EventSink, drain: CancellationToken, _places: Arc<Pla
     }
 }
 
-/// What the parameters name.
+/// Parses the targets of the query.
 fn watched(query: Option<&str>) -> Result<Vec<Watched>, Problem> {
     let mut query = Query::new(query)?;
     let list = query.take("watch").unwrap_or_default();
@@ -147,7 +147,7 @@ fn of(workflow: Option<WorkflowId>) -> Bytes {
     text.into()
 }
 
-/// Tells what is known now, until the reader goes or the server drains.
+/// Sends overviews until the reader goes or the server drains.
 async fn tell(api: AppState, outlet: EventSink) {
     let mut turns = interval(OFTEN);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! What is counted of workflows, and what was seen of the queues when somebody last looked.
+//! Counters of the API, and the latest samples of queues and workflows.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_workflow::AttemptCounts;
 use tokio::sync::Notify;
 
-/// Something that is counted.
+/// Event with a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A workflow was created.
@@ -27,7 +27,7 @@ pub enum Event {
     Request,
     /// A request, or an item of it, failed because of the store.
     StoreError,
-    /// A request, or an item of it, failed because others had taken the room for it.
+    /// A request, or an item of it, failed because other requests had used up the quota.
     Overloaded,
     /// A change was made again, because another server had changed the workflow.
     Conflict,
@@ -35,7 +35,7 @@ pub enum Event {
     WakeUp,
 }
 
-/// Names of the counters, in the order of [`Event`].
+/// Names of the counters, in the order of [`CountedEvent`].
 const NAMES: [&str; 12] = [
     "tidegate.workflows.created",
     "tidegate.jobs.claimed",
@@ -51,45 +51,45 @@ const NAMES: [&str; 12] = [
     "tidegate.workers.woken",
 ];
 
-/// What a queue looked like.
+/// Sample of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSample {
-    /// Its name.
+    /// Name of the queue.
     pub name: String,
-    /// Ready jobs.
+    /// Number of ready jobs.
     pub ready: u64,
-    /// Jobs that run.
+    /// Number of running jobs.
     pub running: u64,
-    /// Seconds for which the oldest has been ready.
+    /// Seconds for which the oldest job has been ready.
     pub age: u64,
-    /// Workers that wait for a job of it.
+    /// Number of workers that wait for a job of the queue.
     pub waiting_workers: u64,
 }
 
-/// What there was of workflows.
+/// Counts of workflows and their jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Census {
-    /// Workflows by status.
+    /// Number of workflows by status.
     pub workflows: Vec<(&'static str, u64)>,
-    /// Jobs by state, of workflows that have not ended.
+    /// Number of jobs by state, of workflows that have not ended.
     pub jobs: Vec<(&'static str, u64)>,
-    /// Partitions that are at home at this server.
+    /// Number of partitions that are assigned to this server.
     pub home_partitions: u64,
 }
 
-/// The most queues with a sample of their own: those with most ready jobs.
+/// Most queues with a sample of their own: those with the most ready jobs.
 pub const MOST_QUEUES: usize = 1_000;
-/// The most bytes of a queue's name in a sample.
+/// Most bytes of a queue's name in a sample.
 const LONGEST_NAME: usize = 256;
-/// The name of the sum of all other queues.
+/// Name of the sum of all other queues.
 pub const OVERFLOW: &str = "_overflow";
 
 fn bounded(samples: Vec<QueueSample>) -> Vec<QueueSample> {
-    // What was summed already is no queue.
+    // The sum of earlier samples is no queue.
     let (summed, mut samples): (Vec<_>, Vec<_>) = samples
         .into_iter()
         .partition(|sample| sample.name == OVERFLOW);
-    // Long names last, and then by ready jobs.
+    // Queues with long names come last, and then those with few ready jobs.
     samples.sort_by_key(|sample| {
         (
             sample.name.len() > LONGEST_NAME,
@@ -121,14 +121,14 @@ fn bounded(samples: Vec<QueueSample>) -> Vec<QueueSample> {
     samples
 }
 
-/// All counters of the workflows thread.
+/// Counters and samples of the workflow API.
 #[derive(Debug, Default)]
 pub struct Activity {
     counters: [AtomicU64; NAMES.len()],
     event_streams: AtomicU64,
     queues: Mutex<Vec<QueueSample>>,
     census: Mutex<Census>,
-    /// Notified when somebody looks at the queues.
+    /// Notified when a sample of the queues is needed.
     wanted: Notify,
     clock_skew: Mutex<Option<i64>>,
     tally: Mutex<Option<Arc<AttemptCounts>>>,
@@ -136,24 +136,25 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Activity `number` of these.
+    /// Adds `number` to the counter of an event.
     pub fn add(&self, event: Event, number: u64) {
         self.counters[event as usize].fetch_add(number, Relaxed);
     }
 
-    /// How much of this there was.
+    /// Returns the counter of an event.
     pub(crate) fn get(&self, event: Event) -> u64 {
         self.counters[event as usize].load(Relaxed)
     }
 
-    /// Names and values of all counters.
+    /// Returns the names and values of all counters.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         NAMES
             .into_iter()
             .zip(self.counters.iter().map(|counter| counter.load(Relaxed)))
     }
 
-    /// How far the clock of this machine is ahead of the store's, in microseconds; None where it is the store's.
+    /// Microseconds by which the clock of this machine is ahead of the store's. `None` if it is the
+    /// store's clock.
     pub fn clock_skew(&self) -> Option<i64> {
         *self
             .clock_skew
@@ -161,7 +162,7 @@ impl Activity {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps how far the clock of this machine is ahead of the store's, in microseconds.
+    /// Sets the microseconds by which the clock of this machine is ahead of the store's.
     pub fn put_clock_skew(&self, skew: Option<i64>) {
         *self
             .clock_skew
@@ -169,7 +170,7 @@ impl Activity {
             .unwrap_or_else(PoisonError::into_inner) = skew;
     }
 
-    /// By what acknowledged work could be lost, a sentence each.
+    /// Reasons for which acknowledged work could be lost, one sentence each.
     pub fn risks(&self) -> Vec<String> {
         self.risks
             .lock()
@@ -177,7 +178,7 @@ impl Activity {
             .clone()
     }
 
-    /// Keeps by what acknowledged work could be lost. Returns what was not known.
+    /// Sets the reasons for which acknowledged work could be lost. Returns the new ones.
     pub fn put_risks(&self, risks: Vec<String>) -> Vec<String> {
         let mut known = self.risks.lock().unwrap_or_else(PoisonError::into_inner);
         let news = risks
@@ -189,7 +190,7 @@ impl Activity {
         news
     }
 
-    /// What the engine counts, as soon as there is one.
+    /// Counts of the engine. `None` before there is an engine.
     pub fn tally(&self) -> Option<Arc<AttemptCounts>> {
         self.tally
             .lock()
@@ -197,12 +198,12 @@ impl Activity {
             .clone()
     }
 
-    /// Keeps where the engine counts.
+    /// Sets the counts of the engine.
     pub fn put_tally(&self, tally: Arc<AttemptCounts>) {
         *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally);
     }
 
-    /// How many event streams are open.
+    /// Number of open event streams.
     pub fn event_streams(&self) -> u64 {
         self.event_streams.load(Relaxed)
     }
@@ -213,7 +214,7 @@ impl Activity {
         OpenStream(self.clone())
     }
 
-    /// The queues as they were a few seconds ago; and they will be looked at again soon.
+    /// Returns the latest sample of the queues, a few seconds old, and requests a new one.
     pub fn queues(&self) -> Vec<QueueSample> {
         self.look();
         self.queues
@@ -222,12 +223,12 @@ impl Activity {
             .clone()
     }
 
-    /// Queues and workflows will be looked at again soon.
+    /// Requests a new sample of queues and workflows.
     pub(crate) fn look(&self) {
         self.wanted.notify_one();
     }
 
-    /// What there was of workflows a few seconds ago.
+    /// Returns the counts of workflows, a few seconds old.
     pub fn census(&self) -> Census {
         self.census
             .lock()
@@ -235,17 +236,18 @@ impl Activity {
             .clone()
     }
 
-    /// Keeps what there is of workflows.
+    /// Sets the counts of workflows.
     pub fn put_census(&self, census: Census) {
         *self.census.lock().unwrap_or_else(PoisonError::into_inner) = census;
     }
 
-    /// Returns when somebody has looked at the queues since this returned last. Only one task at a time may wait.
+    /// Returns when a sample was requested since this returned last. Only one task at a time may
+    /// wait.
     pub async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Keeps what was seen of the queues. Clients name them, so only so many have a sample of their own.
+    /// Sets the samples of the queues. Clients name queues, so the number of samples is bounded.
     pub fn put_queues(&self, samples: Vec<QueueSample>) {
         let samples = bounded(samples);
         *self.queues.lock().unwrap_or_else(PoisonError::into_inner) = samples;

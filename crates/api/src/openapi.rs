@@ -1,5 +1,5 @@
-//! The description of the API, for programs. A test makes it of the types and the table of routes; the server serves the
-//! committed text, so that nothing of the making is in it.
+//! OpenAPI description of the API. A test generates it from the types and the table of routes. The
+//! server serves the committed text, so the generator is not part of it.
 
 #[cfg(test)]
 mod document;

@@ -1,4 +1,4 @@
-//! What an operator looks at first: rates of the last hour, and what there is now.
+//! Overview for operators: rates of the last hour, and current counts.
 
 pub(crate) mod history;
 mod percentile;
@@ -34,14 +34,15 @@ pub(crate) struct Overview {
     now: Moment,
 }
 
-/// What is known of the last second or a little more.
+/// Sample of the last second or a little more.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = OverviewEvent))]
 pub(crate) struct Moment {
     until: Rfc3339,
     /// A number for each name of the series.
     values: BTreeMap<&'static str, Option<f64>>,
-    /// Workflows of the store by status; empty until they were counted, which is done every few seconds while somebody looks.
+    /// Workflows of the store by status; empty until they were counted, which is done every few
+    /// seconds while a client reads them.
     workflows: BTreeMap<&'static str, u64>,
     /// Jobs by state, of workflows that have not ended.
     jobs: BTreeMap<&'static str, u64>,
@@ -68,7 +69,7 @@ pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     }))
 }
 
-/// What is known now.
+/// Takes the current sample.
 pub(crate) fn moment(api: &AppState) -> Moment {
     let host = &api.host;
     let point = host.history.now(&api.activity, &*host.totals);

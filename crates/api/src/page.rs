@@ -1,4 +1,4 @@
-//! The page for people: its files, and how a browser signs in.
+//! Browser page: its files, and its sessions.
 
 pub(crate) mod files;
 pub(crate) mod session;

@@ -1,4 +1,4 @@
-//! What queues and handlers give their jobs: limits, and weights of the keys of these.
+//! Policies of queues and handlers: limits of their jobs, and weights of the keys of these limits.
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;

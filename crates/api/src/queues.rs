@@ -1,4 +1,4 @@
-//! Queues: what waits in them, and whether they hand it out.
+//! Queues: their ready jobs, and whether they are paused.
 
 use serde::Serialize;
 use tidegate_workflow::{MAX_NAME, Partial, Paused, QueueState};
@@ -25,7 +25,7 @@ pub(crate) struct QueuePage<'a> {
     /// The cursor of the next page; null when this is the last.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<&'a str>,
-    /// What is missing, when a part of the store does not answer. Left out when nothing is.
+    /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
 }
@@ -71,7 +71,8 @@ pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     let limit = query.limit(100, MOST_ITEMS)?;
     let after = query.take("cursor");
     query.end()?;
-    // A cursor is the name of the last queue. Queues that come and go shift nothing, and it may be gone itself.
+    // A cursor is the name of the last queue. It stays valid when queues come and go, even that
+    // one.
     if after
         .as_ref()
         .is_some_and(|after| after.len() > MAX_NAME || after.chars().any(char::is_control))

@@ -1,4 +1,4 @@
-//! Whether workflows are served, for `/readyz` and `/v1/status`.
+//! Readiness and status of the server, for `/readyz` and `/v1/status`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,24 +18,24 @@ use crate::http::request::{Answer, AppState, RequestContext};
 use crate::http::time::Rfc3339;
 use crate::store_gate::StoreState;
 
-/// How often the store is asked at most, however many probes there are.
+/// Shortest time between two probes of the store, whatever the number of requests.
 const APART: Duration = Duration::from_secs(1);
-/// How long an answer of the store is waited for.
+/// Time for which a probe waits for an answer of the store.
 const PATIENCE: Duration = Duration::from_millis(1_200);
 
-/// The latest look at the store.
+/// Result of the latest probe of the store.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeCache(Mutex<ProbeResult>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct ProbeResult {
     at: Option<Instant>,
-    /// Nothing answered in time.
+    /// Whether no partition answered in time.
     silent: bool,
 }
 
 impl ProbeCache {
-    /// Whether it is time to look again.
+    /// Returns whether a probe is due, and marks it as started.
     fn turn(&self, now: Instant) -> bool {
         let mut looked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = looked.at.is_none_or(|at| now - at >= APART);
@@ -89,23 +89,24 @@ pub(crate) struct Version {
     api: &'static str,
 }
 
-/// What works and what does not.
+/// Status of rate limits and workflows.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ServerStatus {
-    /// Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says so, and when the store of counters failed the
-    /// latest calls, within the last minute; `partly` when it failed some in the last 10 s. As long as nobody calls, nothing is known of it.
+    /// Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says
+    /// so, and when the store of counters failed the latest calls, within the last minute; `partly`
+    /// when it failed some in the last 10 s. Without calls, the status is `yes`.
     limits: Availability,
     workflows: WorkflowStatus,
 }
 
-/// What works of workflows.
+/// Status of workflows.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct WorkflowStatus {
     /// Whether `/readyz` says ready.
     ready: bool,
-    /// Whether the store is open. False: it cannot be opened, or nobody has needed it so far.
+    /// Whether the store is open. False: it cannot be opened, or no call has needed it so far.
     open: bool,
     /// Why it cannot be opened; null when it can.
     #[cfg_attr(test, schema(required))]
@@ -114,7 +115,7 @@ struct WorkflowStatus {
     writes: Availability,
     /// How many partitions the store has; 0 while it is not open.
     partitions: u16,
-    /// What does not work, by partition.
+    /// Failures of the store, by partition.
     troubles: Vec<PartitionTrouble>,
     /// How far the clock of this machine is ahead of that of the Redis with the workflows, which they follow, in milliseconds; negative when it is
     /// behind. Rate limits follow this machine's. Null where there is no other clock, and while the store is not open.
@@ -122,7 +123,7 @@ struct WorkflowStatus {
     clock_skew_ms: Option<i64>,
     /// By what acknowledged work could be lost, and what to do about it, a sentence each: settings of Redis, looked at every minute.
     risks: Vec<String>,
-    /// The servers that use the store and were heard of lately; empty where only this one can.
+    /// The servers that use the store and have reported lately; empty where only this one can.
     servers: Vec<Server>,
 }
 
@@ -140,7 +141,8 @@ struct Server {
     began_at: Rfc3339,
     /// When it last said that it lives; each does so every two seconds.
     heard_at: Rfc3339,
-    /// The partitions that are at home there: it looks at their timers, and takes their jobs first.
+    /// The partitions that are assigned to that server: it runs their timers, and takes their jobs
+    /// first.
     home_partitions: Vec<u16>,
 }
 
@@ -166,7 +168,7 @@ impl Server {
     }
 }
 
-/// What does not work in some partitions.
+/// Failure in some partitions.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct PartitionTrouble {
@@ -180,7 +182,7 @@ struct PartitionTrouble {
     reason: String,
 }
 
-/// What the store can do, as far as is known now.
+/// Current state of the store, as far as it is known.
 struct Store {
     partitions: u16,
     silent: bool,
@@ -188,7 +190,7 @@ struct Store {
 }
 
 impl Store {
-    /// Asks the store, unless it was asked just now.
+    /// Probes the store, unless another request has just done so.
     async fn look(api: &AppState, engine: &Engine) -> Self {
         if api.looks.turn(Instant::now()) {
             api.looks.note(ask(engine).await);
@@ -221,7 +223,7 @@ impl Store {
         self.works(|trouble| !writes(trouble))
     }
 
-    /// Partitions with the same trouble together.
+    /// Groups the partitions by their failure.
     fn shown(&self) -> Vec<PartitionTrouble> {
         let mut shown: Vec<PartitionTrouble> = Vec::new();
         for (partition, trouble) in &self.troubles {
@@ -245,7 +247,7 @@ impl Store {
     }
 }
 
-/// Whether what a workflow needs can be written. All of it needs rows that can be removed.
+/// Whether a workflow's data can be written. That needs rows that can be removed.
 fn writes(trouble: &Trouble) -> bool {
     *trouble == Trouble::default()
 }
@@ -259,7 +261,8 @@ fn reason(trouble: &Trouble) -> String {
     first.map(StoreError::to_string).unwrap_or_default()
 }
 
-/// Asks the partitions in which all seems to work; the others are asked again anyway. Returns whether none has answered in time.
+/// Probes the partitions without a known failure. The others are probed regularly anyway. Returns
+/// whether no partition has answered in time.
 async fn ask(engine: &Engine) -> bool {
     let troubles = engine.troubles();
     let mut asked = JoinSet::new();
@@ -280,7 +283,8 @@ async fn ask(engine: &Engine) -> bool {
     !answered
 }
 
-/// The cause why no workflow is served, for whoever can reach the port; the reason is in the log, in the answers to calls, and in the status.
+/// Returns the cause for which no workflow is served, for probes without a token. The reason is in
+/// the log, in the answers to calls, and in the status.
 async fn cause(api: &AppState) -> Option<&'static str> {
     if !(api.host.serving)() {
         return Some("not serving\n");
@@ -292,11 +296,12 @@ async fn cause(api: &AppState) -> Option<&'static str> {
             match (store.reads(), store.writes()) {
                 (Availability::Down, _) => Some("the store does not answer\n"),
                 (_, Availability::Down) => Some("the store refuses writes\n"),
-                // With others this server is of use. When a part of the store is gone, it is gone for all servers.
+                // With some partitions, this server is still of use. A part of the store that is
+                // gone is gone for all servers.
                 _ => None,
             }
         }
-        // Without a store, the first call makes one.
+        // Without a store, the first call opens one.
         (StoreState::Open | StoreState::NotRequested, _) => None,
     }
 }

@@ -1,6 +1,8 @@
-//! The operations of the API: one row each, from which routes, dispatch and `docs/openapi.json` come.
+//! Operations of the API: one row each, which makes the route, the dispatch and the entry of
+//! `docs/openapi.json`.
 
-/// Turns the rows of `table.rs` into `Operation`, `ROUTES`, `dispatch` and, for tests, `descriptions`.
+/// Turns the rows of `table.rs` into `Operation`, `ROUTES`, `dispatch` and, for tests,
+/// `descriptions`.
 ///
 /// A row has this form. Its doc comment is the summary and the description in `docs/openapi.json`:
 ///
@@ -40,7 +42,7 @@ macro_rules! routes {
             }
         }
 
-        /// What `docs/openapi.json` says of each route of `ROUTES`.
+        /// Description of each route of `ROUTES` for `docs/openapi.json`.
         #[cfg(test)]
         pub(crate) fn descriptions() -> Vec<Description> {
             vec![$(Description {

@@ -1,4 +1,4 @@
-//! Whether the store of workflows is open, and who waits for it.
+//! State of the store of workflows, and the calls that wait until it is open.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,23 +10,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::problem::{Code, Problem};
 
-/// How long a call waits until the store has been opened. A large file is looked through for half a second.
+/// Time for which a call waits until the store is open. Opening a large file takes half a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is known about the store.
+/// State of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoreState {
-    /// There is none yet: the first call makes it.
+    /// No call has needed the store yet. The first one opens it.
     NotRequested,
-    /// It cannot be opened, for this reason.
+    /// The store cannot be opened, for this reason.
     Failed(Arc<str>),
     Open,
 }
 
-/// The way from no store to an open one.
+/// Gate that calls pass once the store is open.
 #[derive(Debug)]
 pub(crate) struct StoreGate {
-    /// Set before the standing says so.
+    /// Engine of the open store. It is set before the state becomes `Open`.
     engine: OnceLock<Engine>,
     standing: watch::Sender<StoreState>,
     wanted: Notify,
@@ -44,7 +44,7 @@ impl Default for StoreGate {
 
 impl StoreGate {
     pub(crate) fn open(&self, engine: Engine) {
-        // A second one would be a mistake of the caller; calls stay with the first.
+        // A second call is a mistake of the caller. Requests stay with the first engine.
         let _ = self.engine.set(engine);
         self.set(StoreState::Open);
     }
@@ -57,12 +57,12 @@ impl StoreGate {
         self.standing.borrow().clone()
     }
 
-    /// The engine of a store that is open.
+    /// Returns the engine if the store is open.
     pub(crate) fn engine(&self) -> Option<&Engine> {
         self.engine.get()
     }
 
-    /// Returns when a call wants a store that there is not yet.
+    /// Returns when a call needs a store that is not open yet.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }
@@ -70,7 +70,7 @@ impl StoreGate {
     /// Waits until the store is open.
     ///
     /// # Errors
-    /// It cannot be opened, or the server drains.
+    /// The store cannot be opened, is not open in time, or the server drains.
     pub(crate) async fn opened(&self, drain: &CancellationToken) -> Result<(), Problem> {
         if self.engine.get().is_some() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The clock of a server for tests, which moves ahead when a test says so.
+//! Test clock of a server, which a test moves ahead.
 
 use std::time::Duration;
 

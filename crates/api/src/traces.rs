@@ -1,6 +1,8 @@
-//! Traces: where the creation of a workflow was in the trace of its caller is kept with it, and spans are handed to whoever exports them.
+//! Traces: the context of the call that created a workflow is stored with it, and spans are
+//! exported.
 //!
-//! What is kept is the global `$trace` of the workflow, so workers get it with the params of each job.
+//! The context is stored as the global `$trace` of the workflow, so workers get it with the params
+//! of each job.
 
 mod attempt;
 mod call;
@@ -17,63 +19,63 @@ pub use attempt::attempt_context;
 pub(crate) use call::Creating;
 pub use context::TraceContext;
 
-/// What the process that serves the API does for traces.
+/// Hooks of the embedding server for traces.
 #[derive(Clone)]
 pub struct Traces {
-    /// Reads from the headers of a call where its caller is in a trace.
+    /// Reads the trace context of the caller from the headers of a call.
     pub caller: fn(&HeaderMap) -> Option<TraceContext>,
-    /// None: nobody exports spans.
+    /// Exporter of spans. `None` if no spans are exported.
     pub exporter: Option<Exporter>,
 }
 
-/// From where a caller is to where the span of its call is.
+/// Returns the context of a new span from the context of its caller.
 type Begin = dyn Fn(Option<&TraceContext>) -> Option<TraceContext> + Send + Sync;
 
-/// Takes spans.
+/// Exporter of spans.
 #[derive(Clone)]
 pub struct Exporter {
-    /// Where the span of a call is whose caller is there; none if the call is not sampled.
+    /// Starts the span of a call, whose caller has this context. `None` if the call is not sampled.
     pub begin: Arc<Begin>,
-    /// Takes the span of a call that has ended.
+    /// Exports the span of a call that has ended.
     pub end: Arc<dyn Fn(CallSpan<'_>) + Send + Sync>,
 }
 
-/// A call that created workflows, or failed to.
+/// Span of a call that created workflows, or failed to.
 #[derive(Debug)]
 pub struct CallSpan<'a> {
-    /// The path of the API.
+    /// Path of the route.
     pub route: &'static str,
-    /// Where it is in its trace.
+    /// Context of the span.
     pub context: TraceContext,
-    /// The span of its caller.
+    /// Span of the caller.
     pub parent: Option<u64>,
-    /// When it began. It ends now.
+    /// Start of the call. It ends now.
     pub begun: Instant,
-    /// What was answered. None: the caller did not wait for it.
+    /// Status of the answer. `None` if the caller did not wait for it.
     pub status: Option<StatusCode>,
-    /// What it created.
+    /// Workflows that the call created.
     pub created: Creations<'a>,
 }
 
-/// What a call created.
+/// Workflows that a call created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Creations<'a> {
-    /// Nothing, as far as is known.
+    /// No workflow, as far as is known.
     None,
     /// One workflow.
     One {
-        /// Its id.
+        /// Id of the workflow.
         workflow: WorkflowId,
-        /// Its name.
+        /// Name of the workflow.
         name: &'a str,
         /// Whether it existed before, with the same idempotency key.
         existing: bool,
     },
-    /// A batch.
+    /// Workflows of a batch.
     Many {
-        /// How many were asked for.
+        /// Number of workflows in the request.
         asked: usize,
-        /// How many were created now.
+        /// Number of workflows created now.
         created: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Workers: who there is, what each runs, and which are to take no more jobs.
+//! Workers: their list with the jobs of each, and draining.
 
 pub(crate) mod events;
 mod registry;
@@ -26,12 +26,12 @@ use shared_status::WorkerReport;
 
 /// Most workers of a page.
 const MOST_ITEMS: usize = 100;
-/// Jobs that a page shows of each worker.
+/// Most jobs that a page shows of each worker.
 const MOST_JOBS: usize = 10;
-/// Most workers that drain.
+/// Most workers that drain at a time.
 const MOST_DRAINS: usize = 10_000;
 
-/// The longest wait of a claim for what the store says of workers that drain.
+/// Longest time for which a claim waits for the store's list of draining workers.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// A page of workers, by name.
@@ -59,12 +59,12 @@ struct WorkerItem {
     handlers: Option<Vec<String>>,
     /// How many leases it holds, about.
     running: usize,
-    /// What it runs: the ten jobs that it has had for longest.
+    /// Jobs that it runs: the ten that it has had for longest.
     jobs: Vec<WorkerJob>,
     /// Since when it is to take no more jobs; null when it may take some.
     #[cfg_attr(test, schema(required))]
     draining_since: Option<Rfc3339>,
-    /// The name of the token of whoever said so.
+    /// Name of the token of the caller that set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     draining_by: Option<String>,
 }
@@ -89,15 +89,15 @@ pub(crate) struct WorkerDraining<'a> {
     draining: bool,
 }
 
-/// What is done about the draining of a worker.
+/// Action on the draining of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Draining {
     Begin,
     End,
 }
 
-/// Notes the claim of a worker that has run for `uptime`, and starts the task that reads what other servers say of workers.
-/// Returns the process that claims.
+/// Records the claim of a worker that has run for `uptime`, and starts the task that reads the
+/// reports of other servers. Returns the process that claims.
 pub(crate) fn note_claim<'a>(
     api: &AppState,
     claim: &'a Claim,
@@ -124,8 +124,8 @@ fn keep(api: &AppState) {
     }
 }
 
-/// Waits until it is known which workers drain, when this is the first claim since the start or for minutes. If the store does not say so, the worker
-/// gets jobs.
+/// Waits until the draining workers are known, if this is the first claim since the start or after
+/// some idle minutes. If the store does not answer, the worker gets jobs.
 pub(crate) async fn await_drains(api: &AppState) {
     if !*api.roll.looked.borrow() {
         let mut looked = api.roll.looked.subscribe();
@@ -141,7 +141,7 @@ pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     let api = ask.api;
     let workers = shared_status::workers(&api.roll, api.engine(), api.now()).await?;
     let drains = shared_status::drains(api.engine()).await?;
-    // A cursor is the name of the last worker. Workers that come and go shift nothing.
+    // A cursor is the name of the last worker. It stays valid when workers come and go.
     let is_later = |name: &&String| after.as_ref().is_none_or(|after| *name > after);
     let mut names: Vec<&String> = workers
         .keys()
@@ -185,7 +185,7 @@ async fn item(
     })
 }
 
-/// The job of a lease. None: the lease is over.
+/// Reads the job of a lease. `None` if the lease is over.
 async fn job(
     api: &AppState,
     lease: LeaseRef,
@@ -251,7 +251,7 @@ pub(crate) async fn set(ask: &RequestContext<'_>, draining: Draining) -> Answer 
     }))
 }
 
-/// The name of the worker that the path has.
+/// Returns the name of the worker that the path has.
 fn worker(ask: &RequestContext<'_>) -> Result<String, Problem> {
     let name = ask.matched.name(0)?;
     check_name(&name, || "worker".to_owned())?;

@@ -1,4 +1,4 @@
-//! Workflows: what is done at the paths under `/v1/workflows`, a file for each kind of call.
+//! Workflows: handlers of the paths under `/v1/workflows`, a file for each kind of call.
 
 pub(crate) mod act;
 pub(crate) mod bulk;

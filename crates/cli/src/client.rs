@@ -1,4 +1,4 @@
-//! Asking a server: which one, as whom, and what it answers.
+//! The client side of the command line: address, credentials, requests and the model of answers.
 
 pub(crate) mod address;
 mod connect;

@@ -1,4 +1,4 @@
-//! Definitions of workflows in files: JSON as it is, YAML as the JSON that it means.
+//! Definitions of workflows in files. JSON stays as it was written; YAML is converted to JSON.
 
 mod core_schema;
 mod json;
@@ -16,7 +16,7 @@ use tree::{Place, Tree};
 
 const EXPECTED: &str = "a definition, which is a map with `name` and `jobs`";
 
-/// A definition as it was written.
+/// A definition, with its text.
 #[derive(Debug)]
 pub struct Definition {
     text: String,
@@ -30,12 +30,12 @@ enum Language {
     Yaml,
 }
 
-/// What is wrong with it, and where: a line and a column, both counted from 1.
+/// A mistake in a definition, with its position: line and column, both counted from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// None when it is wrong as a whole.
+    /// None if the mistake concerns the definition as a whole.
     pub place: Option<(usize, usize)>,
-    /// What is wrong.
+    /// The reason, without the position.
     pub reason: String,
 }
 
@@ -49,10 +49,11 @@ impl fmt::Display for Mistake {
 }
 
 impl Definition {
-    /// Reads the text of `file`. The extension tells JSON from YAML; without one, a text that begins with a brace is JSON.
+    /// Reads the text of `file`. The extension tells JSON from YAML; without one, a text that
+    /// begins with a brace is JSON.
     ///
     /// # Errors
-    /// It is neither, or not a map, or a field is in it twice.
+    /// The text is neither JSON nor YAML, is not a map, or repeats a field.
     pub fn parse(file: &Path, text: String) -> Result<Self, Mistake> {
         let language = Language::of(file, &text);
         let fields = match language {
@@ -66,19 +67,20 @@ impl Definition {
         })
     }
 
-    /// Whether it has this field.
+    /// Whether the definition has this top-level field.
     #[must_use]
     pub fn has(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
 
-    /// The same as JSON.
+    /// The definition as JSON.
     #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string(&self.fields).expect("texts and raw JSON are JSON")
     }
 
-    /// What a server found wrong at a path such as `jobs[0].after`, with the place in the text that the path leads to.
+    /// Translates a mistake that a server found at a path such as `jobs[0].after` into a position
+    /// in the text.
     #[must_use]
     pub fn mistake(&self, path: &str, detail: &str) -> Mistake {
         let place = match self.language {
@@ -87,7 +89,8 @@ impl Definition {
                 .ok()
                 .and_then(|root| root.place(path)),
         };
-        // The server counts lines in the JSON that it got, and its text may begin with the path, which is shown separately.
+        // The server counts lines in the JSON that it got, and its text may begin with the path,
+        // which is shown separately.
         let reason = without_place(detail);
         let reason = reason
             .strip_prefix(path)
@@ -100,10 +103,10 @@ impl Definition {
     }
 }
 
-/// The text of a file; `-` is standard input.
+/// Reads the text of a file; `-` is standard input.
 ///
 /// # Errors
-/// It cannot be read, or is not UTF-8.
+/// The file cannot be read, or is not UTF-8.
 pub fn text_of(file: &Path) -> io::Result<String> {
     if file != Path::new("-") {
         return std::fs::read_to_string(file);
@@ -112,7 +115,7 @@ pub fn text_of(file: &Path) -> io::Result<String> {
     io::stdin().lock().read_to_string(&mut text).map(|_| text)
 }
 
-/// The names of the outermost fields of a YAML or JSON file, as far as it can be read.
+/// Names of the top-level fields of a YAML or JSON file, as far as it can be read.
 #[must_use]
 pub fn fields_of(file: &Path, text: &str) -> Vec<String> {
     let names =
@@ -164,14 +167,14 @@ fn of_yaml(tree::Mistake { place, reason }: tree::Mistake) -> Mistake {
 fn of_json(error: &serde_json::Error, json: &str) -> Mistake {
     let whole = error.to_string();
     let reason = without_place(&whole);
-    // Only the outermost value has an expected type here.
+    // Only the top-level value has an expected type here.
     if reason.starts_with("invalid type") {
         return Mistake {
             place: None,
             reason: format!("expected {EXPECTED}"),
         };
     }
-    // Its columns are bytes.
+    // serde_json counts columns in bytes.
     let before: usize = json
         .split_inclusive('\n')
         .take(error.line().saturating_sub(1))
@@ -184,7 +187,7 @@ fn of_json(error: &serde_json::Error, json: &str) -> Mistake {
     }
 }
 
-/// A message of a JSON reader without the place at its end.
+/// The message of a JSON parser without the position at its end.
 fn without_place(message: &str) -> &str {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_place = |place: &str| {

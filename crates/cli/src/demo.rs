@@ -1,4 +1,4 @@
-//! What makes the page alive in a demo: workers, workflows and calls of a gateway, all through the public ports of a server.
+//! Load of a demo: workers, workflows and gateway calls, all through the public ports of a server.
 
 mod graphs;
 mod traffic;
@@ -15,9 +15,9 @@ use crate::client::address::Target;
 use crate::client::exit::{Failure, complain};
 use crate::client::remote::{Ask, Remote};
 
-/// How many jobs run at the same time.
+/// Number of workers, each with one job at a time.
 const WORKERS: usize = 12;
-/// How long a part waits after a call that failed.
+/// Wait after a call that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The workers and callers of a demo.
@@ -28,7 +28,8 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// `api` is the port of the API, and `http` the one that answers `/json`. Both speak plaintext, without tokens.
+    /// `api` is the port of the API, and `http` the one that answers `/json`. Both speak plaintext,
+    /// without tokens.
     ///
     /// # Errors
     /// The client cannot be made.
@@ -40,7 +41,7 @@ impl Demo {
         })
     }
 
-    /// Runs until it is dropped. What fails is tried again after a second.
+    /// Runs until the future is dropped. A failed call is repeated after a second.
     pub async fn run(self) {
         let mut parts = tokio::task::JoinSet::new();
         for worker in 0..WORKERS {
@@ -55,16 +56,17 @@ impl Demo {
     }
 }
 
-/// Creates a workflow again and again.
+/// Creates one kind of workflow at a fixed interval.
 async fn create(api: &Remote, repeated: graphs::Repeated) {
-    // The small ones come first, so that something ends within seconds.
+    // Short intervals begin first, so that the first workflow ends within seconds.
     sleep(repeated.every / 10).await;
     for number in 1.. {
         let ask = Ask::post("/v1/workflows", (repeated.graph)(number).to_string());
         let wait = match api.text(&ask).await {
             Ok(_) => repeated.every,
             Err(failure) => {
-                // A definition that the server refuses is a mistake of the demo, and somebody should see it.
+                // The server refused a definition, which is a mistake in the demo: the message
+                // helps to find it.
                 complain(&failure);
                 PAUSE
             }
@@ -73,12 +75,12 @@ async fn create(api: &Remote, repeated: graphs::Repeated) {
     }
 }
 
-/// The text of the answer; none when the call failed or was refused.
+/// Returns the text of the answer, or `None` if the call failed or was refused.
 async fn post(remote: &Remote, path: &str, body: &Value) -> Option<String> {
     remote.text(&Ask::post(path, body.to_string())).await.ok()
 }
 
-/// The address as a client on this machine uses it.
+/// The base address for a client on this machine.
 fn target(mut address: SocketAddr) -> Result<Target, Failure> {
     if address.ip().is_unspecified() {
         address.set_ip(match address {

@@ -1,4 +1,4 @@
-//! The verbs of Gush's own command line, each translated to the verb of `tidegate workflow` that does the same.
+//! The verbs of Gush's command line, each translated to a verb of `tidegate workflow`.
 
 use std::path::PathBuf;
 
@@ -48,7 +48,8 @@ pub struct Named {
 
 #[derive(Debug, Args)]
 pub struct Start {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     /// Names of jobs to run again; none starts the workflow
@@ -58,7 +59,8 @@ pub struct Start {
 
 #[derive(Debug, Args)]
 pub struct Shown {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     /// Leave out everything but the jobs
@@ -74,7 +76,8 @@ pub struct Shown {
 
 #[derive(Debug, Args)]
 pub struct Viz {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     /// File to write

@@ -1,4 +1,4 @@
-//! `tidegate handler`: what workers run.
+//! `tidegate handler`: limits of handlers.
 
 use clap::{Args, Subcommand};
 

@@ -36,7 +36,8 @@ enum Verb {
     Log(log::Log),
     /// Runs a failed or cancelled job again
     Retry(Named),
-    /// Skips a job; the rule of a job after it decides whether that runs: with none_failed or all_done it does, with all_success it is skipped, too
+    /// Skips a job; the rule of a job after it decides whether that runs: with none_failed or
+    /// all_done it does, with all_success it is skipped, too
     Skip(Named),
     /// Marks a job as succeeded, with an output if one is given
     MarkSucceeded(Mark),
@@ -46,7 +47,8 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct List {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     /// Only those of these states, with commas between them
@@ -59,7 +61,8 @@ struct List {
 
 #[derive(Debug, Args)]
 struct Named {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     /// Name of the job
@@ -166,7 +169,7 @@ impl Listed for model::Job {
     }
 }
 
-/// How far a job is, as its worker said last.
+/// Progress of a job in words, as its worker reported it last.
 fn said(progress: &model::Progress, job: &model::Job, now: Moment) -> String {
     let model::Progress {
         percent,
@@ -187,7 +190,7 @@ fn said(progress: &model::Progress, job: &model::Job, now: Moment) -> String {
     format!("{percent}%{text}  {}{before}", at.relative(now))
 }
 
-/// Columns before the text of a line.
+/// Columns before the value in each line.
 const MARGIN: usize = 10;
 
 fn shown(job: &model::Job, screen: &Screen) -> String {

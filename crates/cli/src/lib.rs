@@ -1,12 +1,13 @@
-//! The commands that ask a server through its public API.
+//! The commands that call a server through its public API.
 //!
-//! A command is parsed in the file of its noun, sent to the server by `client`, and its answer is shown by `output`.
+//! A command is parsed in the file of its noun and sent to the server by `client`. Its answer is
+//! shown by `output`.
 //! docs/cli.md says what users may rely on.
 //!
-//! **Invariant:** what is printed of names and texts of others went through `printable`.
+//! **Invariant:** names and texts from outside pass through `printable` before they are printed.
 //!
-//! **Invariant:** no other crate of ours: this is what any client can do. No store is opened here, and the only variables read
-//! are those of [`Environment`].
+//! **Invariant:** the crate uses no other crate of this project except the YAML reader, so any
+//! client can do the same. It opens no store, and reads only the variables of [`Environment`].
 
 mod client;
 mod definition;
@@ -35,7 +36,7 @@ pub use output::printable::printable;
 pub use output::table::{Cell, Table};
 pub use output::{Screen, print, unwritten};
 
-/// The commands that ask a server.
+/// The commands that call a server.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Creates, follows and controls workflows
@@ -55,10 +56,10 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does what the command says, and returns how the program ends.
+    /// Runs the command, and returns the exit code of the program.
     ///
     /// # Errors
-    /// It was not done; the failure says why and names the exit code.
+    /// The command was not carried out; the failure has the reason and the exit code.
     pub async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let (remote, screen) = options.open()?;
         let remote = &remote;

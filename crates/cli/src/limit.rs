@@ -49,7 +49,7 @@ struct List {
     /// Only of this queue
     #[arg(long, value_name = "QUEUE", value_hint = ValueHint::Other)]
     queue: Option<String>,
-    /// At most so many, by queue and handler
+    /// At most this many, by queue and handler
     #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 100)]
     limit: usize,
 }
@@ -84,12 +84,12 @@ struct Check {
     /// The entries of one descriptor
     #[arg(required = true, value_name = "KEY=VALUE", value_parser = target::entry, value_hint = ValueHint::Other)]
     entries: Vec<(String, String)>,
-    /// So many hits
+    /// Number of hits
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_hint = ValueHint::Other)]
     hits: u32,
 }
 
-/// How long and why.
+/// Duration of an override, and the reason for it.
 #[derive(Debug, Args)]
 struct Terms {
     /// Ends after this time; without it, when it is removed

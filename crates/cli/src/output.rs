@@ -1,4 +1,4 @@
-//! Where output goes, and what may be written there.
+//! Output of results: formats, colours and width.
 
 pub(crate) mod bar;
 pub(crate) mod counted;
@@ -18,30 +18,31 @@ use crate::client::environment::{Colour, Glyphs, Locale};
 use crate::client::exit::{Exit, Failure};
 use printable::{escaped_json, indented, printable};
 
-/// The form of output.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.
     Table,
     /// Tables with all columns and exact times
     Wide,
-    /// What the server answered; lists are arrays
+    /// The server's answer as JSON; lists are arrays
     Json,
-    /// The same as YAML
+    /// The server's answer as YAML
     Yaml,
     /// Only ids or names, one on a line
     Name,
 }
 
-/// The width of an output that is not a terminal: larger than any line, and small enough that sums do not overflow.
+/// The width of an output that is not a terminal: above any line, and small enough that sums do not
+/// overflow.
 const ENDLESS: usize = u32::MAX as usize;
-/// The width of a terminal that does not report one.
+/// Width of a terminal that does not report one, in columns.
 const USUAL: usize = 80;
 
-/// What a terminal can show.
+/// Properties of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terminal {
-    /// Columns.
+    /// Width in columns.
     pub(crate) width: usize,
     pub(crate) glyphs: Glyphs,
     pub(crate) colour: Colour,
@@ -51,33 +52,33 @@ pub(crate) struct Terminal {
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     pub(crate) format: Format,
-    /// The form that was asked for.
+    /// The format that the user requested.
     pub(crate) asked: Option<Format>,
     pub(crate) terminal: Terminal,
-    /// Whether a person looks at it.
+    /// Whether standard output is a terminal.
     pub(crate) live: bool,
 }
 
 /// An item of a list.
 pub(crate) trait Listed: Sized {
-    /// What people are told of an empty list.
+    /// Text for people if the list is empty.
     const NOTHING: &str;
 
-    /// What programs are told of the item: its id or its name.
+    /// Text for programs: the id or the name of the item.
     fn name(&self) -> String;
 
-    /// What people are told of the items.
+    /// Text for people: a table of the items.
     fn text(items: &[Self], screen: &Screen) -> String;
 }
 
 impl Screen {
-    /// Tables on a terminal and JSON elsewhere, unless asked otherwise.
+    /// Uses tables on a terminal and JSON otherwise, unless the user requested a format.
     pub(crate) fn new(asked: Option<Format>, locale: Locale) -> Self {
         let out = io::stdout();
         let live = out.is_terminal();
         let format = asked.unwrap_or(if live { Format::Table } else { Format::Json });
         let colour = if live { locale.colour } else { Colour::None };
-        // Wide tables are not wrapped either.
+        // Wide tables are not wrapped.
         let width = if live && format != Format::Wide {
             columns(&out)
         } else {
@@ -95,16 +96,16 @@ impl Screen {
         }
     }
 
-    /// Whether output is for people.
+    /// Whether the output is for people.
     #[must_use]
     pub fn is_table(&self) -> bool {
         matches!(self.format, Format::Table | Format::Wide)
     }
 
-    /// Prints an object: what the server said of it, its name, or what people are shown.
+    /// Prints an object: the JSON of the server, its name, or the text of `table`.
     ///
     /// # Errors
-    /// As of [`print()`], and those of `table`.
+    /// The errors of [`print()`] and of `table`.
     pub fn object(
         &self,
         json: &str,
@@ -119,8 +120,8 @@ impl Screen {
         }
     }
 
-    /// Prints a list, in the same ways. `more` says that there are other items. A program reads
-    /// standard output, so there it is left out and goes to standard error.
+    /// Prints a list. `more` is a remark that there are other items. In tables it is the last line;
+    /// otherwise it goes to standard error, since a program reads standard output.
     pub(crate) fn list<T: Listed>(
         &self,
         items: &[Box<RawValue>],
@@ -172,7 +173,7 @@ impl Screen {
     /// Writes a line, as [`print()`] does.
     ///
     /// # Errors
-    /// As of [`print()`].
+    /// The errors of [`print()`].
     pub fn line(&self, text: &str) -> Result<(), Failure> {
         print(&format!("{text}\n"))
     }
@@ -196,7 +197,7 @@ impl Screen {
     }
 }
 
-/// An array with an item on each line, so that it can be read and be cut by lines.
+/// An array with an item on each line, so that tools can process it by lines.
 fn array(items: &[Box<RawValue>]) -> String {
     let items: Vec<&str> = items.iter().map(|item| item.get()).collect();
     if items.is_empty() {
@@ -225,7 +226,7 @@ fn colour(word: &str) -> Option<u8> {
     })
 }
 
-/// The columns of a terminal, as it is now.
+/// The current width of a terminal in columns.
 pub(crate) fn columns(out: &impl AsFd) -> usize {
     let told = rustix::termios::tcgetwinsize(out)
         .ok()
@@ -248,7 +249,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 #[must_use]
 pub fn unwritten(error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "nobody reads the output any more"),
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "the reader of the output closed it"),
         _ => Failure::new(
             Exit::Output,
             format!("the output cannot be written: {error}"),

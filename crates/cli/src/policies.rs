@@ -1,4 +1,5 @@
-//! Limits that queues and handlers give their jobs, and weights of queues: shown, set from a file, or removed.
+//! Policies: limits of queues and handlers, and weights of queues. They are shown, set from a file,
+//! or removed.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use crate::limit::LimitOfJob;
 use crate::output::Screen;
 use crate::output::printable::printable;
 
-/// Whose, and what to do with them.
+/// Arguments of a command about policies.
 #[derive(Debug, Args)]
 pub(crate) struct Terms {
     /// Its name
@@ -27,7 +28,7 @@ pub(crate) struct Terms {
     remove: bool,
 }
 
-/// What they are.
+/// Kind of policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Of {
     QueueLimits,
@@ -36,7 +37,7 @@ pub(crate) enum Of {
 }
 
 impl Of {
-    /// Before and behind the name in the path.
+    /// Segments of the path before and after the name.
     const fn path(self) -> (&'static str, &'static str) {
         match self {
             Self::QueueLimits => ("queues", "limits"),
@@ -46,7 +47,7 @@ impl Of {
     }
 }
 
-/// The answer of the server: one of the lists.
+/// The answer of the server, with one of the lists.
 #[derive(Debug, Deserialize)]
 struct Shown {
     #[serde(default)]
@@ -84,7 +85,8 @@ impl Terms {
     }
 }
 
-/// Sends a file, and returns the answer. What the server finds wrong is shown with its place in the file.
+/// Sends a file, and returns the answer. A mistake that the server finds is shown with its position
+/// in the file.
 async fn set(file: &Path, path: String, remote: &Remote) -> Result<String, Failure> {
     let name = if file == Path::new("-") {
         "standard input".to_owned()
@@ -107,7 +109,7 @@ async fn set(file: &Path, path: String, remote: &Remote) -> Result<String, Failu
         })
 }
 
-/// A line for each.
+/// Text with a line for each limit or weight.
 fn lines(shown: &Shown, noun: &str) -> String {
     let limits = shown.limits.iter().map(LimitOfJob::to_string);
     let entries = |weight: &Weight| {

@@ -1,4 +1,4 @@
-//! `tidegate queue`: what waits for workers.
+//! `tidegate queue`: queues, their limits and their weights.
 
 use clap::{Args, Subcommand, ValueHint};
 

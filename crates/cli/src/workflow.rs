@@ -1,4 +1,4 @@
-//! `tidegate workflow`: everything that is done to workflows from a terminal.
+//! `tidegate workflow`: creation, control and display of workflows.
 
 pub(crate) mod bulk;
 pub(crate) mod follow;
@@ -90,13 +90,14 @@ pub(crate) struct Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Restart {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     pub(crate) id: Which,
     /// Names of its jobs
     #[arg(required = true, value_name = "JOB", value_hint = ValueHint::Other)]
     pub(crate) jobs: Vec<String>,
-    /// Also all jobs after them
+    /// Restart all jobs after them as well
     #[arg(long)]
     pub(crate) cascade: bool,
 }
@@ -136,7 +137,7 @@ impl Workflow {
     }
 }
 
-/// Asks for something to be done, and shows what the workflow is doing then.
+/// Requests an action, and prints the status of the workflow after it.
 pub(crate) async fn act(ask: &Ask, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     say(&remote.text(ask).await?, remote, screen)
 }
@@ -166,7 +167,8 @@ fn said(acted: &Acted, screen: &Screen) -> String {
     format!("{}  {status}{note}", printable(&acted.id))
 }
 
-/// Does the same for each of `items`, and goes on when it fails for one of them. The last failure counts.
+/// Runs `action` for each item, and continues after a failure. Returns the last failure; stops if
+/// the server is unavailable.
 pub(crate) async fn for_each<T>(
     items: &[T],
     mut one: impl AsyncFnMut(&T) -> Result<Exit, Failure>,
@@ -266,7 +268,7 @@ impl Run {
             screen.line(&format!("{}  {}", said(&created, screen), printable(name)))?;
         }
         print_warnings(&created);
-        // A key that was used before may belong to one that was never started.
+        // A key that was used before may belong to a workflow that was never started.
         if created.status == "pending" {
             remote
                 .text(&Ask::post(

@@ -2,39 +2,40 @@
 
 use crate::pending::CounterRead;
 
-/// How hits change a counter.
+/// Direction in which hits change a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// They are added. A counter that is not there is made.
+    /// Hits are added. A missing counter is created.
     Add,
-    /// They are subtracted, down to zero.
+    /// Hits are subtracted, down to zero.
     Subtract,
 }
 
 /// A change of one counter.
 #[derive(Debug, Clone, Copy)]
 pub struct Charge<'k> {
-    /// The counter, as [`crate::Name`] writes it.
+    /// Key of the counter, in the form of [`crate::MemcacheKey`].
     pub key: &'k [u8],
     /// Whether hits are added or subtracted.
     pub change: Change,
-    /// How many.
+    /// Number of hits to add or subtract.
     pub hits: u64,
-    /// What was read of the counter before.
+    /// Result of the read that preceded this change. It decides whether an `add` is sent first.
     pub found: CounterRead,
-    /// When the counter expires, if this makes it.
+    /// Expiry of the counter if this change creates it.
     pub expiry: Expiry,
 }
 
-/// When a counter expires, as memcached reads it: seconds from now up to 30 days, and seconds since the Unix epoch above that.
+/// Expiry of a counter in the form that memcached reads: up to 30 days it is a number of seconds
+/// from now, above that it is a Unix time in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expiry(pub(crate) u64);
 
 impl Expiry {
-    /// The longest time that memcached takes for a time from now.
+    /// Longest time in seconds that memcached reads as relative to now.
     const RELATIVE: u64 = 30 * 86_400;
 
-    /// `seconds` after `now`, which is in seconds since the Unix epoch.
+    /// Returns the expiry `seconds` after `now`, which is a Unix time in seconds.
     #[must_use]
     pub fn after(seconds: u64, now: u64) -> Self {
         Self(if seconds <= Self::RELATIVE {

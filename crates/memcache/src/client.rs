@@ -1,4 +1,4 @@
-//! The caller's side: spreads keys over the servers, and joins their answers.
+//! The client for callers: spreads keys over the servers and joins their answers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -15,12 +15,14 @@ use crate::pending::CounterRead;
 use crate::servers::{Servers, place};
 use crate::stats::{Counters, Stats, count};
 
-/// The most keys of one `get`. A line of them is at most 16 KiB, which servers and proxies take.
+/// Maximum number of keys in one `get`. A line of 64 keys has at most 16 KiB, which servers and
+/// proxies accept.
 const KEYS: usize = 64;
 
 /// Reads and changes counters on behalf of one core. Clones are the same client.
 ///
-/// Connections are made when they are needed, and end when the last clone is dropped and nothing is owed.
+/// Connections are opened when they are needed. They close when the last clone is dropped and no
+/// reply is pending.
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Parts>);
 
@@ -32,22 +34,22 @@ struct Parts {
     counters: Arc<Counters>,
 }
 
-/// The servers of a list, in its order.
+/// The server list in use and the node of each server, in the order of the list.
 #[derive(Debug, Default)]
 struct Ring {
     list: Arc<Vec<Address>>,
     nodes: Arc<[Arc<Node>]>,
 }
 
-/// Keys that were asked of one server with one command.
+/// Keys that one `get` requests from one server.
 struct GetRequest {
-    /// Their places in the call.
+    /// Positions of the keys in the call.
     places: Vec<usize>,
     told: Option<oneshot::Receiver<Vec<CounterRead>>>,
 }
 
 impl Client {
-    /// Makes a client of these servers, whose list may change.
+    /// Creates a client of these servers, whose list may change.
     #[must_use]
     pub fn new(config: Config, servers: Servers) -> Self {
         Self(Arc::new(Parts {
@@ -58,9 +60,11 @@ impl Client {
         }))
     }
 
-    /// Reads counters: one answer for each key, in their order. Must be called in a runtime with I/O and time.
+    /// Reads counters and returns one result for each key, in their order. Must be called in a
+    /// runtime with I/O and time.
     ///
-    /// What a server does not answer until `deadline`, or within [`Config::timeout`], is unknown.
+    /// A key is [`CounterRead::Unknown`] if its server does not answer until `deadline` or within
+    /// [`Config::timeout`].
     pub async fn read<K: AsRef<[u8]>>(&self, keys: &[K], deadline: Instant) -> Vec<CounterRead> {
         let counters = &self.0.counters;
         count(&counters.keys_requested, keys.len());
@@ -89,7 +93,7 @@ impl Client {
         found
     }
 
-    /// Changes a counter without waiting for it.
+    /// Queues a change of a counter and returns at once.
     pub fn change(&self, charge: Charge<'_>) {
         let nodes = self.nodes();
         match nodes.get(place(charge.key, nodes.len().max(1))) {
@@ -98,20 +102,20 @@ impl Client {
         }
     }
 
-    /// Waits until every change was made, or has failed. From any runtime.
+    /// Waits until every queued change has succeeded or failed. May be called from any runtime.
     pub async fn flush(&self) {
         for node in &*self.current().1 {
             node.settle().await;
         }
     }
 
-    /// What the client did.
+    /// Returns the counts of what the client did.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.counters.read()
     }
 
-    /// Asks all servers at once.
+    /// Sends the `get` requests to all servers at once.
     fn ask<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<GetRequest> {
         let nodes = self.nodes();
         if nodes.is_empty() {
@@ -122,7 +126,7 @@ impl Client {
             .enumerate()
             .map(|(index, key)| (place(key.as_ref(), nodes.len()), index))
             .collect();
-        // Stable, so that keys of a server stay in the order of the call.
+        // A stable sort keeps the keys of a server in the order of the call.
         places.sort_by_key(|(server, _)| *server);
         let of_one_server = places.chunk_by(|(one, _), (other, _)| one == other);
         let question = |places: &[(usize, usize)]| {
@@ -145,7 +149,7 @@ impl Client {
             .collect()
     }
 
-    /// The servers, after their list was replaced if it was.
+    /// Returns the nodes, after the current server list has been applied.
     fn nodes(&self) -> Arc<[Arc<Node>]> {
         let (list, nodes) = self.current();
         if self.0.servers.is(&list) {
@@ -160,7 +164,8 @@ impl Client {
         (ring.list.clone(), ring.nodes.clone())
     }
 
-    /// Takes over the current list: servers that stay keep their connections, and those that go do what waits.
+    /// Applies the current server list. Servers that stay keep their connections. Removed servers
+    /// finish their queued commands.
     fn renew(&self) -> Arc<[Arc<Node>]> {
         let mut ring = self.0.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let list = self.0.servers.list();
@@ -196,7 +201,8 @@ impl Client {
             queue_bytes,
             self.0.counters.clone(),
         ));
-        // It ends by itself when the node leaves, at the latest when the timeout of its last command is over.
+        // The task ends by itself when the node leaves, at the latest when the timeout of its last
+        // command is over.
         tokio::spawn(
             Link {
                 node: node.clone(),

@@ -1,18 +1,18 @@
-//! How a client behaves.
+//! Settings of a client.
 
 use std::time::Duration;
 
 use tidegate_pipeline::Connector;
 
-/// How a client behaves.
+/// Settings of a client.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// How connections are encrypted. None: they are not.
+    /// TLS connector. `None` if connections are not encrypted.
     pub tls: Option<Connector>,
-    /// The longest wait for a connection, and for an answer.
+    /// Maximum time for opening a connection, and for one answer.
     pub timeout: Duration,
-    /// What may wait for one server, in bytes.
+    /// Maximum number of bytes that are queued for one server.
     pub queue_bytes: usize,
 }
 
@@ -20,10 +20,10 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             tls: None,
-            // As the client of the reference.
+            // The memcached client of the reference has this timeout, too.
             timeout: Duration::from_millis(500),
-            // Some 20,000 charges: a second of what a core charges when it does nothing else would be 10 MiB, and a server
-            // that is half a second late is as good as gone.
+            // About 20,000 charges. A core that does nothing else charges 10 MiB a second, and a
+            // server that is half a second late counts as lost.
             queue_bytes: 4 * 1024 * 1024,
         }
     }

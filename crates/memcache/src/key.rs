@@ -1,13 +1,13 @@
-//! Keys as memcached takes them.
+//! Keys in the form that memcached accepts.
 
 use ring::digest::{SHA256, digest};
 
-/// The longest key that memcached takes.
+/// Maximum length of a key in bytes that memcached accepts.
 const MAX_BYTES: usize = 250;
-/// Stands before the digest of a key that memcached does not take.
+/// Prefix of the digest that replaces a key that memcached rejects.
 const DIGEST: &[u8] = b"tidegate_sha256_";
 
-/// A key that memcached takes: at most 250 bytes, without spaces and control characters.
+/// A key that memcached accepts: at most 250 bytes, without spaces and control characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name<'k>(Form<'k>);
 
@@ -18,8 +18,8 @@ enum Form<'k> {
 }
 
 impl<'k> Name<'k> {
-    /// The key itself, or a digest of it when memcached would not take it. Servers agree on digests, and nobody can find two keys
-    /// that have the same one.
+    /// Returns the key itself, or its SHA-256 digest if memcached would reject the key. The digest
+    /// is the same on all servers of Tidegate and has no known collision.
     #[must_use]
     pub fn of(key: &'k [u8]) -> Self {
         let legal = !key.is_empty()

@@ -1,16 +1,19 @@
-//! A client of memcached for counters: reads them with one round trip for each server, and changes them in the background.
+//! A client of memcached for counters: reads them with one round trip to each server, and changes
+//! them in the background.
 //!
-//! A [`Client`] belongs to one core. It has one connection to each server, which all calls of the core share: what waits is
-//! written together, and replies are matched to commands by their order. So a counter that is read after it was changed
-//! through the same client is read with that change.
+//! A [`Client`] belongs to one core. It has one connection to each server, which all calls of the
+//! core share. Queued commands are written in one batch, and replies are matched to commands by
+//! their order. So a read that follows a change through the same client includes that change.
 //!
-//! memcached is not asked to be there: a counter that cannot be read is [`CounterRead::Unknown`], and a change that cannot be made
-//! is counted in [`Stats`]. Nothing is ever waited for longer than [`Config::timeout`].
+//! memcached may be unavailable: a counter that cannot be read is [`CounterRead::Unknown`], and a
+//! change that fails is counted in [`Stats`]. No wait is longer than [`Config::timeout`].
 //!
-//! No crate was found that does this. `async-memcached` and `memcache-async` have one request at a time on a connection and no
-//! TLS; `rsmc` speaks the binary protocol that memcached has given up, and pools connections that callers check out.
+//! No existing crate does this. `async-memcached` and `memcache-async` have one request at a time
+//! on a connection and no TLS. `rsmc` speaks the deprecated binary protocol and pools connections
+//! that callers check out.
 //!
-//! **Invariant:** no rule of rate limits is here, no environment and no metrics library.
+//! **Invariant:** this crate has no rules of rate limits, reads no environment and uses no metrics
+//! library.
 
 mod charge;
 mod client;

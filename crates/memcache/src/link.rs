@@ -1,4 +1,5 @@
-//! The task that has the connection to one server: connects, writes what waits, and hands in replies in their order.
+//! The task that owns the connection to one server: connects, writes queued commands, and matches
+//! replies in their order.
 
 use std::io;
 use std::sync::Arc;
@@ -14,18 +15,18 @@ use crate::node::{Node, ServerState};
 use crate::stats::count;
 use crate::wire::{self, Reply};
 
-/// The wait after a first failure. It doubles up to the longest.
+/// Delay before the first attempt to reconnect. It doubles after each failure, up to the maximum.
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
-/// The longest wait. A server that is back is noticed after that.
+/// Maximum delay between two attempts: a server that works again is noticed after at most 3 s.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
-/// A server that works for this long begins anew with short waits.
+/// A connection that lasted this long resets the delay to its minimum.
 const STEADY: Duration = Duration::from_secs(10);
-/// One read drains the replies to a typical write.
+/// Bytes of one read: it drains the replies to a typical write.
 const READ_BYTES: usize = 16 * 1024;
-/// Asked for after a failure, to see whether the server answers at all.
+/// Key of the `get` that tests whether a server answers after a failure.
 const PROBE: &[u8] = b"tidegate_probe";
 
-/// One connection after the other, to one server.
+/// The successive connections to one server.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) node: Arc<Node>,
@@ -33,11 +34,11 @@ pub(crate) struct Link {
     pub(crate) timeout: Duration,
 }
 
-/// Why a connection ended.
+/// Reason for the end of a connection.
 enum End {
-    /// Nothing was owed: the server closes connections that are idle.
+    /// No reply was pending: the server closes idle connections.
     Idle,
-    /// The server is not among the servers any more, and owes nothing.
+    /// The server was removed from the list, and no reply is pending.
     Left,
     Failed(String),
 }
@@ -76,7 +77,8 @@ impl Link {
         }
     }
 
-    /// Waits until a connection is wanted. False: never again.
+    /// Waits until a connection is needed. Returns false if the node has left and needs none any
+    /// more.
     async fn wanted(&self) -> bool {
         loop {
             match (self.node.standing(), self.node.progress()) {
@@ -87,7 +89,7 @@ impl Link {
         }
     }
 
-    /// Connects. A server that failed before must answer a question first.
+    /// Connects. After a failure, the server must answer a probe first.
     async fn open(&self, probe: bool) -> io::Result<Socket> {
         let mut socket = Socket::connect(&self.node.address, self.connector.as_ref()).await?;
         if probe {
@@ -131,7 +133,7 @@ impl Link {
         }
     }
 
-    /// Writes and reads at the same time. Ends without an error when the node leaves.
+    /// Writes commands and reads replies concurrently. Returns `Ok` when the node leaves.
     async fn exchange(&self, socket: Socket) -> io::Result<()> {
         let (mut reader, mut writer) = tokio::io::split(socket);
         let mut input = BytesMut::with_capacity(READ_BYTES);
@@ -171,7 +173,8 @@ impl Link {
         }
     }
 
-    /// Tells everybody who waits, and waits itself, with the callers refused meanwhile.
+    /// Fails all pending commands and waits before the next attempt. Callers are refused during the
+    /// wait.
     async fn fail(&self, reason: &str, failures: u32) {
         self.node.set_standing(ServerState::Down);
         self.node.fail_all();
@@ -183,7 +186,8 @@ impl Link {
             );
         }
         let wait = (SHORTEST_WAIT * 2_u32.saturating_pow(failures.min(10))).min(LONGEST_WAIT);
-        // Up to a half less, so that cores and servers that lost it together do not ask together.
+        // The delay is up to half shorter at random, so that cores and servers that lost this
+        // server do not reconnect at the same moment.
         let until = tokio::time::Instant::now() + wait.mul_f64(1.0 - 0.5 * fastrand::f64());
         loop {
             tokio::select! {
@@ -199,14 +203,14 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// However it ends, nobody waits for it.
+    /// Fails all pending commands, also if the task panics or is cancelled.
     fn drop(&mut self) {
         self.node.set_standing(ServerState::Down);
         self.node.fail_all();
     }
 }
 
-/// Writes, or else flushes, which TLS needs. Says whether there is something to flush.
+/// Writes output, or flushes it if all is written, as TLS requires. Returns whether a flush is due.
 async fn push(writer: &mut WriteHalf<Socket>, output: &mut BytesMut) -> io::Result<bool> {
     if output.is_empty() {
         writer.flush().await?;

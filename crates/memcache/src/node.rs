@@ -1,4 +1,5 @@
-//! One server: what waits for it, and what it owes. Shared by the callers and the task that has the connection.
+//! One server: its queued commands and pending replies. Callers and the task of the connection
+//! share it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +15,7 @@ use crate::pending::{CounterRead, PendingReply, RetryCharge, Step};
 use crate::stats::{Counters, count};
 use crate::wire::{self, Garbage};
 
-/// One server.
+/// One server of the list.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) address: Address,
@@ -23,33 +24,34 @@ pub(crate) struct Node {
     state: Mutex<State>,
     /// Wakes the task of the connection.
     pub(crate) wake: Notify,
-    /// Wakes those who wait until nothing is owed.
+    /// Wakes callers of [`Node::flush`] when no reply is pending.
     settled: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     standing: ServerState,
-    /// Commands that are not written yet.
+    /// Encoded commands that are not written yet.
     output: BytesMut,
-    /// The replies to all commands, also to those, and the bytes that each was counted with.
+    /// Pending replies to all commands, written or not, each with the bytes that it was counted
+    /// with.
     owed: VecDeque<(PendingReply, usize)>,
-    /// What both of these take, until the replies come.
+    /// Bytes of `output` and `pending` in all. A command counts until its reply has arrived.
     bytes: usize,
-    /// Bytes of a value that are of no use.
+    /// Bytes of an oversized value that are still to be skipped.
     skip: usize,
-    /// When the server last ended a reply, or was asked while it owed none.
+    /// Time of the last complete reply, or of the first command after an idle time.
     progress: Instant,
 }
 
-/// What callers may expect of the server.
+/// State of a server for its callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerState {
-    /// It has or gets a connection.
+    /// The server has a connection, or one is being opened.
     Usable,
-    /// It does not work: callers are refused at once, until it does.
+    /// The server failed. Callers are refused until it answers again.
     Down,
-    /// It is not among the servers any more. What waits is done.
+    /// The server was removed from the list. Queued commands are still done.
     Leaving,
 }
 
@@ -73,7 +75,9 @@ impl Node {
         }
     }
 
-    /// Asks for these keys, which a space separates. Whoever waits hears of it, or that there will be no answer.
+    /// Requests these keys, which are separated by spaces. The receiver gets the results, or is
+    /// closed if there will be no answer. Returns `None` if the queue is full or the server is
+    /// down.
     pub(crate) fn ask(
         &self,
         keys: Box<[u8]>,
@@ -94,7 +98,8 @@ impl Node {
         Some(told)
     }
 
-    /// Changes a counter when its turn comes.
+    /// Queues a change of a counter. Drops and counts it if the queue is full or the server is
+    /// down.
     pub(crate) fn change(&self, charge: Charge<'_>) {
         let Charge {
             key,
@@ -104,7 +109,7 @@ impl Node {
             expiry,
         } = charge;
         let mut state = self.lock();
-        // `add` and `incr`, each with the key, and its copy if it must be charged again.
+        // A bound for `add` and `incr`, each with the key, and the copy of the key for a retry.
         if !state.admits(3 * key.len() + 256, self.room) {
             drop(state);
             count(&self.counters.dropped_changes, 1);
@@ -132,8 +137,8 @@ impl Node {
         }
     }
 
-    /// Makes a counter, unless it is there, and adds to it. Both commands go out together, and no order of other clients' commands
-    /// between them loses a hit.
+    /// Queues `add` and `incr`: creates the counter if it is missing, and adds the hits. No order
+    /// of other clients' commands between the two loses a hit.
     fn make(&self, state: &mut State, key: &[u8], hits: u64, expiry: u64) {
         let start = state.output.len();
         wire::add_zero(&mut state.output, key, expiry);
@@ -160,15 +165,15 @@ impl Node {
         self.wake.notify_one();
     }
 
-    /// Moves what is to be written behind `output`.
+    /// Appends the queued commands to `output`.
     pub(crate) fn take_output(&self, output: &mut BytesMut) {
         output.unsplit(self.lock().output.split());
     }
 
-    /// Takes what the server sent.
+    /// Decodes replies from `input` and matches them to pending commands.
     ///
     /// # Errors
-    /// These are no replies to what it was asked.
+    /// The bytes are not the replies to the pending commands.
     pub(crate) fn answer(&self, input: &mut BytesMut) -> Result<(), Garbage> {
         let mut state = self.lock();
         loop {
@@ -180,7 +185,7 @@ impl Node {
             };
             let Some((owed, _)) = state.owed.front_mut() else {
                 return Err(Garbage(format!(
-                    "the server sent a reply that nobody asked for: {reply:?}"
+                    "the server sent a reply without a command: {reply:?}"
                 )));
             };
             let step = owed.take(reply, &self.counters)?;
@@ -199,7 +204,7 @@ impl Node {
         Ok(())
     }
 
-    /// The first command has its reply.
+    /// Removes the first command, whose reply is complete.
     fn answered(&self, state: &mut State) {
         let bytes = state.owed.pop_front().map_or(0, |(_, bytes)| bytes);
         self.release(state, bytes);
@@ -211,7 +216,7 @@ impl Node {
         self.counters.waiting_bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
-    /// Nothing that waits gets a reply. Says whether anything did wait.
+    /// Fails all pending commands. Returns whether there were any.
     pub(crate) fn fail_all(&self) -> bool {
         let mut state = self.lock();
         let owed = std::mem::take(&mut state.owed);
@@ -226,7 +231,7 @@ impl Node {
         waited
     }
 
-    /// When the server last got on with what it owes. None: it owes nothing.
+    /// Returns the time of the last progress on pending replies. `None` if no reply is pending.
     pub(crate) fn progress(&self) -> Option<Instant> {
         let state = self.lock();
         (!state.owed.is_empty()).then_some(state.progress)
@@ -236,7 +241,7 @@ impl Node {
         self.lock().standing
     }
 
-    /// Sets what callers may expect, unless the server is leaving.
+    /// Sets the state of the server. A server that is leaving stays so.
     pub(crate) fn set_standing(&self, standing: ServerState) {
         let mut state = self.lock();
         if state.standing != ServerState::Leaving {
@@ -245,7 +250,7 @@ impl Node {
         self.wake.notify_one();
     }
 
-    /// Waits until the server owes nothing.
+    /// Waits until no reply is pending.
     pub(crate) async fn settle(&self) {
         loop {
             let settled = self.settled.notified();
@@ -264,7 +269,7 @@ impl Node {
         }
     }
 
-    /// Nothing is left half done by a panic, so that a poisoned lock can be used.
+    /// No change under the lock can panic half way, so a poisoned lock is safe to use.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,58 +1,59 @@
-//! What a server owes: the replies to the commands that it got, in their order.
+//! Pending replies of a server, and what each reply means for its command.
 
 use tokio::sync::oneshot;
 
 use crate::stats::{Counters, count};
 use crate::wire::{self, Garbage, Reply};
 
-/// What is known of a counter.
+/// Result of reading a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CounterRead {
-    /// There is none.
+    /// The counter does not exist.
     Missing,
-    /// It has this value.
+    /// Value of the counter.
     Count(u64),
-    /// Its key holds something else than a number.
+    /// The key holds a value that is not a number.
     Foreign,
-    /// Its server did not say.
+    /// The server gave no answer.
     Unknown,
 }
 
-/// The replies to one command.
+/// The expected replies to one command.
 #[derive(Debug)]
 pub(crate) enum PendingReply {
     Values(Values),
-    /// Of `add`.
+    /// Reply to `add`.
     Added,
-    /// Of `incr` or `decr`. What is to be done when the counter is gone.
+    /// Reply to `incr` or `decr`, with the charge to repeat if the counter is gone.
     Changed(Option<RetryCharge>),
 }
 
-/// The values of the keys of one `get`.
+/// Results of one `get` so far.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// The keys as they were written, with a space between two.
+    /// The requested keys, separated by spaces.
     keys: Box<[u8]>,
-    /// The answer for each key so far.
+    /// The result for each key so far.
     found: Vec<CounterRead>,
-    /// The key after the one that was answered last: a server that answers in the order of the question goes on there.
+    /// The key after the last one that was answered. A server that answers in the order of the
+    /// request continues here.
     next: Cursor,
     /// Number of keys that were answered.
     answered: usize,
-    /// None once it was told.
+    /// Receives the results. `None` after they were sent.
     tell: Option<oneshot::Sender<Vec<CounterRead>>>,
 }
 
-/// A place among keys.
+/// A position in the list of keys.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
-    /// The byte at which the key begins.
+    /// Offset in bytes of the start of the key.
     at: usize,
-    /// The number of keys before it.
+    /// Number of keys before this one.
     index: usize,
 }
 
-/// A charge of a counter that was there a moment ago.
+/// A charge of a counter that existed when it was read.
 #[derive(Debug)]
 pub(crate) struct RetryCharge {
     pub(crate) key: Box<[u8]>,
@@ -60,15 +61,15 @@ pub(crate) struct RetryCharge {
     pub(crate) expiry: u64,
 }
 
-/// What a reply means for the command that it answers.
+/// Effect of a reply on its command.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// There will be more.
+    /// More replies to the command follow.
     More,
-    /// There will be more, after this many bytes without a meaning.
+    /// More replies follow, after this many bytes that must be skipped.
     Skip(usize),
     Done,
-    /// That was all, and this is to be done.
+    /// The command is complete, and this charge must be repeated.
     RetryCharge(RetryCharge),
 }
 
@@ -87,7 +88,7 @@ impl PendingReply {
         })
     }
 
-    /// How much memory waits with it.
+    /// Returns the bytes of memory that this reply holds.
     pub(crate) fn bytes(&self) -> usize {
         let more = match self {
             Self::Values(values) => {
@@ -99,10 +100,10 @@ impl PendingReply {
         size_of::<Self>() + more
     }
 
-    /// Takes a reply, and counts what it means.
+    /// Applies a reply to its command and counts the result.
     ///
     /// # Errors
-    /// It does not belong to this command: what follows cannot be trusted either.
+    /// The reply does not belong to this command. The rest of the stream is invalid, too.
     pub(crate) fn take(&mut self, reply: Reply<'_>, counters: &Counters) -> Result<Step, Garbage> {
         let counter = match (self, reply) {
             (Self::Values(values), reply) => return values.take(reply, counters),
@@ -121,10 +122,10 @@ impl PendingReply {
         Ok(Step::Done)
     }
 
-    /// The command gets no reply.
+    /// Counts the command as failed: it gets no reply.
     pub(crate) fn fail(self, counters: &Counters) {
         match self {
-            // Its caller notices that nobody will tell it.
+            // The caller sees that the sender was dropped.
             Self::Values(_) => {}
             Self::Added => count(&counters.failed_adds, 1),
             Self::Changed(_) => count(&counters.failed_changes, 1),
@@ -150,13 +151,14 @@ impl Values {
                 self.told(counters);
                 Ok(Step::Done)
             }
-            // Nobody is told, so the caller knows of no key.
+            // No result is sent, so all keys are unknown to the caller.
             Reply::Refused => Ok(Step::Done),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Notes what is known of a key. A server answers in the order of the question; a proxy in front of several answers in any order.
+    /// Records the value of a key. A server answers in the order of the request; a proxy in front
+    /// of several servers answers in any order.
     fn note(&mut self, key: &[u8], found: CounterRead) -> Result<(), Garbage> {
         self.answered += 1;
         if self.answered > self.found.len() {
@@ -184,7 +186,8 @@ impl Values {
         }
     }
 
-    /// The place of a key that is the next one or comes after it. The keys between were not found, or are answered later.
+    /// Returns the position of a key at or after the cursor, and moves the cursor past it. The
+    /// skipped keys were not found, or are answered later.
     fn pass_to(&mut self, key: &[u8]) -> Option<usize> {
         let Cursor { mut at, mut index } = self.next;
         while let Some(rest) = self.keys.get(at..).filter(|rest| !rest.is_empty()) {
@@ -219,7 +222,7 @@ impl Values {
                 .count(),
         );
         if let Some(tell) = self.tell.take() {
-            // The caller may have given up.
+            // The caller may have stopped waiting.
             let _ = tell.send(found);
         }
     }
@@ -292,7 +295,8 @@ mod tests {
         );
     }
 
-    /// A proxy in front of several servers, such as twemproxy, answers in the order in which they do.
+    /// A proxy in front of several servers, such as twemproxy, answers in the order in which they
+    /// do.
     #[test]
     fn values_may_come_in_any_order() {
         use CounterRead::{Count, Foreign, Missing};

@@ -1,22 +1,23 @@
-//! The servers that counters are spread over, and which of them has a key.
+//! The list of servers, and the rule that assigns each key to a server.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tidegate_pipeline::Address;
 
-/// A list of servers that may change. Clones are the same list.
+/// A list of servers that may change. Clones share one list.
 #[derive(Debug, Clone)]
 pub struct Servers(Arc<ArcSwap<Vec<Address>>>);
 
 impl Servers {
-    /// These servers, in this order, which decides where keys are. A server that is listed twice gets twice as many keys.
+    /// Creates a list. The order decides which server has a key. A server that is listed twice gets
+    /// twice as many keys.
     #[must_use]
     pub fn new(list: Vec<Address>) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(list)))
     }
 
-    /// Replaces the list for all clients. True when it is another one.
+    /// Replaces the list for all clients. Returns whether the new list differs.
     pub fn replace(&self, list: Vec<Address>) -> bool {
         let differs = **self.0.load() != list;
         if differs {
@@ -25,19 +26,20 @@ impl Servers {
         differs
     }
 
-    /// The current list.
+    /// Returns the current list.
     #[must_use]
     pub fn list(&self) -> Arc<Vec<Address>> {
         self.0.load_full()
     }
 
-    /// Whether `list` is the current one.
+    /// Returns whether `list` is the current list.
     pub(crate) fn is(&self, list: &Arc<Vec<Address>>) -> bool {
         Arc::ptr_eq(&self.0.load(), list)
     }
 }
 
-/// The place of the server that has a key, by the rule of Go's memcache client: the CRC-32 of the key, modulo the number of servers.
+/// Returns the index of the server that has a key, by the rule of Go's memcache client: the CRC-32
+/// of the key modulo the number of servers.
 pub(crate) fn place(key: &[u8], servers: usize) -> usize {
     if servers == 1 {
         0
@@ -46,7 +48,7 @@ pub(crate) fn place(key: &[u8], servers: usize) -> usize {
     }
 }
 
-/// The CRC-32 of Ethernet and zlib.
+/// Computes the CRC-32 of Ethernet and zlib.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8
@@ -60,7 +62,7 @@ const TABLE: [u32; 256] = {
         let mut crc = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            // The polynomial, with its lowest power first.
+            // The polynomial of the CRC, least significant bit first.
             crc = if crc & 1 == 1 {
                 0xedb8_8320 ^ crc >> 1
             } else {
@@ -78,7 +80,7 @@ const TABLE: [u32; 256] = {
 mod tests {
     use super::*;
 
-    /// What Go's `crc32.ChecksumIEEE` gives, which gomemcache uses.
+    /// Results of Go's `crc32.ChecksumIEEE`, which gomemcache uses.
     #[test]
     fn keys_are_where_the_reference_puts_them() {
         for (key, crc) in GO {

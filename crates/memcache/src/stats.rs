@@ -1,17 +1,17 @@
-//! What a client did.
+//! Counts of what a client did.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// What a client did since it was made, and what it has now.
+        /// Counts of what a client did since it was created, and gauges of its current state.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)+
         }
 
-        /// The same, as it is counted.
+        /// The live counters behind [`Stats`].
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)+
@@ -32,29 +32,29 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Reads of which every key was answered.
+    /// Reads that got an answer for every key.
     reads,
-    /// Reads of which a key was not.
+    /// Reads that got no answer for at least one key.
     failed_reads,
-    /// Keys that were asked for.
+    /// Keys that were requested.
     keys_requested,
-    /// Keys that were there.
+    /// Keys that had a value.
     keys_found,
-    /// Keys that held something else than a number.
+    /// Keys whose value was not a number.
     foreign_values,
     /// Counters that were changed.
     changes,
-    /// Counters that were gone when they were to be changed.
+    /// Changes of counters that no longer existed.
     missed_changes,
-    /// Counters that could not be changed, or perhaps were not.
+    /// Changes that failed or whose result is unknown.
     failed_changes,
-    /// Of these, those that found no room to wait.
+    /// Failed changes that were dropped because the queue was full or the server was down.
     dropped_changes,
-    /// Counters that were made.
+    /// Counters that were created.
     adds,
-    /// Counters that somebody else had made meanwhile.
+    /// Creations of counters that another client had created first.
     unneeded_adds,
-    /// Counters that could not be made.
+    /// Creations of counters that failed.
     failed_adds,
     /// Connections that were opened.
     opened,
@@ -62,7 +62,7 @@ counters! {
     closed,
     /// Attempts to connect that failed.
     connect_failures,
-    /// Bytes that wait for a server or its answer now.
+    /// Current bytes of queued commands and pending replies.
     waiting_bytes,
 }
 

@@ -1,4 +1,4 @@
-//! Real memcached servers for tests: started on a free port, ended with the handle.
+//! Real memcached servers for tests: started on a free port, stopped with the handle.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::Address;
 
-/// Longest wait for a server to answer.
+/// Maximum wait for a server to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A memcached process of our own.
+/// A separate memcached process.
 #[derive(Debug)]
 pub struct MemcachedServer {
     process: Child,
@@ -22,23 +22,23 @@ impl MemcachedServer {
     /// Starts a server on a free port and waits until it listens.
     ///
     /// # Panics
-    /// When memcached is missing or does not start: a test without its peer must fail.
+    /// Panics if memcached is missing or does not start: a test without its peer must fail.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// As [`MemcachedServer::start`], with more arguments for memcached.
+    /// Starts a server with more arguments for memcached, see [`MemcachedServer::start`].
     ///
     /// # Panics
-    /// As [`MemcachedServer::start`].
+    /// Panics as [`MemcachedServer::start`] does.
     #[must_use]
     pub fn start_with(arguments: &[&str]) -> Self {
         let arguments: Vec<String> = arguments
             .iter()
             .map(|&argument| argument.to_owned())
             .collect();
-        // The port is free only until somebody else takes it, hence the attempts.
+        // Another process may take the free port before the server does, hence the attempts.
         for _ in 0..5 {
             let port = free_port();
             let process = spawn(port, &arguments);
@@ -54,7 +54,7 @@ impl MemcachedServer {
         panic!("memcached did not start; its arguments were {arguments:?}")
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     #[must_use]
     pub fn address(&self) -> Address {
         Address::Tcp {
@@ -71,7 +71,7 @@ impl MemcachedServer {
 
     /// Kills the process at once, as a crash would.
     pub fn kill(&mut self) {
-        // A process that is gone already is as dead as asked for.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -79,7 +79,7 @@ impl MemcachedServer {
     /// Starts the killed server again on the same port, empty, and waits until it listens.
     ///
     /// # Panics
-    /// When it does not start.
+    /// Panics if the server does not start.
     pub fn restart(&mut self) {
         self.process = spawn(self.port, &self.arguments);
         assert!(
@@ -102,7 +102,7 @@ impl MemcachedServer {
     /// Sends a command on a connection of its own, and returns the reply up to this end.
     ///
     /// # Panics
-    /// When the server does not answer so.
+    /// Panics if the server gives another answer.
     #[must_use]
     pub fn raw(&self, command: &str, end: &str) -> String {
         let ask = || -> io::Result<String> {
@@ -129,7 +129,7 @@ impl MemcachedServer {
     /// The value of a key.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// Panics if the server does not answer.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<String> {
         let reply = self.raw(&format!("get {key}"), "END\r\n");
@@ -143,7 +143,7 @@ impl MemcachedServer {
     /// Sets a value that stays.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// Panics if the server does not answer.
     pub fn set(&self, key: &str, value: &str) {
         let command = format!("set {key} 0 0 {}\r\n{value}", value.len());
         assert_eq!(self.raw(&command, "\r\n"), "STORED\r\n");
@@ -152,12 +152,12 @@ impl MemcachedServer {
     /// All keys with when they expire, in seconds since the Unix epoch, sorted.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// Panics if the server does not answer.
     #[must_use]
     pub fn keys(&self) -> Vec<(String, i64)> {
         let reply = loop {
             let reply = self.raw("lru_crawler metadump all", "END\r\n");
-            // The server looks at its keys by itself now and then, and lists them to nobody meanwhile.
+            // The server scans its keys now and then, and lists none of them during a scan.
             if !reply.starts_with("BUSY") {
                 break reply;
             }

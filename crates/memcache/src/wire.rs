@@ -1,12 +1,14 @@
-//! The text protocol of memcached: commands as bytes, and bytes as replies.
+//! The text protocol of memcached: encodes commands and decodes replies.
 
 use bytes::{BufMut, BytesMut};
 
-/// The longest line that a server sends: a key of 250 bytes with its numbers. Texts of errors are shorter.
+/// Maximum length of a reply line in bytes: a key of 250 bytes with its numbers. Texts of errors
+/// are shorter.
 const MAX_LINE: usize = 1024;
-/// The longest value that may be a counter: 20 digits, and what memcached appends when a counter gets shorter.
+/// Maximum length in bytes of a value that may be a counter: 20 digits, and the padding of
+/// memcached when a counter gets shorter.
 const MAX_COUNT: usize = 32;
-/// The longest value that is skipped. memcached keeps none that are longer, unless it is told to.
+/// Maximum length in bytes of a value that is skipped: the default item size of memcached.
 const MAX_VALUE: usize = 1024 * 1024;
 
 /// One reply of a server.
@@ -17,27 +19,28 @@ pub(crate) enum Reply<'b> {
         key: &'b [u8],
         value: &'b [u8],
     },
-    /// A key whose value is too long for a counter. As many bytes follow and must be skipped.
+    /// A key whose value is too long for a counter. The `rest` bytes that follow must be skipped.
     Long {
         key: &'b [u8],
         rest: usize,
     },
-    /// All keys that were found have been told.
+    /// End of the values of a `get`.
     End,
     Stored,
     NotStored,
     NotFound,
-    /// The new value of a counter.
+    /// The new value of a counter, which is not needed.
     Number,
-    /// The server could not do it: `SERVER_ERROR` or `CLIENT_ERROR`.
+    /// The server failed: `SERVER_ERROR` or `CLIENT_ERROR`.
     Refused,
 }
 
-/// Bytes that are no reply.
+/// Bytes that are not a valid or expected reply, described for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Garbage(pub(crate) String);
 
-/// The reply at the start of `input`, and how many bytes it takes. None: more bytes are needed.
+/// Decodes the reply at the start of `input`. Returns it and its length. `Ok(None)` if more bytes
+/// are needed.
 pub(crate) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
     let Some(end) = input.iter().take(MAX_LINE).position(|&byte| byte == b'\n') else {
         return if input.len() < MAX_LINE {
@@ -96,7 +99,8 @@ fn value<'b>(
     Ok(Some((Reply::Value { key, value }, used + length + 2)))
 }
 
-/// The number of a counter. Spaces at its end are memcached's: it does not make a value shorter.
+/// Parses the number of a counter. memcached pads a counter that gets shorter with spaces at its
+/// end.
 pub(crate) fn count(text: &[u8]) -> Option<u64> {
     let digits = text.trim_ascii_end();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -106,7 +110,7 @@ pub(crate) fn count(text: &[u8]) -> Option<u64> {
 }
 
 fn garbage(what: &str, bytes: &[u8]) -> Garbage {
-    // Texts of errors fit; a server that sends something else needs no more.
+    // 80 bytes hold the usual texts of errors.
     let shown: String = String::from_utf8_lossy(&bytes[..bytes.len().min(80)])
         .escape_debug()
         .collect();
@@ -120,7 +124,7 @@ pub(crate) fn get(out: &mut BytesMut, keys: &[u8]) {
     out.put_slice(b"\r\n");
 }
 
-/// Writes `add` of a counter of zero.
+/// Writes `add` of a counter with the value zero.
 pub(crate) fn add_zero(out: &mut BytesMut, key: &[u8], expiry: u64) {
     out.put_slice(b"add ");
     out.put_slice(key);

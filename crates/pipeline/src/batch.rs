@@ -14,22 +14,24 @@ use crate::wire::slot::Slot;
 
 /// A caller's ordered commands.
 ///
-/// Commands are encoded as they are added, on the caller's task. The order of the units is the order of the outcomes.
-/// Commands of one unit run on one connection without another caller's commands between them. Units of one key run in their
-/// order in a batch of up to 512 commands; nothing else is promised about the order in which units run.
+/// Commands are encoded as they are added, on the caller's task. The order of the units is the
+/// order of the outcomes. Commands of one unit run on one connection without another caller's
+/// commands between them. Units of one key run in their order in a batch of up to 512 commands;
+/// nothing else is promised about the order in which units run.
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     pub(crate) encoded: Vec<u8>,
-    /// Most batches have one or two counters, and an allocation is a visible part of the cost of a call.
+    /// Most batches have one or two counters, and an allocation is a visible part of the cost of a
+    /// call.
     commands: SmallVec<[Command; 4]>,
     pub(crate) units: SmallVec<[Unit; 2]>,
-    /// Why the batch cannot be sent, if it cannot.
+    /// Reason why the batch cannot be sent. `None` if it can.
     pub(crate) refused: Option<NotSent>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Command {
-    /// Where it ends in `encoded`.
+    /// End of the command in `encoded`.
     end: u32,
     repeat: Repeat,
 }
@@ -38,9 +40,10 @@ struct Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repeat {
     Never,
-    /// Running it twice is as good as once.
+    /// The command may run twice without harm.
     Anytime,
-    /// Only behind a command of its unit that is sent again: its answer is about what the connection did before.
+    /// Only after a command of its unit that is sent again: the reply is about earlier commands of
+    /// the connection.
     Behind,
 }
 
@@ -50,29 +53,31 @@ pub(crate) struct Unit {
     /// Index after the unit's last command.
     pub(crate) commands_end: u32,
     placement: Placement,
-    /// The unit starts with MULTI: it runs as a whole or not at all.
+    /// Whether the unit starts with MULTI: it runs as a whole or not at all.
     transaction: bool,
 }
 
-/// What decides which node runs a unit.
+/// Rule that decides which node runs a unit.
 #[derive(Debug, Clone, Copy)]
 enum Placement {
     /// Any node will do.
     Anywhere,
-    /// The owner of the key that is here in `encoded`. Its slot is worked out only when there are several nodes.
+    /// The owner of the key at these offsets in `encoded`. The slot is computed only if there are
+    /// several nodes.
     Key(u32, u32),
     /// The owner of a slot.
     Slot(Slot),
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Creates an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty batch with room for `commands` commands of `bytes` encoded bytes in all.
+    /// Creates an empty batch with capacity for `commands` commands of `bytes` encoded bytes in
+    /// all.
     #[must_use]
     pub fn with_capacity(commands: usize, bytes: usize) -> Self {
         Self {
@@ -83,7 +88,7 @@ impl Batch {
         }
     }
 
-    /// The commands of a run of units, as indices.
+    /// Returns the indices of the commands of a run of units.
     pub(crate) fn commands_of(&self, units: Range<u32>) -> Range<usize> {
         let before = |unit: u32| match unit.checked_sub(1) {
             Some(previous) => self.units[previous as usize].commands_end as usize,
@@ -92,7 +97,7 @@ impl Batch {
         before(units.start)..before(units.end)
     }
 
-    /// What the whole batch weighs.
+    /// Returns the load of the whole batch.
     pub(crate) fn load(&self) -> Load {
         Load {
             commands: self.len(),
@@ -100,7 +105,7 @@ impl Batch {
         }
     }
 
-    /// What a unit weighs.
+    /// Returns the load of a unit.
     pub(crate) fn load_of(&self, unit: u32) -> Load {
         let commands = self.commands_of(unit..unit + 1);
         Load {
@@ -109,7 +114,7 @@ impl Batch {
         }
     }
 
-    /// The encoded bytes of a run of commands.
+    /// Returns the range of the encoded bytes of a run of commands.
     pub(crate) fn bytes_of(&self, commands: Range<usize>) -> Range<usize> {
         let before = |command: usize| match command.checked_sub(1) {
             Some(previous) => self.commands[previous].end as usize,
@@ -118,7 +123,7 @@ impl Batch {
         before(commands.start)..before(commands.end)
     }
 
-    /// The slot that decides which node runs a unit; none when any can.
+    /// Returns the slot that decides which node runs a unit. `None` if any node can.
     pub(crate) fn slot_of(&self, unit: u32) -> Option<Slot> {
         match self.units[unit as usize].placement {
             Placement::Slot(slot) => Some(slot),
@@ -129,13 +134,13 @@ impl Batch {
         }
     }
 
-    /// The number of commands.
+    /// Returns the number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    /// Whether there is no command.
+    /// Returns whether there is no command.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()

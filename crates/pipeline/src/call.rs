@@ -32,26 +32,28 @@ pub(crate) struct Call {
 struct Progress {
     stages: SmallVec<[Stage; 1]>,
     done: usize,
-    /// The caller is woken when this many groups are done, and not before.
+    /// Number of finished groups at which the caller is woken.
     wake_at: usize,
     waker: Option<Waker>,
-    /// The caller left: nothing more is written, and replies are dropped.
+    /// Whether the caller left: nothing more is written, and replies are dropped.
     abandoned: bool,
     timer: Timer,
 }
 
-/// Who ends a call at its deadline. A timer for each call would cost a tenth of the call.
+/// Owner of the timer that ends a call at its deadline. A timer for each call would cost a tenth of
+/// the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Timer {
-    /// The connections that hold its groups: each has one timer, for the earliest deadline of all groups it holds.
+    /// The connections that hold the groups of the call: each has one timer, for the earliest
+    /// deadline of all its groups.
     Connections,
-    /// The caller, by a timer of its own, because one of its groups is in no connection.
+    /// The caller, because no connection holds one of the groups.
     Caller,
     /// The deadline has passed.
     Expired,
 }
 
-/// The deadline passed before a call was done.
+/// The deadline passed before the call was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeadlinePassed;
 
@@ -60,20 +62,20 @@ enum Stage {
     Queued,
     Sent,
     Done(Vec<Outcome>),
-    /// The connection or the queue that held it is gone, without a word.
+    /// The connection or queue was dropped without finishing the group.
     Dropped(Written),
 }
 
-/// Why a group has no outcomes.
+/// Reason why a group has no outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// It was not done when the caller left.
+    /// The group was not done when the caller left.
     NotDone(Written),
-    /// What held it is gone.
+    /// The connection or queue that held the group was dropped.
     Dropped(Written),
 }
 
-/// Whether a group without outcomes may have been written.
+/// Whether a group without outcomes may have been written to the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
     Never,
@@ -111,7 +113,8 @@ impl Call {
     /// Waits until `done` groups are done, or the deadline has passed.
     ///
     /// # Cancellation
-    /// Dropping the future changes nothing; the caller must then [`Call::abandon`] or [`Call::leave`].
+    /// Dropping the future changes nothing; the caller must then [`Call::abandon`] or
+    /// [`Call::leave`].
     pub(crate) async fn until(&self, done: usize) -> Result<(), DeadlinePassed> {
         let mut timer: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|cx| {
@@ -138,18 +141,18 @@ impl Call {
         .await
     }
 
-    /// Whether the caller has to set a timer of its own.
+    /// Returns whether the caller must set a timer.
     #[cfg(test)]
     pub(crate) fn needs_own_timer(&self) -> bool {
         self.progress().timer == Timer::Caller
     }
 
-    /// How many groups are done.
+    /// Returns the number of finished groups.
     pub(crate) fn done(&self) -> usize {
         self.progress().done
     }
 
-    /// Whether all of these groups are done.
+    /// Returns whether all of these groups are done.
     pub(crate) fn all_done(&self, groups: &[usize]) -> bool {
         let progress = self.progress();
         groups
@@ -157,7 +160,7 @@ impl Call {
             .all(|&group| matches!(progress.stages[group], Stage::Done(_)))
     }
 
-    /// Whether a command of a group that is done failed for good.
+    /// Returns whether a command of a finished group failed for good.
     pub(crate) fn failed(&self) -> bool {
         let failed = |outcome: &Outcome| !outcome.ran() && !outcome.may_be_sent_again();
         self.progress()
@@ -166,7 +169,8 @@ impl Call {
             .any(|stage| matches!(stage, Stage::Done(outcomes) if outcomes.iter().any(failed)))
     }
 
-    /// Ends the caller's interest: what is not written yet never is. Returns the commands that must be sent nevertheless.
+    /// Marks the caller as gone: commands that are not written yet never are. Returns the commands
+    /// that must be sent nevertheless.
     pub(crate) fn abandon(&self) -> Vec<Batch> {
         let mut progress = self.progress();
         progress.abandoned = true;
@@ -179,10 +183,10 @@ impl Call {
         stages.iter().zip(&self.groups).filter_map(left).collect()
     }
 
-    /// Ends the caller's interest and returns one outcome per command, in the batch's order.
+    /// Marks the caller as gone and returns one outcome per command, in the order of the batch.
     ///
-    /// `unanswered` says what became of the commands of a group that is not done, by its index. A unit in no group has no
-    /// known owner.
+    /// `unanswered` returns the outcome for the commands of an unfinished group, given its index. A
+    /// unit in no group has no known owner.
     pub(crate) fn leave(&self, unanswered: impl Fn(usize, Unanswered) -> Outcome) -> Vec<Outcome> {
         let mut progress = self.progress();
         progress.abandoned = true;
@@ -207,7 +211,7 @@ impl Call {
         all
     }
 
-    /// One outcome per command, each as if no node owned its slot.
+    /// Returns one outcome per command, each as if no node owned its slot.
     fn without_owner(&self) -> Vec<Outcome> {
         let mut all = Vec::with_capacity(self.batch.len());
         for unit in 0..self.batch.units.len() as u32 {
@@ -222,7 +226,7 @@ impl Call {
 }
 
 impl Progress {
-    /// Wakes the caller and keeps the waker: the call is not done.
+    /// Wakes the caller and keeps the waker, because the call is not done.
     fn wake(&self) {
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();

@@ -1,4 +1,4 @@
-//! The interface for callers: sends a batch, and sends again what did not run.
+//! The interface for callers: sends a batch, and sends commands again that did not run.
 
 pub(crate) mod attempt;
 mod command_counts;
@@ -26,17 +26,19 @@ use crate::node::Node;
 use crate::outcome::Outcome;
 use crate::stats::Stats;
 
-/// A handle on one Redis, or one Redis Cluster. Clones share its connections; the last one dropped closes them.
+/// A client of one Redis server or one Redis Cluster. Clones share its connections. The last clone
+/// closes them when it is dropped.
 #[derive(Debug, Clone)]
 pub struct Client {
     sender: Arc<Sender>,
 }
 
 impl Client {
-    /// Starts a client on the current tokio runtime; a connection opens when the first batch needs it.
+    /// Starts a client on the current tokio runtime. A connection opens when the first batch needs
+    /// it.
     ///
     /// # Errors
-    /// A bound in `config` that makes no sense.
+    /// A bound in `config` is invalid.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -71,7 +73,8 @@ impl Client {
         Ok(Self { sender })
     }
 
-    /// A client of the same servers, with connections of its own, on the current tokio runtime.
+    /// Creates a client of the same servers with separate connections, on the current tokio
+    /// runtime.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -81,21 +84,25 @@ impl Client {
             .expect("this client was made of the same configuration")
     }
 
-    /// Sends the commands of `batch` and returns one outcome per command, in their order, at `deadline` at the latest.
+    /// Sends the commands of `batch` and returns one outcome per command, in their order, at
+    /// `deadline` at the latest.
     ///
-    /// What was not sent, or what the server refused to run for now, is sent again while the deadline allows, to another
-    /// node when the server named one. What may have run is not, but for repeatable commands that end a unit: when it is
-    /// unknown whether they ran, they are sent once more by themselves. So the expiry of a counter follows an increment that
-    /// may have run, although the deadline passes or the future is dropped: it is then sent for up to 30 s more.
+    /// Commands that were not sent, or that the server refused for now, are sent again until the
+    /// deadline, to another node if a redirect named one. Commands that may have run are not sent
+    /// again, except repeatable commands at the end of a unit: these are sent once more if it is
+    /// unknown whether they ran. So the expiry of a counter follows an increment that may have run,
+    /// even if the deadline passes or the future is dropped: it is then sent for up to 30 s more.
     ///
     /// # Order
-    /// Commands of one key run in the order of the batch, unless one has to be sent again: then commands of later units may
-    /// run before it. In a unit, commands that may run twice ([`UnitBuilder::repeatable`](crate::UnitBuilder)) are sent
-    /// again behind it in their order. So put writes whose order matters into one unit and mark them repeatable, or into a
-    /// transaction. Increments give the same sum in any order and need nothing.
+    /// Commands of one key run in the order of the batch, unless one is sent again: then commands
+    /// of later units may run before it. In a unit, repeatable commands
+    /// ([`UnitBuilder::repeatable`](crate::UnitBuilder)) are sent again after it in their order.
+    /// Writes whose order matters belong into one unit and are marked as repeatable, or into a
+    /// transaction. Increments give the same sum in any order.
     ///
     /// # Cancellation
-    /// When the future is dropped, commands not yet written are never written; written ones may run.
+    /// Commands that are not yet written when the future is dropped are never written. Written ones
+    /// may run.
     pub async fn send(&self, batch: Batch, deadline: Instant) -> Vec<Outcome> {
         if let Some(reason) = batch.refused.clone() {
             tokio::task::coop::consume_budget().await;
@@ -111,12 +118,12 @@ impl Client {
         if outcomes.iter().all(Outcome::ran) {
             sender.tally.all_ran(outcomes.len());
         } else {
-            // Boxed, because it is rare and would make the future of every call as large as its own.
+            // The future is boxed because it is rare and would enlarge the future of every call.
             outcomes = Box::pin(resend_or_leave(sender, &attempt, outcomes, deadline)).await;
             sender.explain(&mut outcomes);
             sender.tally.told(&outcomes);
-            // A refusal waits for nothing. A caller that tries again at once would keep its thread from all other tasks,
-            // the task that connects again among them.
+            // A refusal returns without waiting. A caller that retries at once would starve other
+            // tasks of its thread, among them the task that reconnects.
             tokio::task::coop::consume_budget().await;
         }
         outcomes
@@ -126,7 +133,7 @@ impl Client {
         &self.sender
     }
 
-    /// What the client and its connections did so far.
+    /// Returns the counts of what the client and its connections did.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let servers = match &self.sender.backend {
@@ -142,7 +149,8 @@ impl Client {
         .sum()
     }
 
-    /// Closes the connections and waits for their tasks. Calls in progress end, with what is known of their commands.
+    /// Closes the connections and waits for their tasks. Calls in progress end with the outcomes
+    /// that are known.
     pub async fn close(&self) {
         self.sender.stop();
         self.sender.context.ended().await;

@@ -1,4 +1,4 @@
-//! Several servers that may change: the snapshot of who owns what, and the nodes in it.
+//! Several servers that may change: the snapshot of slot owners, and the nodes in it.
 
 mod agreement;
 pub(crate) mod discovery;
@@ -31,16 +31,16 @@ use crate::node::Node;
 use crate::stats::Stats;
 use crate::wire::slot::Slot;
 
-/// A node that left the cluster has this long to answer what is in flight.
+/// Time in which a node that left the cluster may answer commands in flight.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A cluster, or the primary that sentinels name: a cluster of one that may move.
+/// A cluster, or the primary that sentinels name, which is a cluster of one that may move.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     discovery: Discovery,
     context: Arc<ClientContext>,
     topology: ArcSwap<Topology>,
-    /// Shared with the other clients of these servers.
+    /// Topology shared with the other clients of these servers.
     knowledge: Arc<SharedTopology>,
     nodes: Mutex<Nodes>,
     renewal: TopologyWaiters,
@@ -50,9 +50,9 @@ pub(crate) struct Cluster {
 #[derive(Debug, Default)]
 struct Nodes {
     serving: HashMap<Address, Arc<Node>>,
-    /// No longer in the snapshot; commands may be in flight.
+    /// Nodes that are no longer in the snapshot. Commands may be in flight.
     leaving: Vec<Arc<Node>>,
-    /// The sum over nodes that have left.
+    /// Sum of the counts of nodes that have left.
     past: Stats,
 }
 
@@ -85,7 +85,8 @@ impl Cluster {
         self.topology.load()
     }
 
-    /// Asks for a new snapshot soon. Any number of calls cost one refresh, and no caller waits for it.
+    /// Requests a new snapshot soon. Any number of calls cost one refresh, and no caller waits for
+    /// it.
     pub(crate) fn want_refresh(&self) {
         self.context.refresh_wanted.notify_one();
     }
@@ -97,12 +98,14 @@ impl Cluster {
             .await;
     }
 
-    /// Why there is no newer snapshot: the answers of the servers that were asked last.
+    /// Returns the reason why there is no newer snapshot: the answers of the last servers that were
+    /// queried.
     pub(crate) fn failure(&self) -> Option<Arc<str>> {
         self.knowledge.failure()
     }
 
-    /// The node that a server names by an address of its own; none when it is unknown where that is.
+    /// Returns the node that a server names by its own address. `None` if that address cannot be
+    /// translated.
     pub(crate) fn node_named(&self, address: Address) -> Option<Arc<Node>> {
         self.context
             .config
@@ -110,7 +113,7 @@ impl Cluster {
             .map(|address| self.node_at(&address))
     }
 
-    /// The node at an address; made when it is new.
+    /// Returns the node at an address, and creates it if it is new.
     fn node_at(&self, address: &Address) -> Arc<Node> {
         let mut nodes = self.nodes();
         if let Some(node) = nodes.serving.get(address) {
@@ -121,8 +124,8 @@ impl Cluster {
         node
     }
 
-    /// Corrects the owner of one slot, as a redirect said to a caller that used the snapshot of `epoch`, and tells the other
-    /// clients of these servers.
+    /// Corrects the owner of one slot after a redirect of a caller that used the snapshot of
+    /// `epoch`, and shares it with the other clients of these servers.
     pub(crate) fn moved(&self, slot: Slot, owner: &Arc<Node>, epoch: u64) {
         self.want_refresh();
         let topology = self.topology.load();
@@ -132,7 +135,7 @@ impl Cluster {
         }
     }
 
-    /// Corrects the owner of one slot. False when it was the owner already.
+    /// Corrects the owner of one slot. Returns false if the node was the owner already.
     fn correct(&self, topology: &Arc<Topology>, slot: Slot, owner: &Arc<Node>) -> bool {
         if topology
             .owner(slot)
@@ -141,7 +144,8 @@ impl Cluster {
             return false;
         }
         if !topology.patch(slot, owner) {
-            // A snapshot that was taken meanwhile stays: it is newer than this correction.
+            // A snapshot that was installed in the meantime stays: it is newer than this
+            // correction.
             self.topology
                 .compare_and_swap(topology, Arc::new(topology.with_owner(slot, owner)));
         }
@@ -176,7 +180,7 @@ impl Cluster {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a new snapshot: the view of this `version` of what the clients know.
+    /// Installs a new snapshot from the shared view of this `version`.
     fn install(self: &Arc<Self>, version: u64, view: &View) {
         let epoch = self.topology.load().epoch + 1;
         let topology = Arc::new(Topology::new(epoch, version, view, |address| {
@@ -216,7 +220,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a node that left time to answer what is in flight, then closes it.
+    /// Lets a node that left answer commands in flight, then closes it.
     async fn retire(&self, node: Arc<Node>) {
         sleep(DRAIN_TIMEOUT).await;
         node.end();

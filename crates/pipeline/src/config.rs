@@ -1,4 +1,4 @@
-//! How to reach Redis, and the bounds of doing so.
+//! Settings of a client: servers, security, timeouts and bounds.
 
 pub(crate) mod address;
 pub(crate) mod connector;
@@ -19,15 +19,15 @@ use crate::config::pace::ConnectPace;
 use crate::config::parallelism::Parallelism;
 use crate::wire::reply::Protocol;
 
-/// Which servers a client talks to.
+/// The servers of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Servers {
     /// One server that owns every key.
     Single(Address),
-    /// A cluster, known by some of its nodes. One that answers is enough to find the rest.
+    /// A cluster, given by some of its nodes. One that answers is enough to find the rest.
     Cluster(Vec<Address>),
-    /// The primary that sentinels name, wherever it is.
+    /// The primary that sentinels name.
     Sentinel {
         /// The name of the primary in the sentinels' configuration.
         master: String,
@@ -38,76 +38,83 @@ pub enum Servers {
     },
 }
 
-/// How to reach Redis, and the bounds of doing so.
+/// Settings of a client: servers, security, timeouts and bounds.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// The servers.
     pub servers: Servers,
-    /// The most nodes that one batch is sent to at once. Default all.
+    /// Maximum number of nodes that one batch is sent to at once. Default: no bound.
     pub parallelism: Parallelism,
-    /// Translates the addresses that servers name; none leaves them as they are.
+    /// Translates the addresses that servers name. `None` leaves them unchanged.
     pub address_map: Option<AddressMap>,
     /// The version of the protocol. Default RESP2.
     pub protocol: Protocol,
-    /// Encrypts TCP connections; none leaves them plain. What it encrypts with may be replaced while clients use it.
+    /// Encrypts TCP connections. `None` leaves them plain. Its certificates may be replaced while
+    /// clients use it.
     pub tls: Option<Connector>,
     /// Sent as AUTH on every new connection.
     pub credentials: Option<Credentials>,
-    /// Asked at every new connection instead, if there is one.
+    /// Provides the credentials of every new connection, in place of `credentials`.
     pub credentials_provider: Option<CredentialsProvider>,
     /// Selected on every new connection; 0 is Redis's default.
     pub database: u32,
-    /// Longest wait for a socket, TLS and authentication together. Default 1 s.
+    /// Maximum time for connect, TLS handshake and authentication in all. Default 1 s.
     pub connect_timeout: Duration,
     /// A connection with a reply due that received nothing for this long is closed. Default 5 s.
     pub stall_timeout: Duration,
-    /// A single server whose reply has been due for this long, and that answers no new connection either, is unavailable:
-    /// calls are refused at once. Calls wait for it until then, so neither this nor `stall_timeout` should be less than the
-    /// longest time that a call may take. Default 1 s. In a cluster, and behind sentinels, calls wait in any case: another node
-    /// may take over.
+    /// A single server is unavailable if a reply has been due for this long and it answers no new
+    /// connection either: calls are then refused at once. Calls wait until then, so neither this
+    /// nor `stall_timeout` should be less than the maximum time of a call. Default 1 s. In a
+    /// cluster, and behind sentinels, calls wait in any case, because another node may take over.
     pub silence_timeout: Duration,
-    /// A group goes to the first of so many connections, the oldest, that has room for it, else to a random one of the rest.
-    /// 0 is random only, which keeps every connection in use that a spike has opened. Default 16.
+    /// Number of connections, oldest first, that are searched in order: a group goes to the first
+    /// of them that has room, otherwise to a random one of the rest. 0 is random only, which keeps
+    /// every connection in use that a spike has opened. Default 16.
     pub search_space: usize,
     /// Connections to one node that stay open when idle. Default 1.
     pub min_connections: usize,
-    /// A connection beyond `min_connections` closes after this time without a reply; 0 keeps it. Default 60 s.
+    /// A connection beyond `min_connections` closes after this time without a reply; 0 keeps it.
+    /// Default 60 s.
     pub idle_timeout: Duration,
-    /// Most connections to one node. Default 4: Redis runs commands on one thread, so more only cost.
+    /// Maximum number of connections to one node. Default 4: Redis runs commands on one thread, so
+    /// more connections only cost.
     pub max_connections: usize,
-    /// How fast connections are opened over all nodes, in this client and in those made from clones of this configuration.
-    /// Default 100 at once, then 100 a second.
+    /// Rate of new connections over all nodes, in this client and in clients of clones of this
+    /// configuration. Default 100 at once, then 100 a second.
     pub connect_pace: ConnectPace,
-    /// Most commands between write and reply on one connection. Default 1024. A connection with nothing under way takes all
-    /// commands of one call within `in_flight_bytes`.
+    /// Maximum number of commands in flight on one connection. Default 1024. An idle connection
+    /// takes all commands of one call within `in_flight_bytes`.
     pub in_flight_commands: usize,
-    /// Most bytes between write and reply on one connection. Default 1 MiB.
+    /// Maximum bytes of commands in flight on one connection. Default 1 MiB.
     pub in_flight_bytes: usize,
-    /// Most commands that wait for a node, and most that wait to be sent to it again, in this client. Default 65,536.
+    /// Maximum number of commands that are queued for a node, and of commands that wait for a retry
+    /// there, in this client. Default 65,536.
     pub queue_commands: usize,
-    /// Most bytes that wait for a node, and most that wait to be sent to it again, in this client. Default 32 MiB.
+    /// Maximum bytes that are queued for a node, and of commands that wait for a retry there, in
+    /// this client. Default 32 MiB.
     pub queue_bytes: usize,
-    /// First wait after a failed connect. Default 50 ms.
+    /// Delay after the first failed connect. Default 50 ms.
     pub backoff_min: Duration,
-    /// Longest wait between two connects. Default 500 ms, so that service is back within a second of Redis.
+    /// Maximum delay between two connects. Default 500 ms, so that service resumes within a second
+    /// after Redis does.
     pub backoff_max: Duration,
 }
 
 impl Config {
-    /// One server, with default bounds.
+    /// Creates settings for one server, with default bounds.
     #[must_use]
     pub fn single(address: Address) -> Self {
         Self::new(Servers::Single(address))
     }
 
-    /// A cluster, with default bounds.
+    /// Creates settings for a cluster, with default bounds.
     #[must_use]
     pub fn cluster(seeds: Vec<Address>) -> Self {
         Self::new(Servers::Cluster(seeds))
     }
 
-    /// The primary that sentinels name `master`, with default bounds.
+    /// Creates settings for the primary that sentinels name `master`, with default bounds.
     #[must_use]
     pub fn sentinel(master: &str, sentinels: Vec<Address>) -> Self {
         Self::new(Servers::Sentinel {
@@ -144,7 +151,7 @@ impl Config {
         }
     }
 
-    /// Where the server is that others, or itself, name by `address`; none when the address map cannot tell.
+    /// Translates an address that a server names. `None` if the address map fails.
     pub(crate) fn reachable(&self, address: Address) -> Option<Address> {
         match &self.address_map {
             Some(map) => map.translate(address),
@@ -152,8 +159,9 @@ impl Config {
         }
     }
 
-    /// How long to wait after so many failures in a row, at least one. Full jitter: anything up to a bound that doubles with
-    /// each failure, so that clients spread out after an outage.
+    /// Returns the delay after `failures` consecutive failures, at least one. Full jitter: a random
+    /// time up to a bound that doubles with each failure, so that clients spread out after an
+    /// outage.
     pub(crate) fn backoff(&self, failures: u32) -> Duration {
         let bound = self
             .backoff_min

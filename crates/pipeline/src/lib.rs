@@ -1,9 +1,10 @@
-//! A pipelining engine for Redis, Redis Cluster, Sentinel and Valkey: one round trip per node, however many keys a call has.
+//! A pipelining engine for Redis, Redis Cluster, Sentinel and Valkey: one round trip per node,
+//! however many keys a call has.
 //!
-//! A [`Batch`] is the ordered commands of one caller. [`Client::send`] writes them together with whatever other callers
-//! send at that moment, on few connections, and answers with one [`Outcome`] per command, in the caller's order. An
-//! outcome says whether the server ran the command, did not run it, or may have run it, so that a caller can retry
-//! without ever doing a thing twice.
+//! A [`Batch`] is the ordered commands of one caller. [`Client::send`] writes it with the commands
+//! of other callers of that moment, on few connections, and returns one [`Outcome`] per command, in
+//! the caller's order. An outcome says whether the server ran the command, did not run it, or may
+//! have run it. So a caller can retry without ever doing a thing twice.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -24,13 +25,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A [`Subscriber`] listens to what others publish, on connections of its own, and says when it may have missed something.
+//! A [`Subscriber`] receives published messages on separate connections, and reports when it may
+//! have missed some.
 //!
-//! Words: a *unit* is a run of commands that belong together on one node; a *batch* is a caller's units; commands are
-//! *in flight* between the write and their reply.
+//! Words: a *unit* is a run of commands that belong together on one node; a *batch* is a caller's
+//! units; commands are *in flight* between the write and their reply.
 //!
-//! **Invariant:** the only code that knows RESP, slots and sockets. It knows nothing of rate limits, workflows or the
-//! environment, and has no method per Redis command.
+//! **Invariant:** this crate is the only code that knows RESP, slots and sockets of Redis. It has
+//! no knowledge of rate limits, workflows or the environment, and no method per Redis command.
 
 mod batch;
 mod call;

@@ -1,4 +1,5 @@
-//! One connection to a Redis server: how it is opened, and the task that carries commands and replies.
+//! One connection to a Redis server: how it is opened, and the task that carries commands and
+//! replies.
 
 pub(crate) mod connection;
 pub(crate) mod context;

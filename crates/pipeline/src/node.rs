@@ -1,4 +1,4 @@
-//! One Redis server: its connections, and the groups that wait for one.
+//! One Redis server: its connections, and the groups that wait for them.
 
 mod connect;
 mod link;
@@ -33,7 +33,7 @@ pub(crate) struct Node {
     pub(crate) address: Address,
     pub(crate) context: Arc<ClientContext>,
     pub(crate) counters: Counters,
-    /// A child of the client's: a node can be closed while the client goes on.
+    /// Child token of the client's: a node can be closed while the client continues.
     stop: CancellationToken,
     state: Mutex<State>,
 }
@@ -42,20 +42,21 @@ pub(crate) struct Node {
 struct State {
     pool: Pool,
     connect: ConnectState,
-    /// Attempts that failed since a connection last lived long enough.
+    /// Number of failed attempts since a connection last lived long enough.
     failures: u32,
 }
 
-/// Whether a connect is under way, and what is known of the node.
+/// State of connecting to the node.
 #[derive(Debug)]
 enum ConnectState {
-    /// No connect is under way.
+    /// No connect is in progress.
     Idle,
-    /// The first connect since the node last worked is under way: callers wait for it.
+    /// The first connect since the node last worked is in progress: callers wait for it.
     Connecting,
     /// Connects fail, and the next one is scheduled: callers are refused with the reason.
     Down { reason: Arc<str>, since: Instant },
-    /// Nothing is sent any more: the client was closed, or the node left the cluster. Callers are refused with this.
+    /// Nothing is sent any more: the client was closed, or the node left the cluster. Callers are
+    /// refused with this reason.
     Closed(NotSent),
 }
 
@@ -90,9 +91,10 @@ impl Node {
         }
     }
 
-    /// Takes the groups of one call: all of them, or none when the queue has no room. Never blocks.
+    /// Accepts all groups of one call, or none if the queue has no room. Never blocks.
     ///
-    /// A call beyond the queue's bounds is taken when nothing waits: else it could never be sent.
+    /// An empty queue accepts a call larger than its bounds: otherwise the call could never be
+    /// sent.
     pub(crate) fn submit(self: &Arc<Self>, groups: impl Iterator<Item = Group>, total: Load) {
         let mut state = self.state();
         state.pool.drop_abandoned(total, self.queue_bound());
@@ -120,13 +122,13 @@ impl Node {
         }
     }
 
-    /// Whether it refuses what is submitted, because it cannot be reached.
+    /// Returns whether the node refuses groups because it is unreachable.
     pub(crate) fn is_down(&self) -> bool {
         let state = self.state();
         matches!(state.connect, ConnectState::Down { .. }) && !state.pool.is_serving()
     }
 
-    /// Whether no connection serves although one is wanted.
+    /// Returns whether no connection serves although one is needed.
     pub(crate) fn is_lost(&self) -> bool {
         let state = self.state();
         matches!(
@@ -135,7 +137,7 @@ impl Node {
         ) && !state.pool.is_serving()
     }
 
-    /// For how long all attempts to connect have failed.
+    /// Returns for how long all attempts to connect have failed.
     pub(crate) fn down_for(&self) -> Duration {
         match self.state().connect {
             ConnectState::Down { since, .. } => since.elapsed(),
@@ -143,7 +145,7 @@ impl Node {
         }
     }
 
-    /// What the connections did so far.
+    /// Returns the counts of what the connections did.
     pub(crate) fn stats(&self) -> Stats {
         let state = self.state();
         let waiting = state.pool.waiting().commands;
@@ -152,14 +154,14 @@ impl Node {
         self.counters.snapshot(waiting, oldest_owed)
     }
 
-    /// Refuses what waits and what will come, and ends the connections.
+    /// Refuses queued and later groups, and ends the connections.
     pub(crate) fn close(&self) {
         self.refuse_all(NotSent::Closed);
         self.stop.cancel();
     }
 
-    /// Refuses what is not written and what will come, so that it goes to the new owners. Connections end when they have
-    /// answered what is in flight; [`Node::end`] ends them before that.
+    /// Refuses unwritten and later groups, so that they go to the new owners. Connections end after
+    /// their commands in flight are answered, or at [`Node::end`].
     pub(crate) fn leave(&self) {
         self.refuse_all(NotSent::NodeLeft {
             node: Arc::clone(&self.name),
@@ -211,8 +213,8 @@ impl LinkOwner for Arc<Node> {
         Ok(())
     }
 
-    /// When no other link serves, a new connection is tried. Whether that works tells a stuck connection from a stuck
-    /// server.
+    /// A new connection is tried if no other link serves. Its success tells a stuck connection from
+    /// a stuck server.
     fn report(&self, link: LinkId, event: Event) {
         let mut state = self.state();
         if state.pool.apply(link, event) == Effect::ReturnQueue && !state.pool.is_serving() {
@@ -220,7 +222,8 @@ impl LinkOwner for Arc<Node> {
         }
     }
 
-    /// The decision and the choice of a connection for a group are made under one lock, so no group is placed on it after.
+    /// The decision and the choice of a connection for a group are made under one lock, so no group
+    /// is placed on it afterwards.
     fn may_close(&self, link: LinkId) -> bool {
         self.state()
             .pool
@@ -235,7 +238,8 @@ impl LinkOwner for Arc<Node> {
         Node::detach(self, link, reason);
     }
 
-    /// There will be no other connection, so callers are refused. That is the end of the program and no loss.
+    /// There will be no other connection, so callers are refused. The program ends, so this is no
+    /// loss.
     fn stopped(&self, link: LinkId, reason: &Arc<str>) {
         self.close();
         Node::detach(self, link, reason);

@@ -1,4 +1,4 @@
-//! What became of a command.
+//! Outcomes of commands.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use thiserror::Error;
 
 use crate::wire::reply::{Reply, ServerError};
 
-/// What became of one command.
+/// The outcome of one command.
 ///
-/// The five classes answer the one question a caller with a counter has: may I send this again? After [`NotSent`] and
-/// [`Rejected`] yes, the server did not run it; after [`Unknown`] only if running it twice does no harm.
+/// The five classes decide whether a command may be sent again. After [`NotSent`] and [`Rejected`]
+/// it may, because the server did not run it. After [`Unknown`] it may only if running it twice
+/// does no harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The server ran the command and answered.
@@ -18,17 +19,19 @@ pub enum Outcome {
     ServerError(ServerError),
     /// The command never left this process, or is not sent again.
     NotSent(NotSent),
-    /// The server answered that it did not run the command, and the retries that fitted the deadline are used up.
+    /// The server answered that it did not run the command, and the retries that fitted the
+    /// deadline are used up.
     Rejected(Rejected),
     /// The command was written, and no reply will come.
     Unknown(Unknown),
 }
 
-/// Why a command was never sent.
+/// Reason why a command was never sent.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NotSent {
-    /// The node cannot be reached; retried in the background. A single server says so at once; in a cluster, or behind
-    /// sentinels, the call waited for another node to take over.
+    /// The node is unreachable, and connecting is retried in the background. A single server fails
+    /// the call at once. In a cluster, or behind sentinels, the call waited for another node to
+    /// take over.
     #[error("redis at {node} is unavailable: {reason}")]
     Unavailable {
         /// The node's address.
@@ -42,13 +45,13 @@ pub enum NotSent {
         /// The node's address.
         node: Arc<str>,
     },
-    /// The command has to be sent again, and too many commands of this client wait for that already. It did not run: it was
-    /// never sent, or the server said so.
+    /// The command must be sent again, and too many commands of this client wait for that already.
+    /// It did not run: it was never sent, or the server refused it.
     #[error(
         "too many commands wait in this process to be sent to redis again, and this one failed: {last}"
     )]
     RetriesOverloaded {
-        /// Why it did not run so far.
+        /// The last reason why the command did not run.
         last: Arc<str>,
     },
     /// The deadline passed while the command waited to be written.
@@ -62,10 +65,11 @@ pub enum NotSent {
     ConnectionLost {
         /// The node's address.
         node: Arc<str>,
-        /// What broke it.
+        /// The reason of the loss.
         reason: Arc<str>,
     },
-    /// The node left the cluster before the command was written, and its new owner was not reached before the deadline.
+    /// The node left the cluster before the command was written, and its new owner was not reached
+    /// before the deadline.
     #[error("redis at {node} left the cluster before the command was sent")]
     NodeLeft {
         /// The node's address.
@@ -85,8 +89,9 @@ pub enum NotSent {
     NoOwner {
         /// The slot.
         slot: u16,
-        /// The answers of the servers, or sentinels, that were asked for the owner last; none when nobody was asked yet, or
-        /// when some of them named owners. The answer of a sentinel begins with the word `sentinel`.
+        /// The answers of the last servers or sentinels that were queried for the owner. `None` if
+        /// none was queried yet, or if some of them named owners. The answer of a sentinel begins
+        /// with the word `sentinel`.
         reason: Option<Arc<str>>,
     },
     /// An earlier group of the same batch failed, and groups run one after the other.
@@ -103,31 +108,32 @@ fn after_colon(reason: Option<&str>) -> String {
         .unwrap_or_default()
 }
 
-/// How the server said that it did not run a command.
+/// Reply by which the server says that it did not run a command.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Rejected {
-    /// What it said.
+    /// The kind of the reply.
     pub kind: Rejection,
     /// The text as Redis sent it, code first: `LOADING Redis is loading the dataset in memory`.
     pub message: Arc<str>,
 }
 
-/// The ways a server says that it did not run a command.
+/// Kinds of replies by which a server says that it did not run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejection {
     /// Another node owns the slot.
     Moved {
         /// The slot.
         slot: u16,
-        /// The owner, as `host:port`; an empty host means the host that was asked.
+        /// The owner, as `host:port`. An empty host means the host of the server that answered.
         endpoint: Arc<str>,
     },
     /// The slot is moving, and this key is at the other node already.
     Ask {
         /// The slot.
         slot: u16,
-        /// The other node, as `host:port`; an empty host means the host that was asked.
+        /// The other node, as `host:port`. An empty host means the host of the server that
+        /// answered.
         endpoint: Arc<str>,
     },
     /// The slot is moving, and the command's keys are at two nodes now.
@@ -142,11 +148,11 @@ pub enum Rejection {
     ReadOnly,
     /// A script keeps the server busy.
     Busy,
-    /// The server has forgotten who the connection is.
+    /// The connection is no longer authenticated.
     Unauthenticated,
 }
 
-/// Why the fate of a command is unknown.
+/// Reason why it is unknown whether a command ran.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unknown {
     /// The connection broke after the command was written.
@@ -154,7 +160,7 @@ pub enum Unknown {
     ConnectionLost {
         /// The node's address.
         node: Arc<str>,
-        /// What broke it.
+        /// The reason of the loss.
         reason: Arc<str>,
     },
     /// The deadline passed after the command was written.
@@ -183,15 +189,15 @@ pub enum CommandError {
     /// The reply was of another type than the caller asked for.
     #[error("redis answered {reply:?} where {expected} was expected")]
     UnexpectedReply {
-        /// The type asked for.
+        /// The expected type.
         expected: &'static str,
-        /// What came.
+        /// The reply.
         reply: Reply,
     },
 }
 
 impl Outcome {
-    /// What an answer says about its command.
+    /// Classifies the answer to a command.
     #[inline]
     pub(crate) fn of(answer: Result<Reply, ServerError>) -> Self {
         match answer {
@@ -200,9 +206,10 @@ impl Outcome {
         }
     }
 
-    /// Tells errors that say "not run, try again" from those that sending again will not change.
+    /// Separates errors of commands that did not run and may be retried from errors that a retry
+    /// would not change.
     ///
-    /// Only the code, the first word, counts: what follows may quote a user's data.
+    /// Only the code, the first word, counts: the rest may quote a user's data.
     fn of_error(error: ServerError) -> Self {
         match rejection(&error.message) {
             Some(kind) => Self::Rejected(Rejected {
@@ -213,7 +220,7 @@ impl Outcome {
         }
     }
 
-    /// The reply, or the error that says why there is none.
+    /// Returns the reply, or the error that says why there is none.
     ///
     /// # Errors
     /// Every outcome but [`Outcome::Reply`].
@@ -227,7 +234,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the command did not run, for a reason that may pass within a call.
+    /// Returns whether the command did not run, for a reason that may pass within a call.
     pub(crate) fn may_be_sent_again(&self) -> bool {
         match self {
             Self::NotSent(reason) => matches!(
@@ -242,8 +249,9 @@ impl Outcome {
         }
     }
 
-    /// Whether a repeatable command that ends its unit should be sent again, for which [`Outcome::may_be_sent_again`] says
-    /// no. With `begun`, a command before it may have run: then it is not given up because others were in the way.
+    /// Returns whether a repeatable command at the end of its unit is sent again although
+    /// [`Outcome::may_be_sent_again`] is false. With `begun`, a command before it may have run:
+    /// then a full queue or a failed group does not end it.
     pub(crate) fn may_be_repeated(&self, begun: bool) -> bool {
         match self {
             Self::Unknown(Unknown::ConnectionLost { .. }) => true,
@@ -252,22 +260,22 @@ impl Outcome {
         }
     }
 
-    /// Whether the server ran the command, or may have.
+    /// Returns whether the server ran the command, or may have.
     pub(crate) fn may_have_run(&self) -> bool {
         matches!(self, Self::Reply(_) | Self::Unknown(_))
     }
 
-    /// Whether the server answered, and sending the command again would not change the answer.
+    /// Returns whether the server answered and a retry would not change the answer.
     pub(crate) fn is_answered(&self) -> bool {
         matches!(self, Self::Reply(_) | Self::ServerError(_))
     }
 
-    /// Whether the server ran the command and said so.
+    /// Returns whether the server ran the command and replied.
     pub(crate) fn ran(&self) -> bool {
         matches!(self, Self::Reply(_))
     }
 
-    /// The reply as an integer.
+    /// Returns the reply as an integer.
     ///
     /// # Errors
     /// As [`Outcome::reply`], and [`CommandError::UnexpectedReply`] for a reply of another type.
@@ -281,7 +289,7 @@ impl Outcome {
         }
     }
 
-    /// The reply as bytes; none for a null reply.
+    /// Returns the reply as bytes. `None` for a null reply.
     ///
     /// # Errors
     /// As [`Outcome::reply`], and [`CommandError::UnexpectedReply`] for a reply of another type.
@@ -297,7 +305,7 @@ impl Outcome {
     }
 }
 
-/// How an error reply says that the command did not run; none when it does not say so.
+/// Parses how an error reply says that the command did not run. `None` for other errors.
 fn rejection(message: &str) -> Option<Rejection> {
     let mut words = message.split(' ');
     Some(match words.next()? {

@@ -4,7 +4,7 @@ use std::iter::Sum;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What a client's connections did since it was made. Sums over nodes and connections.
+/// Counts of one client since it was created, summed over nodes and connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -20,27 +20,28 @@ pub struct Stats {
     pub commands: u64,
     /// Replies read.
     pub replies: u64,
-    /// Commands whose reply never came, because their connection ended first. When nothing is under way, `commands` is
-    /// `replies` and these.
+    /// Commands whose reply never came, because their connection ended first. While no command is
+    /// in flight, `commands` is the sum of `replies` and these.
     pub lost: u64,
-    /// Writes to sockets. Commands over writes is how well callers share them.
+    /// Writes to sockets. Commands per write show how well callers share them.
     pub writes: u64,
     /// Reads from sockets that returned data.
     pub reads: u64,
     /// Bytes written.
     pub bytes_out: u64,
-    /// Wakes of a connection that found nothing to read, to take or to write. A connection that spins shows here; a few are
-    /// usual, as when a timer is early.
+    /// Wakes of a connection that found nothing to read, take or write. A connection that spins
+    /// shows here. A few are usual, as when a timer is early.
     pub empty_wakes: u64,
-    /// Commands that wait for a node now.
+    /// Commands that are queued for a node now.
     pub waiting: u64,
-    /// Times that servers were asked who owns what.
+    /// Queries of servers for the topology.
     pub refreshes: u64,
-    /// How long the reply has been due that is due for longest.
+    /// Age of the oldest pending reply.
     pub oldest_owed: Duration,
-    /// Commands refused because the queue of their node was full, or because too many waited to be sent again.
+    /// Commands refused because the queue of their node was full, or because too many waited for a
+    /// retry.
     pub overloads: u64,
-    /// Commands of calls that wait now to be sent again, or are being sent again.
+    /// Commands of calls that are waiting for a retry now, or are being sent again.
     pub retrying: u64,
     /// Commands sent again, because they had not run or may run twice.
     pub retries: u64,
@@ -48,15 +49,15 @@ pub struct Stats {
     pub moved: u64,
     /// Redirects of units to the node that their slot is moving to.
     pub ask: u64,
-    /// Commands of which callers were told that they ran.
+    /// Commands that ended with a reply.
     pub told_reply: u64,
-    /// Commands of which callers were told an error of the server that sending again would not change.
+    /// Commands that ended with an error of the server that a retry would not change.
     pub told_server_error: u64,
-    /// Commands of which callers were told that they were not sent.
+    /// Commands that ended as not sent.
     pub told_not_sent: u64,
-    /// Commands of which callers were told that the server did not run them.
+    /// Commands that ended because the server did not run them.
     pub told_rejected: u64,
-    /// Commands of which callers were told that they may have run.
+    /// Commands that ended as unknown: they may have run.
     pub told_unknown: u64,
 }
 
@@ -91,7 +92,7 @@ impl Sum for Stats {
     }
 }
 
-/// Where connections count.
+/// Counters of the connections of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) opened: AtomicU64,
@@ -130,7 +131,7 @@ impl Counters {
             waiting: waiting as u64,
             oldest_owed,
             overloads: self.overloads.load(Relaxed),
-            // The rest is counted by the cluster and the client.
+            // The cluster and the client count the rest.
             ..Stats::default()
         }
     }

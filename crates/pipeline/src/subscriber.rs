@@ -1,4 +1,5 @@
-//! Messages that others publish: a subscription that outlives connections, and says when it may have missed something.
+//! A subscription to published messages that outlives connections, and reports when it may have
+//! missed some.
 
 mod channel_registry;
 mod event;
@@ -18,31 +19,32 @@ pub use self::event::{Refusal, SubscriberEvent};
 use self::mailbox::Mailbox;
 use crate::client::Client;
 
-/// How messages reach their subscribers.
+/// How messages are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Delivery {
     /// PUBLISH and SUBSCRIBE. In a cluster every message goes to every node.
     Broadcast,
-    /// SPUBLISH and SSUBSCRIBE, from Redis 7 on. In a cluster a channel belongs to the node that owns its slot, as a key does.
+    /// SPUBLISH and SSUBSCRIBE, from Redis 7 on. In a cluster a channel belongs to the node that
+    /// owns its slot, as a key does.
     Sharded,
 }
 
-/// What a [`Subscriber`] listens to, and how much it keeps for its reader.
+/// Options of a [`Subscriber`]: the kind of messages, and the bounds of its queue.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SubscriberOptions {
     /// How messages are published.
     pub delivery: Delivery,
-    /// Most messages that wait for the reader. Default 4,096. What comes on top is dropped, and told as
-    /// [`SubscriberEvent::Missed`].
+    /// Maximum number of messages that are queued for the reader. Default 4,096. Further messages
+    /// are dropped, and reported as [`SubscriberEvent::Missed`].
     pub queue_messages: usize,
-    /// Most bytes of messages that wait for the reader. Default 1 MiB. A single message of more bytes ends the connection,
-    /// which is told as well.
+    /// Maximum bytes of messages that are queued for the reader. Default 1 MiB. A single message of
+    /// more bytes ends the connection, which is reported as well.
     pub queue_bytes: usize,
 }
 
 impl SubscriberOptions {
-    /// Default bounds.
+    /// Creates options with default bounds.
     #[must_use]
     pub fn new(delivery: Delivery) -> Self {
         Self {
@@ -53,16 +55,18 @@ impl SubscriberOptions {
     }
 }
 
-/// Listens to channels, on connections of its own: one to each node that has any of them.
+/// Subscribes to channels, on separate connections: one to each node that has any of them.
 ///
-/// Redis keeps no message for a subscriber that is away, so no subscription is complete. This one says where it may have
-/// gaps: at every [`SubscriberEvent::Subscribed`], the first as well, and at every [`SubscriberEvent::Missed`]. A reader
-/// that looks at what the messages are about at each of them misses nothing for longer than a connection is down.
+/// Redis keeps no message for a disconnected subscriber, so no subscription is complete. This one
+/// reports where it may have gaps: at every [`SubscriberEvent::Subscribed`], including the first,
+/// and at every [`SubscriberEvent::Missed`]. A reader that reads the current state at each of them
+/// misses nothing for longer than a connection is down.
 ///
-/// It connects again by itself, with waits as [`Config`](crate::Config) has them, and follows channels whose slot moves
-/// and primaries that are replaced. A connection that is silent for
-/// [`Config::stall_timeout`](crate::Config::stall_timeout), at most five seconds, is asked with a PING, and given up after
-/// as long again. It keeps its client open. Dropping it ends its connections.
+/// It reconnects automatically, with the delays of [`Config`](crate::Config), and follows channels
+/// whose slot moves and primaries that are replaced. A connection that is silent for
+/// [`Config::stall_timeout`](crate::Config::stall_timeout), at most 5 s, gets a PING, and is closed
+/// after the same time without an answer. It keeps its client open. Dropping it ends its
+/// connections.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -83,7 +87,7 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Starts to listen, on the runtime of `client` and to the same servers.
+    /// Subscribes on the runtime of `client`, to the same servers.
     pub fn new(
         client: &Client,
         channels: impl IntoIterator<Item = impl Into<Bytes>>,
@@ -104,16 +108,16 @@ impl Subscriber {
         }
     }
 
-    /// Listens to these channels from now on, and to no others. The ones it listened to before go on without a gap.
+    /// Replaces the channels. The ones that stay continue without a gap.
     pub fn set_channels(&self, channels: impl IntoIterator<Item = impl Into<Bytes>>) {
         self.channels
             .send_replace(channels.into_iter().map(Into::into).collect());
     }
 
-    /// The next event; none after the client was closed.
+    /// Returns the next event. `None` after the client was closed.
     ///
-    /// News of channels and of missed messages go before messages that wait, even older ones: a reader that looks because
-    /// of them sees what those messages would tell.
+    /// Events of channels and of missed messages precede queued messages, even older ones: a reader
+    /// that reads the state at such an event sees what those messages would report.
     ///
     /// # Cancellation
     /// Dropping the future loses nothing.

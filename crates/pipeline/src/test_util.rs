@@ -1,4 +1,4 @@
-//! Real Redis servers for tests: started on a free port, ended with the handle.
+//! Real Redis servers for tests: started on a free port, stopped with the handle.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,10 +18,10 @@ pub use sentinel::{MASTER, RedisSentinels};
 
 use crate::{Address, Config};
 
-/// Longest wait for a server to answer.
+/// Maximum wait for a server to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A redis-server process of our own, without persistence.
+/// A separate redis-server process, without persistence.
 #[derive(Debug)]
 pub struct RedisServer {
     process: Child,
@@ -35,30 +35,30 @@ impl RedisServer {
     /// Starts a server on a free port and waits until it answers.
     ///
     /// # Panics
-    /// When redis-server is missing or does not start: a test without its peer must fail.
+    /// Panics if redis-server is missing or does not start: a test without its peer must fail.
     pub async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
-    /// As [`RedisServer::start`], with more arguments for redis-server.
+    /// Starts a server with more arguments for redis-server, see [`RedisServer::start`].
     ///
     /// # Panics
-    /// As [`RedisServer::start`].
+    /// Panics as [`RedisServer::start`] does.
     pub async fn start_with(arguments: &[&str]) -> Self {
         Self::start_program("redis-server".into(), arguments).await
     }
 
-    /// As [`RedisServer::start_with`], of another program that takes redis-server's arguments.
+    /// Starts another program that takes redis-server's arguments, see [`RedisServer::start_with`].
     ///
     /// # Panics
-    /// As [`RedisServer::start`].
+    /// Panics as [`RedisServer::start`] does.
     pub async fn start_program(program: PathBuf, arguments: &[&str]) -> Self {
         let arguments: Vec<String> = arguments
             .iter()
             .map(|&argument| argument.to_owned())
             .collect();
         tokio::task::spawn_blocking(move || {
-            // The port is free only until somebody else takes it, hence the attempts.
+            // Another process may take the free port before the server does, hence the attempts.
             for _ in 0..5 {
                 let folder = tempfile::tempdir().expect("a temporary directory can be made");
                 let port = free_port();
@@ -85,7 +85,7 @@ impl RedisServer {
         .expect("starting redis-server does not panic but for a missing peer")
     }
 
-    /// Where it listens on TCP.
+    /// Returns the TCP address.
     #[must_use]
     pub fn address(&self) -> Address {
         Address::Tcp {
@@ -94,7 +94,7 @@ impl RedisServer {
         }
     }
 
-    /// Where it listens on a Unix socket.
+    /// Returns the path of the Unix socket.
     #[must_use]
     pub fn unix_address(&self) -> Address {
         Address::Unix(self.folder.path().join("redis.sock"))
@@ -120,7 +120,7 @@ impl RedisServer {
 
     /// Kills the process at once, as a crash would.
     pub fn kill(&mut self) {
-        // A process that is gone already is as dead as asked for.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -128,7 +128,7 @@ impl RedisServer {
     /// Starts the killed server again on the same port and waits until it answers.
     ///
     /// # Panics
-    /// When it does not start.
+    /// Panics if the server does not start.
     pub async fn restart(&mut self) {
         self.respawn();
         let port = self.port;
@@ -167,7 +167,7 @@ impl RedisServer {
     /// Runs inline commands, a line each, on a connection of their own and returns the raw replies.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// Panics if the server does not answer.
     #[must_use]
     pub fn raw(&self, command: &str) -> String {
         ask(self.port, command).expect("the server answers")
@@ -176,7 +176,7 @@ impl RedisServer {
     /// Records every command the server runs from here on.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// Panics if the server does not answer.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts");
@@ -213,10 +213,11 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// The commands since the start, each as `"INCRBY" "key" "1"`, up to and without the one that contains `last`.
+    /// The commands since the start, each as `"INCRBY" "key" "1"`, up to and without the one that
+    /// contains `last`.
     ///
     /// # Panics
-    /// When no such command comes.
+    /// Panics if no such command comes.
     #[must_use]
     pub fn commands_until(mut self, last: &str) -> Vec<String> {
         self.read_until(last);
@@ -250,7 +251,7 @@ impl Monitor {
 /// The valkey-server that `make test` installs, or the one that TIDEGATE_TEST_VALKEY names.
 ///
 /// # Panics
-/// When it is missing: a test without its peer must fail.
+/// Panics if it is missing: a test without its peer must fail.
 #[must_use]
 #[expect(
     clippy::disallowed_methods,
@@ -269,10 +270,10 @@ pub fn valkey_program() -> PathBuf {
     program
 }
 
-/// A port nobody listens on now.
+/// Returns a port where no server listens now.
 ///
 /// # Panics
-/// When no port can be bound on loopback.
+/// Panics if no port can be bound on loopback.
 #[must_use]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
@@ -320,7 +321,7 @@ fn spawn(program: &Path, port: u16, arguments: &[String], folder: &TempDir) -> C
         })
 }
 
-/// Waits until something holds; false when it does not in time.
+/// Waits until a condition holds. Returns false if it does not in time.
 fn until(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + START_TIMEOUT;
     while Instant::now() < deadline {
@@ -335,7 +336,7 @@ fn until(mut holds: impl FnMut() -> bool) -> bool {
 fn wait_for(port: u16, mut alive: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + START_TIMEOUT;
     while Instant::now() < deadline && alive() {
-        // Any answer will do: a server with a password refuses PING, and is up.
+        // Any answer is enough: a server with a password refuses PING, and is up.
         if ask(port, "PING").is_ok() {
             return true;
         }
@@ -344,10 +345,10 @@ fn wait_for(port: u16, mut alive: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// What a sentinel answers to QUIT.
+/// Answer of a sentinel to QUIT.
 const NO_QUIT: &str = "-ERR unknown command 'QUIT'";
 
-/// Sends inline commands and returns their raw replies, one after the other.
+/// Sends inline commands and returns their raw replies in sequence.
 fn ask(port: u16, commands: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(START_TIMEOUT))?;

@@ -1,4 +1,4 @@
-//! What Redis fixes: the RESP protocol and the hash slots of keys.
+//! The protocol of Redis: RESP and the hash slots of keys.
 
 pub(crate) mod command;
 pub(crate) mod push;

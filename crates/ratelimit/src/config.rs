@@ -1,7 +1,8 @@
 //! Configuration: reads files of limits, and holds the limits of all domains.
 //!
-//! A file is read into nodes (`tidegate_yaml`, with the scalars of `scalar`), then passed over three times: for unknown keys (`keys`),
-//! for values of the wrong type (`decode`), and for limits that make no sense (`build`).
+//! A file is parsed into nodes (`tidegate_yaml`, with the scalars of `scalar`), and then passed
+//! over three times: for unknown keys (`keys`), for values of the wrong type (`decode`), and for
+//! invalid limits (`build`).
 
 mod build;
 mod decode;
@@ -26,22 +27,25 @@ use domains::Domains;
 use error::{Path, Report};
 use scalar::{Content, Pair, Value, Yaml11};
 
-/// The most mistakes that are reported for resources. Whoever sends them sees the first ones again and again.
+/// Maximum number of errors that are reported for resources. After a correction, the next load
+/// reports the rest.
 const MAX_OF_RESOURCES: usize = 100;
 
-/// The most lists and maps of a file inside each other. A descriptor needs two, so that 100 levels of descriptors are allowed.
+/// Maximum nesting of lists and maps in a file. A descriptor needs two levels, so 100 levels of
+/// descriptors are allowed.
 const MAX_DEPTH: usize = 200;
 
 /// One configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The name, such as `config.basic.yaml`. Messages show it, and files are read in the order of their names.
+    /// The name, such as `config.basic.yaml`. Messages show it, and files are loaded in the order
+    /// of their names.
     pub name: String,
     /// The file's bytes.
     pub text: Vec<u8>,
 }
 
-/// What to do with a second file of the same domain.
+/// Treatment of a second file of the same domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SameDomain {
     /// Report an error.
@@ -55,7 +59,7 @@ pub enum SameDomain {
 #[derive(Debug)]
 pub struct Configuration {
     domains: Domains,
-    /// Of all domains: descriptors and limits.
+    /// Numbers of descriptors and of limits in all domains.
     counts: (usize, usize),
 }
 
@@ -63,8 +67,8 @@ impl Configuration {
     /// Reads all files, in the order of their names.
     ///
     /// # Errors
-    /// Every mistake of every file, sorted by file and line. A file that is not YAML has one mistake. A mistake that is only
-    /// the consequence of another one, such as of a misspelled key, is not reported.
+    /// All errors of all files, sorted by file and line. A file that is not YAML has one error. An
+    /// error that only follows from another one, such as a misspelled key, is not reported.
     pub fn load(sources: &[Source], same_domain: SameDomain) -> Result<Self, Vec<ConfigError>> {
         let mut sources: Vec<&Source> = sources.iter().collect();
         sources.sort_by_key(|source| &source.name);
@@ -80,10 +84,12 @@ impl Configuration {
         }
     }
 
-    /// Takes resources in place of files, in the order of their names. Files with the same content mean the same.
+    /// Loads resources in place of files, in the order of their names. Resources and files with the
+    /// same content are equivalent.
     ///
     /// # Errors
-    /// Mistakes as [`Self::load`] reports them, without lines. At most 100 of them, and resources after these are not looked at.
+    /// Errors as in [`Self::load`], without lines. At most 100 of them; resources after these are
+    /// not checked.
     pub fn of_resources(
         mut resources: Vec<Resource>,
         same_domain: SameDomain,
@@ -108,7 +114,7 @@ impl Configuration {
         }
     }
 
-    /// The slots are the places of the stats keys in their order.
+    /// Creates a configuration whose slots are the indices of the stats keys in their order.
     fn numbered(domains: Domains) -> Self {
         let add = |(descriptors, limits), level: &Level| {
             (descriptors + level.descriptors(), limits + level.limits())
@@ -121,28 +127,28 @@ impl Configuration {
         configuration
     }
 
-    /// Gives each limit the slot under which [`crate::LimitDelta`] reports it: what `slot_of` says of its stats key. Whoever counts can
-    /// use slots as indices and need not look names up. Without this call, a slot is the place of the key among
-    /// [`Self::stats_keys`].
+    /// Sets the slot of each limit, under which [`crate::LimitDelta`] reports it, to the result of
+    /// `slot_of` for its stats key. The server uses slots as indices and needs no look-up of names.
+    /// Without this call, a slot is the index of the key in [`Self::stats_keys`].
     pub fn assign_slots(&mut self, slot_of: impl Fn(&str) -> u32) {
         for level in self.domains.levels_mut() {
             level.change_limits(&mut |limit| limit.slot = slot_of(&limit.stats_key));
         }
     }
 
-    /// The number of domains.
+    /// Returns the number of domains.
     #[must_use]
     pub fn domain_count(&self) -> usize {
         self.domains.len()
     }
 
-    /// The numbers of descriptors and of limits.
+    /// Returns the numbers of descriptors and of limits.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         self.counts
     }
 
-    /// The text of `/rlconfig`: one line per configured limit, sorted.
+    /// Returns the text of `/rlconfig`: one line per configured limit, sorted.
     #[must_use]
     pub fn dump(&self) -> String {
         let mut text = String::new();
@@ -169,13 +175,13 @@ impl Configuration {
         text
     }
 
-    /// The stats key of every configured limit, sorted.
+    /// Returns the stats keys of all configured limits, sorted.
     pub fn stats_keys(&self) -> impl Iterator<Item = &str> {
         self.limits().into_iter().map(|limit| &*limit.stats_key)
     }
 
-    /// A domain, and the entries of a descriptor that the first limit of that domain applies to; none when there is no limit.
-    /// Domains are tried in the order of their names.
+    /// Returns a domain, and the entries of a descriptor that its first limit applies to. `None` if
+    /// there is no limit. Domains are tried in the order of their names.
     #[must_use]
     pub fn example(&self) -> Option<(String, Vec<Entry>)> {
         let mut domains: Vec<_> = self.domains.from(0).collect();
@@ -185,18 +191,19 @@ impl Configuration {
             .find_map(|(name, domain)| Some((name.to_owned(), domain.level.example()?)))
     }
 
-    /// The domains with their names, in the order of the files that name them first, from a place on.
+    /// Returns the domains with their names from index `start` on, in the order of the files that
+    /// name them first.
     pub fn domains(&self, place: usize) -> impl ExactSizeIterator<Item = (&str, &Domain)> {
         self.domains.from(place)
     }
 
-    /// The domain of this name.
+    /// Returns the domain of this name.
     #[must_use]
     pub fn domain_named(&self, name: &str) -> Option<&Domain> {
         self.domains.get(name)
     }
 
-    /// The tree of a domain.
+    /// Returns the tree of a domain.
     pub(crate) fn domain(&self, name: &str) -> Option<&Level> {
         self.domains.get(name).map(|domain| &domain.level)
     }
@@ -211,7 +218,7 @@ impl Configuration {
     }
 }
 
-/// Adds one file to the domains and returns its mistakes.
+/// Adds one file to the domains and returns its errors.
 fn load_file(source: &Source, same_domain: SameDomain, domains: &mut Domains) -> Vec<ConfigError> {
     let mut report = Report::new(&source.name);
     match tidegate_yaml::parse::<Yaml11>(&source.text, MAX_DEPTH).map(|document| document.root) {
@@ -228,7 +235,7 @@ fn load_file(source: &Source, same_domain: SameDomain, domains: &mut Domains) ->
     report.into_errors()
 }
 
-/// Passes over the map at the top of a file: checks it, and adds its limits to the domains.
+/// Checks the map at the top of a file, and adds its limits to the domains.
 fn load_pairs(
     pairs: &[Pair],
     same_domain: SameDomain,

@@ -1,7 +1,8 @@
 //! Envoy's rate limit semantics: configuration, lookup, counting and decisions.
 //!
-//! A [`Request`] has a domain and descriptors. A [`Limiter`] finds the limit of each descriptor in the [`Configuration`],
-//! charges its counter in a [`Store`], returns a [`Response`], and notes the [`Facts`] for statistics.
+//! A [`Request`] has a domain and descriptors. A [`Limiter`] finds the limit of each descriptor in
+//! the [`Configuration`], charges its counter in a [`Store`], returns a [`Response`], and records
+//! the [`Facts`] for statistics.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,23 +34,29 @@
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 //! ```
 //!
-//! Words: a *descriptor* is a list of *entries*, each with a key and a value. A *limit* allows a number of *hits* per *unit*.
-//! A *window* is one unit of time, aligned to the Unix epoch. A *counter* holds the hits of one descriptor in one window; its
-//! name is the *counter key*. A *stats key* is the name of a limit in statistics.
+//! Words: a *descriptor* is a list of *entries*, each with a key and a value. A *limit* allows a
+//! number of *hits* per *unit*. A *window* is one unit of time, aligned to the Unix epoch. A
+//! *counter* holds the hits of one descriptor in one window; its name is the *counter key*. A
+//! *stats key* is the name of a limit in statistics.
 //!
-//! [`Limiter::check`] finds the limit of each descriptor, charges the counters in the store with one call, and decides each
-//! descriptor from the count of its counter. Only the call to the store waits for anything.
+//! [`Limiter::check`] finds the limit of each descriptor, charges the counters in the store with
+//! one call, and decides each descriptor from the count of its counter. Only the call to the store
+//! waits.
 //!
-//! [`Limiter::acquire`] charges the same counters for jobs, before these run and in bulk: as many of them as the limits have room for.
+//! [`Limiter::acquire`] charges the same counters for jobs, before these run and in bulk: for as
+//! many jobs as the limits have room for.
 //!
-//! [`Limiter::peek`] says what a check would answer. A [`Sketch`] has the keys with the most hits, and the latest refusals.
+//! [`Limiter::peek`] returns what a check would answer. A [`Sketch`] has the keys with the most
+//! hits, and the latest refusals.
 //!
-//! [`Overrides`] pause limits and keys, or scale them, for a while. An [`OverrideStore`] keeps them for all servers.
+//! [`Overrides`] pause or scale limits and keys for a time. An [`OverrideStore`] stores them for
+//! all servers.
 //!
-//! **Invariant:** testable without a socket. No protobuf, HTTP, environment, clock or metrics library: time is an argument,
-//! and facts are left to the server to count.
+//! **Invariant:** this crate is testable without a socket. It uses no protobuf, HTTP, environment,
+//! clock or metrics library: time is an argument, and the server counts the facts.
 //!
-//! **Invariant:** a check writes no memory that other cores write too, apart from the counters of a [`MemoryStore`].
+//! **Invariant:** a check writes no memory that other cores write, except the counters of a
+//! [`MemoryStore`].
 
 mod config;
 mod limiter;

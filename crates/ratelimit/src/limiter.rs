@@ -37,7 +37,8 @@ use cores::{Core, Cores};
 use counting::Counts;
 use local_cache::LocalCache;
 
-/// Decides requests. Clones are the same limiter; [`Self::with_store`] makes that of another core.
+/// Decides requests. Clones share one limiter; [`Self::with_store`] creates the limiter of another
+/// core.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     core: Arc<Core>,
@@ -45,7 +46,7 @@ pub struct Limiter {
     store: Store,
 }
 
-/// What the limiters of all cores share. Checks only read it.
+/// State that the limiters of all cores share. Checks only read it.
 #[derive(Debug)]
 struct State {
     cores: Cores,
@@ -54,7 +55,7 @@ struct State {
 }
 
 impl Limiter {
-    /// Makes a limiter that has no configuration yet.
+    /// Creates a limiter without a configuration.
     #[must_use]
     pub fn new(store: Store, options: Options) -> Self {
         let local_cache = LocalCache::new(options.local_cache_bytes);
@@ -70,10 +71,12 @@ impl Limiter {
         }
     }
 
-    /// Makes a limiter for another core, with the same configuration, local cache and options, that counts in `store`.
+    /// Creates a limiter for another core, with the same configuration, local cache and options,
+    /// that counts in `store`.
     ///
-    /// Each core has its own connections to a store, and its own references to the configuration: limiters that were made here
-    /// write to no common memory. They live as long as the first one.
+    /// Each core has its own connections to a store, and its own references to the configuration:
+    /// limiters that are created here write to no shared memory. They live as long as the first
+    /// one.
     #[must_use]
     pub fn with_store(&self, store: Store) -> Self {
         Self {
@@ -85,38 +88,39 @@ impl Limiter {
 
     /// Replaces the configuration of the limiters of all cores.
     ///
-    /// A request that is being decided keeps the configuration that it began with.
+    /// A request in progress keeps the configuration that it began with.
     pub fn configure(&self, configuration: impl Into<Arc<Configuration>>) {
         self.state.cores.configure(configuration.into());
     }
 
-    /// Returns the current configuration. Takes a lock: not for every request.
+    /// Returns the current configuration. Takes a lock, so it is not for every request.
     #[must_use]
     pub fn configuration(&self) -> Option<Arc<Configuration>> {
         self.state.cores.configuration()
     }
 
-    /// Replaces the overrides of the limiters of all cores. They hold until the time that each says, also in this process.
+    /// Replaces the overrides of the limiters of all cores. Each holds until its end, also in this
+    /// process.
     ///
-    /// A request that is being decided keeps those that it began with.
+    /// A request in progress keeps the overrides that it began with.
     pub fn set_overrides(&self, overrides: Arc<Overrides>) {
         self.state.cores.set_overrides(overrides);
     }
 
-    /// Returns the current overrides. Takes a lock: not for every request.
+    /// Returns the current overrides. Takes a lock, so it is not for every request.
     #[must_use]
     pub fn overrides(&self) -> Arc<Overrides> {
         self.state.cores.overrides()
     }
 
-    /// Reads the overrides that are kept at the time `now`, gives them to the limiters of all cores, and returns them. Waits for the store until
-    /// `deadline` at most.
+    /// Reads the stored overrides at the time `now`, sets them in the limiters of all cores, and
+    /// returns them. Waits for the store until `deadline` at most.
     ///
     /// # Errors
-    /// The store failed. The limiters keep what they have.
+    /// The store failed. The limiters keep their overrides.
     ///
     /// # Cancellation
-    /// When the future is dropped, the limiters keep what they have, or have what was read.
+    /// The limiters keep their overrides, or have the new ones.
     pub async fn refresh_overrides(
         &self,
         store: &OverrideStore,
@@ -126,7 +130,7 @@ impl Limiter {
         loop {
             let known = self.overrides();
             let kept = store.read(&known, now, deadline).await?;
-            // Somebody who read at the same time may have read later.
+            // A concurrent refresh may have read newer overrides.
             if Arc::ptr_eq(&known, &kept)
                 || self.state.cores.replace_overrides(&known, kept.clone())
             {
@@ -135,16 +139,19 @@ impl Limiter {
         }
     }
 
-    /// Decides one request at the time `now`. Waits for the store until `deadline` at most. `facts` are new ones.
+    /// Decides one request at the time `now`. Waits for the store until `deadline` at most. `facts`
+    /// must be empty.
     ///
-    /// The facts are complete even when the response is an error of the store: the hits that were asked for are in them.
+    /// The facts are complete even if the response is an error of the store: they include the
+    /// requested hits.
     ///
     /// # Errors
     /// The request is invalid, there is no configuration, or the store failed.
     ///
     /// # Cancellation
-    /// When the future is dropped before the store has answered, the counters may or may not have been changed. The facts then
-    /// have the hits that were asked for, as when the store fails. Before the store was asked, there are none.
+    /// If the future is dropped before the store has answered, the counters may have been changed.
+    /// The facts then have the requested hits, as if the store failed. Before the call to the
+    /// store, there are none.
     pub async fn check(
         &self,
         request: &Request,
@@ -188,14 +195,14 @@ impl Limiter {
         Ok(Response { code, ..response })
     }
 
-    /// Returns what the limiters of all cores were asked for most until the time `now`, and what they refused last. Takes a lock
-    /// of each core: not for every request.
+    /// Returns the keys with the most hits of all cores until the time `now`, and the latest
+    /// refusals. Takes a lock of each core, so it is not for every request.
     #[must_use]
     pub fn sketch(&self, now: Timestamp) -> Sketch {
         self.state.cores.sketch(now)
     }
 
-    /// Returns the figures of the cache of exceeded limits, or `None` when the cache is off.
+    /// Returns the counts of the cache of exceeded limits, or `None` if the cache is off.
     #[must_use]
     pub fn local_cache_stats(&self) -> Option<LocalCacheStats> {
         self.state
@@ -228,7 +235,7 @@ impl Limiter {
         }
     }
 
-    /// Decides each descriptor: one status per descriptor. Completes the tallies, one per counter.
+    /// Decides each descriptor: one status per descriptor. Completes the deltas, one per counter.
     fn decide(
         &self,
         applied: &AppliedLimits<'_>,

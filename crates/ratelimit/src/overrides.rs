@@ -1,4 +1,5 @@
-//! Overrides: what people and workers decided about limits for a while, beside the configuration.
+//! Overrides: decisions of operators and workers about limits for a time, in addition to the
+//! configuration.
 
 mod record;
 mod store;
@@ -13,29 +14,29 @@ pub use store::{OverrideStore, RedisOverrides};
 use crate::request::{Entry, Timestamp};
 use crate::store::StoreError;
 
-/// One in a million: what factors are counted in.
+/// Factors are counted in millionths.
 const MILLION: u32 = 1_000_000;
 
-/// A limit or a key that is paused or scaled for a while.
+/// A pause or a scale of a limit or a key for a time.
 ///
 /// A target has at most one override of each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitOverride {
-    /// What it is about.
+    /// The limit or key that the override applies to.
     pub target: OverrideTarget,
-    /// What it does.
+    /// The effect of the override.
     pub effect: Effect,
-    /// When it ends; `None` when somebody has to remove it.
+    /// End of the override. `None` if it holds until it is removed.
     pub until: Option<Timestamp>,
-    /// Who decided it.
+    /// Author of the decision.
     pub by: String,
-    /// When it was decided.
+    /// Time of the decision.
     pub at: Timestamp,
-    /// Why.
+    /// Reason of the decision.
     pub reason: String,
 }
 
-/// What an override is about.
+/// The limit or key that an override applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OverrideTarget {
     /// All keys of a configured limit.
@@ -43,7 +44,7 @@ pub enum OverrideTarget {
         /// The path in the configuration: `domain.key_value.subkey`.
         stats_key: String,
     },
-    /// One key. A limit need not be configured for it to be paused.
+    /// One key. A key can be paused without a configured limit.
     Key {
         /// The domain.
         domain: String,
@@ -52,45 +53,46 @@ pub enum OverrideTarget {
     },
 }
 
-/// What an override does.
+/// The effect of an override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Somebody wants nothing to pass. Modes of the limit do not matter, except that global shadow mode lets requests pass.
+    /// An operator lets no hits pass. Modes of the limit do not matter, except that global shadow
+    /// mode lets requests pass.
     Paused(Reach),
-    /// The same, because whoever is behind the limit said so.
+    /// The service behind the limit throttled a job, so no hits pass.
     Throttled(Reach),
-    /// The limit is another one.
+    /// The limit is multiplied by a factor.
     Scaled(Factor),
 }
 
-/// The effects without their parameters, in the order of [`Effect`].
+/// The effects without their parameters, in the order of [`OverrideEffect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EffectKind {
-    /// [`Effect::Paused`].
+    /// [`OverrideEffect::Paused`].
     Paused,
-    /// [`Effect::Throttled`].
+    /// [`OverrideEffect::Throttled`].
     Throttled,
-    /// [`Effect::Scaled`].
+    /// [`OverrideEffect::Scaled`].
     Scaled,
 }
 
-/// Who is kept waiting.
+/// The callers that a pause makes wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// Jobs. Requests are decided as if nothing was paused.
+    /// Jobs. Requests are decided as if the limit was not paused.
     Jobs,
     /// Jobs and requests.
     JobsAndRequests,
 }
 
-/// By what the hits that a limit allows are multiplied: 0 to 1,000, exact to a millionth.
+/// Factor of the hits that a limit allows: 0 to 1,000, exact to a millionth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Factor(u32);
 
-/// Why there is no such override.
+/// Reason why an override cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OverrideError {
-    /// The factor is not one.
+    /// The factor is invalid.
     #[error("a limit cannot be scaled by {0}: from 0 to 1000 is possible")]
     Factor(String),
     /// The override is too long.
@@ -98,37 +100,37 @@ pub enum OverrideError {
         "the override has {bytes} bytes, and at most {most} are kept: shorten its entries, its reason or who decided it"
     )]
     TooLong {
-        /// Its length.
+        /// Length of the override in bytes.
         bytes: usize,
-        /// The longest possible.
+        /// Maximum length in bytes.
         most: usize,
     },
-    /// There is no room.
+    /// The store is full.
     #[error("{most} overrides are kept already: remove one that is not needed")]
     TooMany {
-        /// How many are possible.
+        /// Maximum number of overrides.
         most: usize,
     },
-    /// The store failed. Whether anything was changed is not known.
+    /// The store failed. It is unknown whether it changed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// All overrides at some moment.
+/// All overrides at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
     /// Sorted by target and kind.
     all: Vec<LimitOverride>,
-    /// The places in `all`.
+    /// Indices into `all`.
     rules: HashMap<String, Vec<usize>>,
     keys: HashMap<String, HashMap<Vec<Entry>, Vec<usize>>>,
     unreadable: usize,
-    /// What the store calls this moment.
+    /// Version of this state in the store.
     version: Option<Box<[u8]>>,
 }
 
 impl LimitOverride {
-    /// Whether it is over at the time `now`.
+    /// Returns whether the override has ended at the time `now`.
     #[must_use]
     pub fn has_ended(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| until <= now)
@@ -136,7 +138,7 @@ impl LimitOverride {
 }
 
 impl Effect {
-    /// The effect without its parameters.
+    /// Returns the effect without its parameters.
     #[must_use]
     pub fn kind(self) -> EffectKind {
         match self {
@@ -148,10 +150,10 @@ impl Effect {
 }
 
 impl Factor {
-    /// The factor, rounded to a millionth.
+    /// Creates a factor, rounded to a millionth.
     ///
     /// # Errors
-    /// It is not a number from 0 to 1,000.
+    /// The number is not from 0 to 1,000.
     pub fn new(factor: f64) -> Result<Self, OverrideError> {
         if !(0.0..=1_000.0).contains(&factor) {
             return Err(OverrideError::Factor(factor.to_string()));
@@ -159,13 +161,13 @@ impl Factor {
         Ok(Self((factor * f64::from(MILLION)).round() as u32))
     }
 
-    /// The factor as a number.
+    /// Returns the factor as a number.
     #[must_use]
     pub fn get(self) -> f64 {
         f64::from(self.0) / f64::from(MILLION)
     }
 
-    /// So many times the factor, rounded down.
+    /// Returns `requests_per_unit` times the factor, rounded down.
     pub(crate) fn scale(self, requests_per_unit: u32) -> u32 {
         let scaled = u64::from(requests_per_unit) * u64::from(self.0) / u64::from(MILLION);
         u32::try_from(scaled).unwrap_or(u32::MAX)
@@ -179,7 +181,7 @@ impl fmt::Display for Factor {
 }
 
 impl Overrides {
-    /// A set of overrides. Of two of the same kind and target, the later one is in it.
+    /// Creates a set of overrides. Of two of the same kind and target, it has the later one.
     #[must_use]
     pub fn new(overrides: impl IntoIterator<Item = LimitOverride>) -> Self {
         let mut all: Vec<LimitOverride> = overrides.into_iter().collect();
@@ -205,30 +207,31 @@ impl Overrides {
         Self { all, ..overrides }
     }
 
-    /// The overrides, sorted by target. Some may have ended.
+    /// Returns the overrides, sorted by target. Some may have ended.
     pub fn iter(&self) -> impl Iterator<Item = &LimitOverride> {
         self.all.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of overrides.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no overrides.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// How many records in the store are not understood, such as those of a later version. They have no effect here.
+    /// Returns the number of records in the store that are not understood, such as those of a later
+    /// version. They have no effect here.
     #[must_use]
     pub fn unreadable(&self) -> usize {
         self.unreadable
     }
 
-    /// Those of a configured limit.
+    /// Returns the overrides of a configured limit.
     pub(crate) fn of_rule(&self, stats_key: &str) -> impl Iterator<Item = &LimitOverride> {
         self.rules
             .get(stats_key)
@@ -237,7 +240,7 @@ impl Overrides {
             .map(|place| &self.all[*place])
     }
 
-    /// Those of a key.
+    /// Returns the overrides of a key.
     pub(crate) fn of_key(
         &self,
         domain: &str,
@@ -249,7 +252,7 @@ impl Overrides {
 }
 
 impl LimitOverride {
-    /// What is there once at most.
+    /// Returns the target and kind, which are unique among the overrides.
     fn name(&self) -> (&OverrideTarget, EffectKind) {
         (&self.target, self.effect.kind())
     }

@@ -1,4 +1,4 @@
-//! Responses: what a caller is told, and the facts that the server counts.
+//! Responses: the answer to a request, and the facts that the server counts.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub enum Code {
     OverLimit,
 }
 
-/// Why a request has no answer.
+/// Reason why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Error {
     /// The request names no domain.
@@ -52,20 +52,21 @@ pub enum Error {
     Store(#[from] StoreError),
 }
 
-/// What happened, for the server's counters.
+/// Facts of one request, for the server's counters.
 #[derive(Debug, Default)]
 pub struct Facts {
-    /// One per descriptor whose hits are counted.
+    /// One delta per descriptor whose hits are counted.
     pub tallies: Vec<LimitDelta>,
     /// Descriptors whose domain is not configured.
     pub domain_not_found: u64,
-    /// The overall code was OVER_LIMIT, and global shadow mode made it OK.
+    /// Whether the overall code was OVER_LIMIT and global shadow mode made it OK.
     pub global_shadow_mode: bool,
-    /// The slots of the tallies are those of this configuration: it lives until the facts are counted.
+    /// The configuration that the slots of the deltas belong to. It lives until the facts are
+    /// counted.
     pub(crate) in_force: Option<CoreInForce>,
 }
 
-/// What is in force, as one core has it. Reference counts of the `Arc` are written by that core only.
+/// The active configuration of one core. Only that core writes the reference count of the `Arc`.
 pub(crate) type CoreInForce = Arc<ActiveConfig>;
 
 /// Additions to the counters of one limit.
@@ -73,15 +74,15 @@ pub(crate) type CoreInForce = Arc<ActiveConfig>;
 pub struct LimitDelta {
     /// The limit's name in metrics.
     pub stats_key: StatsKey,
-    /// Hits asked for.
+    /// Requested hits.
     pub total_hits: u64,
-    /// Hits beyond the limit.
+    /// Hits over the limit.
     pub over_limit: u64,
     /// Hits above the near-limit ratio.
     pub near_limit: u64,
-    /// Hits of calls that passed.
+    /// Hits of requests that passed.
     pub within_limit: u64,
-    /// Hits refused without asking the store.
+    /// Hits refused without a call to the store.
     pub over_limit_with_local_cache: u64,
     /// Hits over the limit that shadow mode let pass.
     pub shadow_mode: u64,
@@ -107,7 +108,7 @@ pub struct Response {
 pub struct Status {
     /// Whether this descriptor may pass.
     pub code: Code,
-    /// The limit that applied. `None` when there is no limit, or when it is unlimited.
+    /// The limit that applied. `None` if there is no limit, or if it is unlimited.
     pub limit: Option<CurrentLimit>,
     /// Hits left in the window; 4,294,967,295 when unlimited.
     pub remaining: u32,
@@ -115,7 +116,7 @@ pub struct Status {
     pub seconds_until_reset: Option<u32>,
 }
 
-/// A limit as told to the caller.
+/// A limit in the answer to the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentLimit {
     /// Hits allowed per unit.

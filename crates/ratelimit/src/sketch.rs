@@ -1,4 +1,5 @@
-//! Sketches: which keys have the most hits, and what was refused last. Both are small however many keys there are.
+//! Sketches: the keys with the most hits, and the latest refusals. Both are bounded whatever the
+//! number of keys.
 
 mod shorten;
 mod top;
@@ -14,55 +15,60 @@ use crate::request::{Descriptor, Entry, Request, Timestamp};
 use crate::response::{Code, Status};
 use top::Top;
 
-/// How many keys and refusals a sketch has.
+/// Maximum number of keys, and of refusals, in a sketch.
 const MOST: usize = 128;
-/// Decisions of one minute and core that are all counted. A person may count as far; on a busy core they take less than a millisecond.
+/// Number of decisions of one minute and core that are all counted. On a busy core they take less
+/// than a millisecond, and a person at a terminal makes fewer.
 const MAX_COUNTED: u32 = 4096;
-/// After them, one decision in this number is counted until the minute ends, chosen at random.
+/// Of later decisions, one in this number is counted until the minute ends, chosen at random.
 const SAMPLED: u32 = 64;
-/// How many refusals of a kind are kept of one second and core. In a flood of them, all are alike.
+/// Maximum number of refusals of one kind that are kept for one second and core. In a flood, all
+/// are alike.
 const REFUSALS_PER_SECOND: u32 = 16;
 const MINUTE_MICROS: u64 = 60_000_000;
 
-/// What is asked for most, and what was refused last.
+/// The keys with the most hits, and the latest refusals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sketch {
-    /// Keys with a limit, those with the most hits first: at most 128. A key with less than about a hundredth of all hits may be
-    /// missing.
+    /// Keys with a limit, those with the most hits first: at most 128. A key with less than about a
+    /// hundredth of all hits may be missing.
     pub top: Vec<TopKey>,
-    /// The beginning of the time in which these hits were counted: the minute before the current one.
+    /// Start of the time in which these hits were counted: the minute before the current one.
     pub since: Timestamp,
-    /// The latest refusals, the last one first: at most 128. Of many in one second, some are missing.
+    /// The latest refusals, the last one first: at most 128. Of many in one second, some are
+    /// missing.
     pub refusals: Vec<Refusal>,
 }
 
-/// A key, and how many hits were asked of it. Hits of jobs are those that were granted.
+/// A key and its requested hits. Hits of jobs are those that were granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopKey {
     /// The domain, at most 256 bytes.
     pub domain: String,
     /// The entries, at most 256 bytes in all.
     pub entries: Vec<Entry>,
-    /// How many hits.
+    /// Number of hits.
     pub hits: u64,
-    /// Whether `hits` is an estimate, because there were too many decisions or keys to count all of them.
+    /// Whether `hits` is an estimate, because there were too many decisions or keys to count all of
+    /// them.
     pub is_estimate: bool,
 }
 
-/// Something that had to wait.
+/// A refused request, or a job that had to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The domain, at most 256 bytes.
     pub domain: String,
-    /// The entries of the first descriptor that was refused, or of the limit for which a job waits; at most 256 bytes in all.
+    /// The entries of the first refused descriptor, or of the limit that a job waits for; at most
+    /// 256 bytes in all.
     pub entries: Vec<Entry>,
-    /// When.
+    /// Time of the refusal.
     pub at: Timestamp,
-    /// Who was refused.
+    /// The kind of caller.
     pub caller: Caller,
 }
 
-/// Who asks the limiter.
+/// Kind of caller of the limiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Caller {
     /// A request of the gateway.
@@ -71,14 +77,14 @@ pub enum Caller {
     Job,
 }
 
-/// What one core has seen.
+/// The decisions of one core.
 #[derive(Debug, Default)]
 pub(crate) struct CoreSketch {
     /// Number of decisions to skip before the next one that is counted.
     skip: AtomicU32,
-    /// The time at which `skip` ends early: each minute begins with decisions that are all counted.
+    /// Time at which `skip` ends early: each minute begins with decisions that are all counted.
     skip_until: AtomicU64,
-    /// The same for all cores, so that equal keys have equal hashes.
+    /// All cores share one hasher, so that equal keys have equal hashes.
     hasher: DefaultHashBuilder,
     seen: Mutex<Seen>,
 }
@@ -89,7 +95,8 @@ struct Seen {
     current: Top,
     previous: Top,
     refusals: VecDeque<Refusal>,
-    /// The second of the latest refusals, and how many of it are kept of requests and of jobs.
+    /// The second of the latest refusals, and the numbers of refused requests and jobs that are
+    /// kept of it.
     second: u64,
     kept: [u32; 2],
 }
@@ -109,7 +116,8 @@ impl CoreSketch {
         }
     }
 
-    /// Notes a decision about a request. When there are many, most of them only count down to the next one that is counted.
+    /// Records a decision about a request. At high rates, most calls only count down to the next
+    /// decision that is counted.
     #[inline]
     pub(crate) fn note(&self, request: &Request, code: Code, statuses: &[Status], now: Timestamp) {
         let skip = self.skip.load(Relaxed);
@@ -128,7 +136,7 @@ impl CoreSketch {
         let mut seen = self.lock();
         let current = seen.current_at(now);
         let weight = current.next_weight();
-        // At random, so that clients which take turns are all seen.
+        // The number is random, so that clients which alternate are all counted.
         self.skip.store(
             if weight == 1 {
                 0
@@ -164,7 +172,7 @@ impl CoreSketch {
         }
     }
 
-    /// Notes what jobs were granted of keys, and which keys kept others waiting.
+    /// Records the hits that jobs were granted, and the keys that made others wait.
     pub(crate) fn note_jobs<'k>(
         &self,
         granted: impl Iterator<Item = (Key<'k>, u64)>,
@@ -181,14 +189,14 @@ impl CoreSketch {
         }
     }
 
-    /// A panic leaves at worst a count too low, so that a poisoned lock can be used.
+    /// A panic leaves at worst a count too low, so a poisoned lock is safe to use.
     fn lock(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Seen {
-    /// The counts of the current minute.
+    /// Returns the counts of the current minute.
     fn current_at(&mut self, now: Timestamp) -> &mut Top {
         let minute = now.0 / MINUTE_MICROS;
         if minute > self.minute {
@@ -230,15 +238,15 @@ impl Seen {
 /// The sum of a key over all cores.
 struct KeySum {
     key: TopKey,
-    /// Number of incomplete parts in which the key has a place.
+    /// Number of incomplete parts that have the key.
     incomplete: usize,
 }
 
-/// What all cores have seen at the time `now`.
+/// Merges the sketches of all cores at the time `now`.
 pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timestamp) -> Sketch {
     let mut top: HashMap<u64, KeySum> = HashMap::new();
     let mut refusals = Vec::new();
-    // Parts in which a key without a place may have hits.
+    // Number of parts that may lack hits of a key.
     let mut incomplete = 0;
     for core in cores {
         let mut seen = core.lock();
@@ -281,7 +289,7 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
     }
 }
 
-/// The hits that a descriptor asks for. A refund asks for none.
+/// Returns the requested hits of a descriptor. A refund requests none.
 fn hits(request: &Request, descriptor: &Descriptor) -> u64 {
     if descriptor.is_negative_hits {
         return 0;

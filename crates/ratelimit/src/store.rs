@@ -23,7 +23,8 @@ pub use redis::RedisStore;
 
 use crate::window::{Seconds, Window};
 
-/// The highest value of a counter, and the most hits of a charge: Redis keeps counters as signed numbers of 64 bits.
+/// Maximum value of a counter, and of the hits of a charge: Redis stores counters as signed numbers
+/// of 64 bits.
 pub(crate) const MAX_COUNT: u64 = i64::MAX.unsigned_abs();
 
 /// A store of counters.
@@ -33,20 +34,20 @@ pub enum Store {
     Memory(MemoryStore),
     /// In Redis, shared by all processes that use it.
     Redis(RedisStore),
-    /// In memcached, shared likewise. It counts approximately, and never fails.
+    /// In memcached, shared by all processes that use it. It counts approximately, and never fails.
     Memcache(MemcacheStore),
 }
 
-/// Why counters could not be read or charged.
+/// Reason why counters could not be read or charged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StoreError {
     /// A command failed. The text is that of Redis or of the engine.
     #[error(transparent)]
     Redis(#[from] CommandError),
-    /// A counter in Redis holds something that this service did not write.
+    /// A counter in Redis has a value that this service did not write.
     #[error("a counter holds '{value}' where a number of hits was expected")]
     NotACount {
-        /// What it holds.
+        /// The value.
         value: String,
     },
 }
@@ -60,9 +61,9 @@ pub(crate) struct Charge<'a> {
     pub(crate) window: Window,
     /// Seconds until a store may expire the counter.
     pub(crate) time_to_live: u32,
-    /// What the counter is counted against.
+    /// The limit that the counter is compared with.
     pub(crate) requests_per_unit: u32,
-    /// Tells limits apart. Limits that requests brought are one.
+    /// Identifies the limit. All limits in requests have one number.
     pub(crate) limit: usize,
 }
 
@@ -83,12 +84,12 @@ impl<'a> Charge<'a> {
     }
 }
 
-/// How hits change a counter.
+/// Direction in which hits change a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// They are added.
+    /// Hits are added.
     Add,
-    /// They are subtracted. The counter stops at zero.
+    /// Hits are subtracted. The counter stops at zero.
     Refund,
 }
 
@@ -96,7 +97,7 @@ pub(crate) enum Change {
 pub(crate) type Totals = SmallVec<[u64; 4]>;
 
 impl Store {
-    /// Reads the counters; one that does not exist is 0.
+    /// Reads the counters. A missing counter is 0.
     pub(crate) async fn read(
         &self,
         charges: &[Charge<'_>],
@@ -109,8 +110,8 @@ impl Store {
         }
     }
 
-    /// Makes all charges in their order, and returns for each the value of its counter after it. A counter that is full, at 2^63 - 1 or
-    /// near it, stays so, and is over every limit.
+    /// Makes all charges in their order, and returns the value of its counter after each. A full
+    /// counter, at 2^63 - 1 or near it, stays full, and is over every limit.
     ///
     /// # Errors
     /// Some of the charges may have been made.
@@ -123,16 +124,17 @@ impl Store {
         match self {
             Self::Memory(store) => Ok(store.add(charges, now)),
             Self::Redis(store) => store.add(charges, deadline).await,
-            // In a box, so that calls of the other stores are not larger for it.
+            // The future is boxed, so that it does not enlarge those of the other stores.
             Self::Memcache(store) => Ok(Box::pin(store.add(charges, now, deadline)).await),
         }
     }
 
-    /// Charges each counter with as many of the hits that are asked of it as there is room for. One answer for each ask, in their
-    /// order: one that fails costs the others nothing. Two asks of the same counter are answered one after the other.
+    /// Charges each counter with as many of the requested hits as it has room for. Returns one
+    /// answer for each request, in their order: a failed one does not affect the others. Two
+    /// requests to one counter are answered in sequence.
     ///
     /// # Errors
-    /// The hits of an ask that failed may have been charged.
+    /// The hits of a failed request may have been charged.
     pub(crate) async fn take(
         &self,
         asks: &[BulkCharge<'_>],

@@ -25,12 +25,13 @@ use stats_key::stats_key;
 #[derive(Debug, Default)]
 pub struct Level {
     nodes: Vec<Node>,
-    /// The places of the nodes, by composite key: `key`, or `key_value`. Nodes share these texts. A look-up reads text and node at the same time, and
-    /// not one after the other.
+    /// Indices of the nodes by composite key: `key`, or `key_value`. Nodes share these texts. The
+    /// index is in the map, so that a look-up reads text and node concurrently instead of in
+    /// sequence.
     by_key: HashMap<Arc<str>, u32>,
     /// Composite keys that contain a `*`, in the order of the file.
     patterns: Vec<(Pattern, u32)>,
-    /// Of this level and below it.
+    /// Number of descriptors of this level and below it.
     descriptors: u32,
     limits: u32,
 }
@@ -38,7 +39,7 @@ pub struct Level {
 /// The state that the look-ups of one call share.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    /// The composite key that is looked for.
+    /// The composite key of the look-up.
     text: String,
     pub(crate) steps: StepBudget,
 }
@@ -61,8 +62,8 @@ pub(crate) struct LimitMatch<'t> {
     pub(crate) shared: SharedValues<'t>,
 }
 
-/// For each entry whose values share a counter: the text that replaces the value in the counter key. Empty when no entry
-/// shares its counter.
+/// The text that replaces the value of each entry in the counter key if its values share a counter.
+/// Empty if no entry shares its counter.
 pub(crate) type SharedValues<'t> = SmallVec<[Option<&'t str>; 4]>;
 
 /// The node that one entry of a request matches, and how.
@@ -82,29 +83,30 @@ enum MatchKind<'t> {
     Key,
 }
 
-/// One per entry.
+/// One match per entry.
 type NodeMatches<'t> = SmallVec<[NodeMatch<'t>; 4]>;
 
 impl Level {
-    /// The number of descriptors here and below.
+    /// Returns the number of descriptors of this level and below it.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         self.descriptors as usize
     }
 
-    /// The number of limits here and below.
+    /// Returns the number of limits of this level and below it.
     #[must_use]
     pub fn limits(&self) -> usize {
         self.limits as usize
     }
 
-    /// The descriptors right here.
+    /// Returns the descriptors of this level.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The place of the descriptor that the file writes with this key and value; the value is empty when it has none.
+    /// Returns the index of the descriptor with this key and value. The value is empty if the
+    /// descriptor has none.
     #[must_use]
     pub fn place(&self, key: &str, value: &str) -> Option<usize> {
         let place = if value.is_empty() {
@@ -116,7 +118,7 @@ impl Level {
         place.filter(|place| self.nodes[*place].key() == key)
     }
 
-    /// Whether a node has this composite key.
+    /// Returns whether a node has this composite key.
     pub(crate) fn contains(&self, composite: &str) -> bool {
         self.get(composite).is_some()
     }
@@ -141,7 +143,7 @@ impl Level {
         }
     }
 
-    /// Gives every limit of this level and below it to `change`.
+    /// Calls `change` for every limit of this level and below it.
     pub(crate) fn change_limits(&mut self, change: &mut impl FnMut(&mut Limit)) {
         for node in &mut self.nodes {
             node.limit.iter_mut().for_each(&mut *change);
@@ -149,10 +151,11 @@ impl Level {
         }
     }
 
-    /// Finds the limit of a descriptor of `domain`. `probe` is reused from one descriptor to the next.
+    /// Finds the limit of a descriptor of `domain`. `probe` is reused by the next descriptor.
     ///
-    /// At every level an exact match wins over a pattern, and a pattern over a key without value. The search never goes back
-    /// to a higher level. Only a limit at the depth of the last entry applies. None applies when the steps for matching are used up.
+    /// At every level an exact match precedes a pattern, and a pattern precedes a key without
+    /// value. The search never returns to a higher level. Only a limit at the depth of the last
+    /// entry applies. `None` if the steps for matching are used up.
     pub(crate) fn find<'t>(
         &'t self,
         domain: &str,
@@ -177,7 +180,7 @@ impl Level {
         })
     }
 
-    /// The node that an entry matches.
+    /// Returns the node that an entry matches.
     fn matching<'t>(&'t self, entry: &Entry, probe: &mut Probe) -> Option<NodeMatch<'t>> {
         let Probe { text, steps } = probe;
         text.clear();
@@ -220,7 +223,7 @@ impl Level {
 }
 
 impl<'t> NodeMatch<'t> {
-    /// The text that replaces the value in the counter key, if the values share a counter.
+    /// Returns the text that replaces the value in the counter key, if the values share a counter.
     fn shared_value(&self) -> Option<&'t str> {
         match self.kind {
             MatchKind::Pattern(text) if self.node.share_threshold => Some(text),
@@ -228,7 +231,7 @@ impl<'t> NodeMatch<'t> {
         }
     }
 
-    /// The text for the value in the stats key; may be empty.
+    /// Returns the text for the value in the stats key. It may be empty.
     fn metric_value<'a>(&self, entry: &'a Entry) -> &'a str
     where
         't: 'a,
@@ -243,7 +246,7 @@ impl<'t> NodeMatch<'t> {
         }
     }
 
-    /// Whether this entry can make the stats key differ from the path in the configuration.
+    /// Returns whether this entry can make the stats key differ from the path in the configuration.
     fn may_change_stats_key(&self, entry: &Entry) -> bool {
         match self.kind {
             MatchKind::Exact => entry.value.is_empty(),

@@ -20,7 +20,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The window of `unit` that contains `now`.
+    /// Returns the window of `unit` that contains `now`.
     pub(crate) fn at(unit: Unit, now: Seconds) -> Self {
         Self {
             unit,
@@ -28,12 +28,13 @@ impl Window {
         }
     }
 
-    /// The first second after the window.
+    /// Returns the first second after the window.
     pub(crate) fn end(self) -> Seconds {
         Seconds(self.start.0 + u64::from(self.unit.seconds()))
     }
 
-    /// Whole seconds from `now` to the end of the window, from 1 to its length. `now` is in the window.
+    /// Returns the whole seconds from `now` to the end of the window, from 1 to its length. `now`
+    /// must be in the window.
     pub(crate) fn seconds_left(self, now: Seconds) -> u32 {
         let passed = now.0.saturating_sub(self.start.0);
         self.unit.seconds()

@@ -1,4 +1,5 @@
-//! The command line: without a subcommand the server, with one a client of it (the crate `cli`) or a tool beside it.
+//! The command line. Without a subcommand it is the server; with one, a client (the crate `cli`) or
+//! an offline tool.
 
 mod audit;
 mod check;
@@ -83,7 +84,7 @@ struct Completion {
     shell: Shell,
 }
 
-/// The command line with all of its help.
+/// The command line with its full help.
 fn command() -> clap::Command {
     let about = format!(
         "\
@@ -98,7 +99,7 @@ Exit codes:
     with_examples(arguments().after_help(about))
 }
 
-/// The command line. Each command shows the options that it takes.
+/// The command line. Each command shows only the options that it accepts.
 fn arguments() -> clap::Command {
     let command = Arguments::command();
     let command = ["store", "import", "migrate"]
@@ -117,8 +118,9 @@ fn arguments() -> clap::Command {
         })
 }
 
-/// What was typed. An image that starts as `/bin/ratelimit` is often given `/bin/ratelimit` as its command, too: the reference looks at no
-/// arguments.
+/// Arguments of the process. A container whose entry point is `/bin/ratelimit` often gets
+/// `/bin/ratelimit` as its command, too. The reference ignores its arguments, so this one is
+/// dropped.
 fn given() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     if words.len() == 2
@@ -131,7 +133,7 @@ fn given() -> Vec<OsString> {
     words
 }
 
-/// Runs the program and says how it ended, by the codes in docs/cli.md.
+/// Runs the program, and returns the exit code by the rules of docs/cli.md.
 #[must_use]
 pub fn main() -> ExitCode {
     if let Some(ended) = reference::tool(Program::started()) {
@@ -159,7 +161,8 @@ pub fn main() -> ExitCode {
         Err(error) => {
             let error = explained(error);
             let printed = error.print().and_then(|()| io::stdout().flush());
-            // A mistake stays one when nobody can be told. Help and the version are what was asked for.
+            // A usage error stays one even if its text cannot be printed. Help and the version are
+            // regular output.
             if error.use_stderr() {
                 return Exit::Usage.into();
             }
@@ -172,7 +175,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Tells those who look for a command that starts the server that there is none.
+/// Adds a hint for users who try `serve` or `server`: the server has no command.
 fn explained(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
         && matches!(word.as_str(), "serve" | "server")
@@ -202,7 +205,8 @@ fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
     })?;
     let done = runtime.block_on(run(command, options));
     if asks {
-        // The system may still look up the name of a server that nobody waits for any more; that cannot be stopped.
+        // A DNS lookup may still run in a thread of the runtime and cannot be cancelled, so the
+        // shutdown does not wait for it.
         runtime.shutdown_background();
     }
     done
@@ -218,7 +222,7 @@ fn ended(done: Result<Exit, Failure>) -> ExitCode {
     }
 }
 
-/// Prints the values in force, and what a server would say about them.
+/// Prints the effective values, and the warnings and errors that a server would log for them.
 fn show_settings() -> Result<Exit, Failure> {
     print(&settings::effective())?;
     let (warnings, done) = match Settings::from_environment() {
@@ -235,7 +239,7 @@ fn show_settings() -> Result<Exit, Failure> {
         ),
     };
     for warning in warnings {
-        // A closed standard error must not change how the command ends.
+        // A closed standard error must not change the exit code.
         let _ = writeln!(io::stderr(), "warning: {warning}");
     }
     done

@@ -1,4 +1,4 @@
-//! The end of a server that was asked to end, up to the moment when its ports close.
+//! The drain of a server: from the signal to stop until its ports close.
 
 use std::time::Duration;
 
@@ -7,40 +7,41 @@ use tracing::{info, warn};
 
 use crate::net::bounds::Bounds;
 
-/// How often it is looked whether anybody is connected.
+/// Interval between two checks for open connections.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Who asks the server to end.
+/// Origin of the signal to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// A program that manages servers (SIGTERM). Others may still send calls here, since they hear of the end later.
+    /// A process manager (SIGTERM). Clients may still send calls, since they learn of the end
+    /// later.
     Manager,
-    /// A person at a terminal (SIGINT). Whoever is not connected now is not expected any more.
+    /// A person at a terminal (SIGINT). New clients are not expected any more.
     Terminal,
 }
 
-/// The time after a signal in which the server says that it is about to end, and serves on.
+/// The drain delay: after the signal, health reports the end while the server still serves calls.
 #[derive(Debug)]
 pub(crate) struct Delay<'s> {
     pub(crate) length: Duration,
-    /// The ports to which calls come.
+    /// Ports for calls, whose connections are counted.
     pub(crate) ports: &'s [Bounds],
 }
 
 impl Delay<'_> {
-    /// Returns when the server may close its ports: after the delay, at a second signal, or, for a person at a terminal, as soon as nobody
-    /// is connected.
+    /// Returns when the ports may close: after the delay, or at a second signal. After SIGINT, it
+    /// also returns as soon as no client is connected.
     pub(crate) async fn pass(&self, stop: Stop, asked: &mut impl AsyncFnMut() -> Stop) {
         let length = self.length;
         match stop {
             _ if length.is_zero() => info!("draining"),
             Stop::Terminal if !self.is_connected() => {
-                return info!("draining: nobody is connected");
+                return info!("draining: no client is connected");
             }
-            // For a person, who would otherwise see nothing for that long.
+            // A person needs the reason for the delay, and its length.
             Stop::Terminal => {
                 warn!(
-                    "draining: calls are answered for {length:?} more, since somebody is connected; a second signal ends this"
+                    "draining: calls are answered for {length:?} more, since a client is connected; a second signal ends this"
                 );
             }
             Stop::Manager => {
@@ -49,7 +50,7 @@ impl Delay<'_> {
         }
         tokio::select! {
             () = sleep(length) => {}
-            () = self.deserted(), if stop == Stop::Terminal => info!("nobody is connected any more"),
+            () = self.deserted(), if stop == Stop::Terminal => info!("no client is connected any more"),
             _ = asked() => info!("a second signal ends the delay"),
         }
     }
@@ -58,7 +59,7 @@ impl Delay<'_> {
         self.ports.iter().any(|port| port.sample().open > 0)
     }
 
-    /// Returns when nobody is connected.
+    /// Returns when no client is connected.
     async fn deserted(&self) {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! Why a server does not start, or does not go on.
+//! Errors that keep the server from starting, or end it.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::supervise::UnexpectedEnd;
 
-/// Why the server did not start, or did not go on.
+/// The reason why the server did not start, or ended.
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// A port or socket cannot be bound.
@@ -22,7 +22,7 @@ pub enum ServeError {
         address: String,
         /// The cause.
         source: io::Error,
-        /// What to do, after a semicolon; empty where the cause says it.
+        /// Advice for the operator, after a semicolon. Empty if the cause says what to do.
         advice: String,
     },
     /// Redis cannot be used.
@@ -33,38 +33,38 @@ pub enum ServeError {
         /// The last failure.
         reason: String,
     },
-    /// DNS does not tell where the servers of memcached are.
+    /// DNS does not return the servers of memcached.
     #[error("Unable to fetch servers from SRV: {reason} (MEMCACHE_SRV={name})")]
     Srv {
         /// The name.
         name: String,
-        /// What went wrong.
+        /// The reason of the failed look-up.
         reason: String,
     },
-    /// The configuration's folder does not exist.
+    /// The configuration folder does not exist.
     #[error("RUNTIME_ROOT {} does not exist; create it, or set FORCE_START_WITHOUT_INITIAL_CONFIG=true", path.display())]
     NoRoot {
         /// The folder.
         path: PathBuf,
     },
-    /// Certificates could be read when the settings were, and cannot be used any more.
+    /// Certificates that were readable when the settings were read cannot be used any more.
     #[error("certificates cannot be used: {reasons}")]
     Certificates {
-        /// Each file, by its variable, with what is wrong.
+        /// Each file, named by its variable, with its error.
         reasons: String,
     },
-    /// The process may open so few files that clients would find none left.
+    /// The limit on open files is so low that no connection would be left for clients.
     #[error(
         "{allowed} open files are allowed, and this server needs at least {least}: raise the hard limit on open files (ulimit -H -n), \
          or lower TIDEGATE_CORES"
     )]
     Files {
-        /// How many it may open.
+        /// Open files that the process is allowed.
         allowed: usize,
-        /// How many it must be allowed.
+        /// Open files that the server needs at least.
         least: usize,
     },
-    /// A part of the server ended although nobody asked it to, while the server ran.
+    /// A part of the server ended unexpectedly while the server ran.
     #[error("{0}")]
     Ended(UnexpectedEnd),
     /// The system refused a thread, a runtime or a socket.
@@ -72,7 +72,7 @@ pub enum ServeError {
     System(#[from] io::Error),
 }
 
-/// The system's words for the most common cause, without the number of the error.
+/// Describes the most common cause without the number of the system error.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => "address already in use".to_owned(),

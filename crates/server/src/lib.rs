@@ -1,9 +1,10 @@
-//! The server: the only place that translates between the outside (protobuf, environment, files, signals) and the other crates.
+//! The server: the only crate that translates between the outside (protobuf, environment, files,
+//! signals) and the other crates.
 //!
-//! Start reading at [`run`]. A call goes from `edge` (sockets) through `rls` (messages) to the limiter, and back. The only things
-//! that it shares with other cores are the configuration and, without Redis, the counters.
+//! Start reading at [`run`]. A call goes from `net` (sockets) through `rls` (messages) to the
+//! limiter, and back. Cores share only the configuration and, without Redis, the counters.
 //!
-//! **Invariant:** no rules here: no limit arithmetic, no lookup of limits, no RESP.
+//! **Invariant:** this crate has no rules: no limit arithmetic, no look-up of limits, no RESP.
 
 pub mod commands;
 mod drain;

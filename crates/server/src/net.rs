@@ -1,4 +1,4 @@
-//! The edge to the operating system: sockets, connections, threads and the clock.
+//! The layer to the operating system: sockets, connections, threads and the clock.
 
 pub(crate) mod accept;
 mod authority;

@@ -1,10 +1,10 @@
-//! Texts that others chose, as people read them: short, and in one line.
+//! Quotes texts from outside for people: short, and on one line.
 
-/// The most characters of a reason that another server gives.
+/// Maximum of characters of a reason that another server sends.
 pub(crate) const REASON: usize = 300;
 
-/// At most so many characters of `text`; two dots say that there is more. What ends a line, is not seen or moves other characters is
-/// escaped.
+/// Returns at most `max_chars` characters of `text`, with two dots if there are more. Escapes line
+/// ends, invisible characters, and those that move others.
 pub(crate) fn quoted(text: &str, most: usize) -> String {
     let mut out = String::new();
     let mut characters = text.chars();

@@ -1,4 +1,5 @@
-//! Reads files that others name, and waits for nobody: a pipe has no end until its writer closes it, and no beginning without one.
+//! Reads regular files that a setting or an argument names. Refuses pipes: opening or reading one
+//! blocks until a writer opens or closes it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -8,12 +9,12 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// All of a file, which may have `most` bytes. Links are followed.
+/// Reads a whole file of at most `max_bytes` bytes. Links are followed.
 ///
 /// # Errors
-/// It cannot be read, it is larger, or it is no regular file.
+/// The file cannot be read, is larger, or is no regular file.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // Before it is opened: to open a pipe may wake somebody up.
+    // The check comes before the open, because opening a pipe may wake its writer.
     check(&fs::metadata(path)?)?;
     let file = open(path)?;
     check(&file.metadata()?)?;
@@ -28,16 +29,16 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`read`], for text.
+/// Reads text as [`read`] reads bytes.
 ///
 /// # Errors
-/// As [`read`], or it is not UTF-8.
+/// Those of [`read`], or the file is not UTF-8.
 pub(crate) fn read_text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(read(path, most)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-/// Without waiting, whatever has come to be there.
+/// Opens a file without blocking, even if a pipe has replaced it.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)

@@ -1,6 +1,6 @@
-//! Configuration: loaded at start, and again whenever its files change.
+//! Loads the configuration at start, and again whenever its files change.
 //!
-//! A thread of its own reads the files, so that no core waits for a disk or parses YAML.
+//! A thread reads the files, so that no core waits for a disk or parses YAML.
 
 mod files;
 mod load_status;
@@ -45,16 +45,17 @@ static DEMO: BuiltIn = BuiltIn {
         ("partner.yaml", include_str!("reload/demo/partner.yaml")),
     ],
 };
-/// How often files are read without an event. Some mounts send none.
+/// Interval at which files are read without an event, because some mounts send none.
 const POLL: Duration = Duration::from_secs(10);
-/// After an event, files are read once no other event came for this long, so that a file is not read half written.
+/// Time without another event after which files are read, so that a half-written file is not read.
 const QUIET: Duration = Duration::from_millis(50);
-/// The most characters of a mistake that a management server made. Names that people choose have room in it.
+/// Maximum of characters of a mistake in the text for a management server. It has room for the
+/// names that people choose.
 const MISTAKE: usize = 1_000;
-/// They are read after this time even when events keep coming.
+/// Time after an event at which files are read even if events keep coming.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// What a new configuration is given to.
+/// The parts of the server that a new configuration is applied to.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) limiter: Limiter,
@@ -66,7 +67,7 @@ pub(crate) struct Target {
     pub(crate) latest: LoadStatus,
 }
 
-/// A configuration that is in force.
+/// Counts of an applied configuration.
 #[derive(Debug)]
 struct Applied {
     sources: usize,
@@ -76,16 +77,17 @@ struct Applied {
 /// A configuration that is part of the program.
 #[derive(Debug)]
 pub(crate) struct BuiltIn {
-    /// What the banner says of it.
+    /// The name that the banner shows.
     shown: &'static str,
-    /// Names, for messages, and texts.
+    /// The name of each file, for messages, and its text.
     files: &'static [(&'static str, &'static str)],
 }
 
-/// Where the configuration comes from.
+/// The origin of the configuration.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
-    /// That of the demo, or the sample: RUNTIME_ROOT is not set, and its default does not exist.
+    /// The demo, or the sample, which is used if RUNTIME_ROOT is not set and its default does not
+    /// exist.
     BuiltIn(&'static BuiltIn),
     /// Files under a folder.
     Files(Files),
@@ -93,26 +95,27 @@ pub(crate) enum Origin {
     Server(Box<Xds>),
 }
 
-/// Why the thread wakes up.
+/// The reason why the thread wakes up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     Changed,
-    /// Somebody wants the files to be loaded, changed or not.
+    /// An operator requested a load, even if no file has changed.
     Asked,
     Stop,
 }
 
-/// The thread that loads configurations. Dropping this tells it to end; the supervisor waits for it.
+/// The thread that loads configurations. Dropping this ends the thread, and the supervisor waits
+/// for it.
 #[derive(Debug)]
 pub(crate) struct Loader {
     wake: SyncSender<Wake>,
 }
 
 impl Origin {
-    /// A management server, files, or the sample when nothing was asked for.
+    /// Chooses a management server, files, or the sample if the settings name neither.
     ///
     /// # Errors
-    /// The folder that was asked for does not exist, and the server is not to start without it.
+    /// The folder in the settings does not exist, and the settings do not allow a start without it.
     pub(crate) fn new(settings: &Settings) -> Result<Self, ServeError> {
         let Settings { files, xds, .. } = settings;
         if settings.demo {
@@ -133,7 +136,8 @@ impl Origin {
     }
 }
 
-/// Whether the server starts without the root. The reference does when it watches the folder above, which must then be there.
+/// Whether the server starts without the root. The reference does if it watches the parent folder,
+/// which must exist.
 fn awaits_root(files: &Files) -> bool {
     files.missing_root == MissingRoot::Awaited
         && files.scope == Scope::Subdirectory
@@ -160,7 +164,8 @@ impl Target {
         self.load(&built_in.files.iter().map(source).collect::<Vec<_>>());
     }
 
-    /// Applies the configuration in `sources`, and says whether it did. When it has mistakes, the current configuration stays.
+    /// Applies the configuration in `sources`. Returns false, and keeps the current configuration,
+    /// if it has mistakes.
     fn load(&self, sources: &[Source]) -> bool {
         match Configuration::load(sources, self.same_domain) {
             Ok(configuration) => {
@@ -178,10 +183,11 @@ impl Target {
         }
     }
 
-    /// As [`Target::load`], of resources. At most `told` mistakes are told. It logs nothing.
+    /// Applies the configuration in `resources`. The error lists at most `max_listed` mistakes. It
+    /// logs nothing.
     ///
     /// # Errors
-    /// The configuration has mistakes: what to say to whoever sent it, a line for each.
+    /// The configuration has mistakes. The text for the sender has a line for each.
     fn take(&self, resources: Vec<Resource>, told: usize) -> Result<Applied, String> {
         let count = resources.len();
         let errors = match Configuration::of_resources(resources, self.same_domain) {
@@ -189,7 +195,7 @@ impl Target {
             Err(errors) => errors,
         };
         self.latest.refused(&errors);
-        // Names in it may be as long as the message.
+        // Names in the text may be as long as the message.
         let text = |error: &ConfigError| quoted(&error.reference_text(), MISTAKE);
         let mut texts: Vec<_> = errors.iter().take(told).map(text).collect();
         let more = errors.len().saturating_sub(told);
@@ -199,7 +205,7 @@ impl Target {
         Err(texts.join("\n"))
     }
 
-    /// Puts a configuration in force that was made of so many sources.
+    /// Applies a configuration that was loaded from this number of sources.
     fn apply(&self, configuration: Configuration, sources: usize) -> Applied {
         let configuration = self.metrics.declare(configuration);
         let domains = configuration.domain_count();
@@ -216,7 +222,8 @@ impl Target {
         Applied { sources, domains }
     }
 
-    /// Loads what was read, and says whether it is in use. Files that cannot be read keep the text that they had in `last`.
+    /// Loads the files that were read. Returns false if they are not in use. Files that cannot be
+    /// read keep their text in `last`.
     fn read(&self, reading: &mut FileSet, last: &[Source]) -> bool {
         self.metrics.loads.attempts.fetch_add(1, Relaxed);
         self.metrics
@@ -247,7 +254,7 @@ impl Target {
 }
 
 impl Applied {
-    /// Logs it, and how many others were not logged before it.
+    /// Logs the counts, and how many configurations were not logged before.
     fn log(&self, suppressed: u64) {
         let Self { sources, domains } = self;
         match (domains, suppressed) {
@@ -266,7 +273,7 @@ impl Applied {
 }
 
 impl Loader {
-    /// Starts to load and watch `files`. `loaded` is told after the first load.
+    /// Starts to load and watch `files`. `loaded` receives a message after the first load.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -291,7 +298,7 @@ impl Loader {
         Ok(Self { wake })
     }
 
-    /// Loads the files again, also when they have not changed.
+    /// Loads the files again, even if they have not changed.
     pub(crate) fn reload(&self) {
         // A full queue already wakes the thread.
         let _ = self.wake.try_send(Wake::Asked);
@@ -300,21 +307,23 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // A closed queue means that the thread has ended. Before a full one it wakes up, and sees that the server drains.
+        // A closed queue means that the thread has ended. If the queue is full, the thread wakes up
+        // and sees that the server drains.
         let _ = self.wake.try_send(Wake::Stop);
     }
 }
 
-/// What the thread knows, also when it is started again after a panic.
+/// The state of the thread, which survives a restart after a panic.
 struct Reload {
     files: Files,
     target: Target,
     loaded: Option<oneshot::Sender<()>>,
-    /// What was read last. It is set before that is loaded: files that make the loader panic are not loaded again.
+    /// The fingerprint of the last files. It is set before they are loaded, so that files that make
+    /// the loader panic are not loaded again.
     last: Option<u64>,
-    /// The texts that were in use last, for files that cannot be read the next time.
+    /// The last texts in use, for files that cannot be read the next time.
     texts: Vec<Source>,
-    /// Somebody asked for the files to be loaded, and waits for it.
+    /// Whether an operator requested a load and waits for it.
     asked: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Envoy's rate limit service: messages in, messages out. The rules are in the crate `ratelimit`.
+//! Envoy's rate limit service: converts messages. The rules are in the crate `ratelimit`.
 
 pub(crate) mod bounds;
 pub(crate) mod call;

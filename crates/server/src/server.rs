@@ -1,7 +1,8 @@
-//! From settings to a server that answers, and to its end.
+//! Life of a server: start, service and end.
 //!
-//! Read from [`run`] downward: `prepare` has what must be there before the ports open, `ports` opens them, and `limiter` makes what the
-//! other threads need. Then [`Server::until`] waits for the end.
+//! The order is that of [`run`]: `prepare` waits for the dependencies, `ports` opens the ports, and
+//! `limiter` creates the services of the other threads. Then [`Server::serve_until_stopped`] waits
+//! for the end.
 
 mod limiter;
 mod ports;
@@ -34,20 +35,23 @@ use crate::telemetry::notify::Notify;
 use crate::telemetry::traces::Traces;
 use crate::workflows::Workflows;
 
-/// The name of the control thread.
+/// Name of the control thread.
 const CONTROL: &str = "control";
-/// How long threads may take to end once they were told to stop. It covers a last write to a slow disk; a thread that the system keeps
-/// waiting (the look-up of a name, a file on a network) would otherwise keep the process.
+/// Time in which threads must end after they were stopped. It covers a last write to a slow disk. A
+/// thread that blocks in the system (a DNS lookup, a file on a network) would otherwise keep the
+/// process.
 const END: Duration = Duration::from_secs(5);
-/// Serves until `asked` completes, for the drain delay after that, and until the calls in flight have ended or the drain timeout is over.
-/// When `asked` completes once more, the delay ends. SIGHUP loads the configuration again.
+/// Serves until `next_stop` completes, then for the drain delay, and then until the calls in flight
+/// have ended or the drain timeout is over. When `next_stop` completes a second time, the delay
+/// ends. SIGHUP reloads the configuration.
 ///
-/// Ports are bound at once. They are opened when Redis answers and the configuration is loaded. Then `started` is called, on the
-/// caller's thread, which is the control thread: it accepts connections and answers health, metrics and signals, and decides
-/// nothing. Must be called outside any runtime.
+/// Ports are bound at once, and opened when Redis answers and the configuration is loaded. Then
+/// `started` is called on the caller's thread. This is the control thread: it accepts connections
+/// and serves health, metrics and signals, but decides no rate limits. Must be called outside any
+/// runtime.
 ///
 /// # Errors
-/// The server cannot start, or a part of it ended although nobody asked it to.
+/// The server cannot start, or a part of it ended unexpectedly.
 pub fn run(
     settings: Settings,
     asked: impl AsyncFnMut() -> Stop,
@@ -81,28 +85,28 @@ pub fn run(
     }
 }
 
-/// Everything that lives as long as the server.
+/// State that lives as long as the server.
 struct Server {
     settings: Settings,
-    /// How many files it may open.
+    /// Limit of open files.
     files: usize,
     supervisor: Supervisor,
     health: Health,
     metrics: Arc<Metrics>,
     notify: Notify,
     memory: MemoryStore,
-    /// Clients of the control thread, while health depends on Redis.
+    /// Redis clients of the control thread, if health depends on Redis.
     clients: Option<Clients>,
     memcached: Option<Memcached>,
     limiter: Limiter,
     overrides: LimitOverrides,
-    /// The ports of rate limits.
+    /// Ports for rate limit calls.
     ports: Vec<Bounds>,
     workflows: Option<Workflows>,
-    /// None: nothing is traced.
+    /// None if traces are off.
     traces: Option<Traces>,
     loader: Option<Loader>,
-    /// What became of the configuration.
+    /// Status of the latest load of the configuration.
     latest: LoadStatus,
 }
 
@@ -144,7 +148,7 @@ impl Server {
         }
     }
 
-    /// What the control thread does, from the start to the end of the server.
+    /// Runs the control thread from the start to the end of the server.
     async fn control(
         mut self,
         origin: &Origin,
@@ -155,11 +159,11 @@ impl Server {
         let hangups = signal(SignalKind::hangup())?;
         let mut addresses = sockets.addresses.clone();
         let supervisor = self.supervisor.clone();
-        // However this ends: what ends after it was asked to.
+        // However this future ends, the parts that watch the drain token end, too.
         let _ended = supervisor.drain.clone().drop_guard();
         let gates = self.follow_files()?;
         tokio::select! {
-            // First, so that a signal is waited for before anybody is told that the server has started.
+            // Signals come first, so that their handlers exist before the server reports its start.
             biased;
             _ = asked() => return Ok(()),
             ended = supervisor.failure() => return Err(ServeError::Ended(ended)),
@@ -213,7 +217,7 @@ impl Server {
         }
     }
 
-    /// Serves until it is asked to end, or until a part of the server has ended, then drains.
+    /// Serves until a signal or the failure of a part, then drains.
     async fn until(self, mut asked: impl AsyncFnMut() -> Stop, mut hangups: Signal) {
         loop {
             tokio::select! {
@@ -247,7 +251,7 @@ impl Server {
         }
     }
 
-    /// Loads the configuration again, as SIGHUP asks.
+    /// Reloads the configuration, for SIGHUP.
     fn reload(&self) {
         match &self.loader {
             Some(loader) => {

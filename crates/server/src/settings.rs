@@ -1,7 +1,8 @@
 //! Settings: the only reader of the environment.
 //!
-//! One table (settings/table.rs) has a row for each variable. `read` turns texts into values, and a file for each subject turns
-//! values into settings. All mistakes are reported together, and no secret is printed.
+//! One table (settings/table.rs) has a row for each variable. `read` parses texts into values, and
+//! a file for each subject builds settings from the values. All mistakes are reported together, and
+//! no secret is printed.
 
 mod demo;
 mod files;
@@ -52,7 +53,7 @@ use table::variables;
 
 const MAX_CONNECTIONS: &str = "TIDEGATE_MAX_CONNECTIONS";
 
-/// Everything that the server is told at start.
+/// Settings of the server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The HTTP port.
@@ -61,78 +62,80 @@ pub struct Settings {
     pub debug: Endpoint,
     /// The gRPC port or socket.
     pub grpc: GrpcEndpoint,
-    /// TLS on that port or socket. None: it speaks plaintext.
+    /// TLS of that port or socket. None for plaintext.
     pub grpc_tls: Option<PortTls>,
-    /// How long a gRPC connection may live.
+    /// Maximum age of a gRPC connection.
     pub connection_age: ConnectionAge,
-    /// What is logged, and in which form.
+    /// Level and format of the log.
     pub log: Log,
-    /// Where files with the configuration are, and how configuration is read.
+    /// Location of the configuration files, and options of the loader.
     pub files: Files,
-    /// Serve the limits of the demo, from neither files nor a management server.
+    /// Whether to use the built-in limits of the demo instead of files or a management server.
     pub demo: bool,
-    /// The management server that the configuration comes from. None: it comes from files.
+    /// Management server of the configuration. None if it comes from files.
     pub xds: Option<Xds>,
-    /// How metrics are exported.
+    /// Export of metrics.
     pub metrics: Metrics,
-    /// Which calls are traced, and where traces go. None: none are.
+    /// Sampling and export of traces. None if traces are off.
     pub traces: Option<Traces>,
-    /// How to count and answer.
+    /// Options of the rate limiter.
     pub limiter: tidegate_ratelimit::Options,
-    /// The names of the three response headers: limit, remaining, reset.
+    /// Names of the three response headers: limit, remaining, reset.
     pub header_names: [String; 3],
-    /// The Redis of the counters. None: they are in memcached or in memory.
+    /// Redis for the counters. None if they are in memcached or in memory.
     pub redis: Option<Redis>,
-    /// The memcached of the counters. None: they are in Redis or in memory.
+    /// Memcached for the counters. None if they are in Redis or in memory.
     pub memcache: Option<Memcache>,
-    /// What connections to these, and to the Redis of workflows, are encrypted with: an entry for each kind that is.
+    /// TLS to the servers of counters and workflows, with an entry for each kind of server that
+    /// uses it.
     pub stores_tls: Vec<StoreTls>,
-    /// The API and its workflows. None: neither is served.
+    /// The API and its workflows. None if neither is served.
     pub workflows: Option<Workflows>,
-    /// The most that counters in memory may take.
+    /// Limits of the counters in memory.
     pub counters: MemoryBounds,
-    /// The highest number of descriptors of a request, at least 1.
+    /// Limit of descriptors in a request, at least 1.
     pub max_descriptors: usize,
-    /// The highest number of connections to each port for many clients.
+    /// Limit of connections to each port that serves many clients.
     pub max_connections: usize,
-    /// Whether that was asked for, or is the default.
+    /// Whether `max_connections` was set explicitly.
     pub max_connections_given: bool,
-    /// Threads that serve calls, at least 1.
+    /// Number of threads that serve calls, at least 1.
     pub cores: usize,
-    /// The longest time that a call waits for the store.
+    /// Timeout of a call of the store.
     pub call_timeout: Duration,
-    /// How the server stops.
+    /// Drain of the server.
     pub drain: Drain,
-    /// Where the service manager listens, if one does.
+    /// Socket of the service manager, if there is one.
     pub notify: Option<PathBuf>,
     /// Whether the server is unhealthy while no domain is configured.
     pub health_needs_domain: bool,
-    /// What an operator should know, a sentence each: settings without effect, and names that look misspelt.
+    /// Warnings for the operator, a sentence each: settings without effect, and names that look
+    /// misspelt.
     pub warnings: Vec<String>,
 }
 
-/// How the server stops.
+/// Timing of the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drain {
-    /// How long connections are still accepted while health says NOT_SERVING.
+    /// Time in which connections are still accepted while health reports NOT_SERVING.
     pub delay: Duration,
-    /// How long calls in flight may take after that.
+    /// Time for calls in flight after that.
     pub timeout: Duration,
 }
 
 impl Settings {
-    /// Reads the process's environment.
+    /// Reads the environment of the process.
     ///
     /// # Errors
-    /// Every mistake in it.
+    /// All mistakes in it.
     pub fn from_environment() -> Result<Self, SettingsError> {
         Self::parse_as(Program::started(), environment())
     }
 
-    /// As [`Settings::parse`], with the defaults of `program` and what else differs there.
+    /// Parses settings like [`Settings::parse`], with the defaults and the rules of `program`.
     ///
     /// # Errors
-    /// Every mistake.
+    /// All mistakes.
     pub fn parse_as(
         program: Program,
         mut given: HashMap<String, String>,
@@ -143,10 +146,11 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Reads settings from pairs of name and value. Other names are ignored, but for a warning when they look misspelt.
+    /// Parses settings from pairs of name and value. Unknown names are ignored, with a warning for
+    /// those that look misspelt.
     ///
     /// # Errors
-    /// Every mistake.
+    /// All mistakes.
     pub fn parse(given: &HashMap<String, String>) -> Result<Self, SettingsError> {
         let mut values = Values::read(given);
         let mut settings = Self::build(&mut values);
@@ -170,7 +174,7 @@ impl Settings {
         let memcache = memcache::build(values);
         let redis = redis::build(values, cores);
         let workflows = workflows::build(values, redis.as_ref().map(|redis| &redis.main), cores);
-        // Workflows are in Redis also when counters are not.
+        // The Redis of workflows may be in use even if counters are not in Redis.
         let redis = redis.filter(|_| !memcache::is_wanted(values));
         let call_timeout = values.positive_duration("TIDEGATE_CALL_TIMEOUT");
         let redis = redis.map(|redis| redis.with_call_timeout(call_timeout));

@@ -1,7 +1,8 @@
-//! Supervision: what every task and thread listens to, who notices its end, and who waits for it.
+//! Supervision: the signals for every task and thread, the detection of unexpected ends, and the
+//! wait at shutdown.
 //!
-//! **Invariant:** no part of the server ends unnoticed. An end that nobody asked for turns health off at once; then the part
-//! is started again, a bounded number of times, or the server ends.
+//! **Invariant:** no part of the server ends unnoticed. An unexpected end turns health off at once.
+//! Then the part is started again, a bounded number of times, or the server ends.
 
 pub(crate) mod failpoint;
 mod unexpected_end;
@@ -24,24 +25,27 @@ pub use unexpected_end::{EndCause, UnexpectedEnd};
 use crate::net::runtime::ThreadRuntime;
 use crate::telemetry::health::Health;
 
-/// How often a part that can be repaired is started again within [`REPAIR_SPAN`]. More often, something is wrong with it for good.
+/// Maximum of restarts of a part within [`RESTART_WINDOW`]. A part that fails more often has a
+/// lasting fault.
 const MAX_RESTARTS: usize = 3;
-/// See [`MAX_RESTARTS`].
+/// The time in which restarts count, see [`MAX_RESTARTS`].
 const REPAIR_SPAN: Duration = Duration::from_secs(60);
-/// The wait before a part is started again: load balancers that look every second see that health is off.
+/// Delay before a part is started again: load balancers that probe every second notice that health
+/// is off.
 const REPAIR_PAUSE: Duration = Duration::from_secs(1);
 
-/// Tells tasks and threads when to end, waits for them, and notices when one ends unasked. All clones are one supervisor.
+/// Signals tasks and threads to end, waits for them, and detects unexpected ends. Clones share one
+/// state.
 #[derive(Debug, Clone)]
 pub(crate) struct Supervisor {
-    /// Cancelled first: finish what was begun, and begin nothing new.
+    /// Cancelled first: tasks finish the work that they began, and begin no other.
     pub(crate) drain: CancellationToken,
-    /// Cancelled last: stop at once.
+    /// Cancelled last: tasks stop at once.
     pub(crate) stop: CancellationToken,
     /// Every task of the server, except those of single calls: their connection waits for them.
     pub(crate) tasks: TaskTracker,
     health: Health,
-    /// The first end that nobody asked for.
+    /// The first unexpected end.
     ended: Arc<watch::Sender<Option<UnexpectedEnd>>>,
     threads: Arc<Mutex<Vec<Thread>>>,
 }
@@ -56,7 +60,7 @@ struct Thread {
 }
 
 impl Supervisor {
-    /// A supervisor that turns `health` off when a part ends unasked.
+    /// Creates a supervisor that turns `health` off if a part ends unexpectedly.
     pub(crate) fn new(health: Health) -> Self {
         Self {
             drain: CancellationToken::new(),
@@ -68,12 +72,13 @@ impl Supervisor {
         }
     }
 
-    /// Runs `work` as a task of the current runtime. The server ends when it panics, or returns before the drain.
+    /// Runs `work` as a task of the current runtime. The server ends if it panics, or returns
+    /// before the drain.
     pub(crate) fn task(&self, part: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(self.clone().watched(part.into(), work));
     }
 
-    /// Runs `main` on a thread of its own. The server ends when it panics, or returns before the drain.
+    /// Runs `main` on a new thread. The server ends if it panics, or returns before the drain.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -93,8 +98,8 @@ impl Supervisor {
         })
     }
 
-    /// Runs `work` on a thread of its own, and again when it panics or returns before the drain. When that happens too often,
-    /// the server ends.
+    /// Runs `work` on a new thread, and again if it panics or returns before the drain. If that
+    /// happens too often, the server ends.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -142,7 +147,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// `work`, and its end is noticed.
+    /// Runs `work`, and reports its end if it is unexpected.
     async fn watched(self, part: Arc<str>, work: impl Future<Output = ()>) {
         let work = failpoint::with(part.clone(), work);
         let _guard = Guard {
@@ -152,7 +157,7 @@ impl Supervisor {
         work.await;
     }
 
-    /// Waits for the first end that nobody asked for. Without one it waits for ever.
+    /// Waits for the first unexpected end. Without one, it waits for ever.
     pub(crate) async fn failure(&self) -> UnexpectedEnd {
         let mut ended = self.ended.subscribe();
         match ended
@@ -165,12 +170,12 @@ impl Supervisor {
         }
     }
 
-    /// The first end that nobody asked for.
+    /// Returns the first unexpected end.
     pub(crate) fn failed(&self) -> Option<UnexpectedEnd> {
         self.ended.borrow().clone()
     }
 
-    /// Takes note that a part ended, and is not started again.
+    /// Reports that a part has ended and is not started again.
     pub(crate) fn fail(&self, ended: UnexpectedEnd) {
         self.health.stopping();
         error!("{ended}; the server cannot go on without it and ends");
@@ -178,14 +183,14 @@ impl Supervisor {
             .send_if_modified(|first| first.is_none() && first.replace(ended).is_none());
     }
 
-    /// Whether a part may be started again at `now`; `repairs` are the moments at which it was.
+    /// Whether a part may be started again at `now`. `restarts` are the times of earlier restarts.
     fn may_repair(&self, repairs: &mut Vec<Instant>, now: Instant) -> bool {
         repairs.retain(|at| now.duration_since(*at) < REPAIR_SPAN);
         repairs.push(now);
         repairs.len() <= MAX_RESTARTS && !self.drain.is_cancelled()
     }
 
-    /// Waits before a part is started again, with health off. False when it cannot wait.
+    /// Waits before a part is started again, with health off. Returns false if it cannot wait.
     fn pause_for_repair(&self, ended: &UnexpectedEnd) -> bool {
         let _ill = self.health.mark_unhealthy();
         warn!("{ended}; it is started again, and health is off until then");
@@ -201,14 +206,15 @@ impl Supervisor {
         true
     }
 
-    /// Waits for all threads, `bound` at the longest. Those that have not ended by then are left to the end of the process.
+    /// Waits for all threads, for `bound` at most. The end of the process stops the other threads.
     pub(crate) async fn join(&self, bound: Duration) {
         let deadline = tokio::time::Instant::now() + bound;
         let threads = std::mem::take(&mut *lock(&self.threads));
         for Thread { part, handle, done } in threads {
-            // Nothing is sent: the channel closes at the end.
+            // No message is sent: the channel closes at the end of the thread.
             match timeout_at(deadline, done).await {
-                // Its work is done, so this does not wait. A panic was reported when it happened.
+                // Its work is done, so the join does not wait. A panic was reported when it
+                // happened.
                 Ok(_) => drop(handle.join()),
                 Err(_) => {
                     warn!(
@@ -221,7 +227,7 @@ impl Supervisor {
     }
 }
 
-/// Notices the end of a part that is not started again.
+/// Reports the end of a part that is not started again.
 #[derive(Debug)]
 struct Guard {
     part: Arc<str>,

@@ -1,4 +1,4 @@
-//! What operators see: the banner, health, logs, metrics and the debug pages.
+//! Information for operators: banner, health, logs, metrics, traces and debug pages.
 
 pub(crate) mod banner;
 pub(crate) mod counter_store_health;

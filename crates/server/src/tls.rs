@@ -1,8 +1,9 @@
-//! Certificates, keys and authorities in files: read at start, so that mistakes show early, and again when they change.
+//! Certificates, keys and authorities in files: read at start, so that errors show early, and again
+//! when they change.
 //!
-//! **Invariant:** no connection reads a file, and no core does. What connections use is replaced as a whole, and connections that are
-//! there keep what they began with. The exception is `peer`: towards another server, files are read at each connect, on a thread that only
-//! asks that server.
+//! **Invariant:** no connection reads a file, and no core does. The configuration of connections is
+//! replaced as a whole, and open connections keep the old one. The exception is `peer`: towards
+//! another server, files are read at each connect, on a thread that only calls that server.
 
 mod counts;
 mod follow;

@@ -1,6 +1,8 @@
-//! The workflow engine and its API. They have threads of their own, so that rate limits and workflows do not wait for each other.
+//! The workflow engine and its API. They have their own threads, so that rate limits and workflows
+//! do not delay each other.
 //!
-//! **Invariant:** limits never depend on workflows. A store that cannot be opened is a warning, and when a thread panics, all of them are started again.
+//! **Invariant:** limits never depend on workflows. A store that cannot be opened is only a
+//! warning. When a thread panics, all threads of workflows are restarted.
 
 mod backoff;
 pub(crate) mod clock;
@@ -43,40 +45,42 @@ use store::{OpenContext, Opener};
 use threads::Threads;
 use units::Limits;
 
-/// The name of the first thread.
+/// Name of the first thread.
 const PART: &str = "workflows";
-/// How long the start waits for the first look at the store at most, also when its thread does not get to run.
+/// Timeout of the start for the first attempt to open the store, even if its thread does not get to
+/// run.
 const FIRST_LOOK: Duration = Duration::from_secs(4);
 
-/// The socket of the API, once the ports are open, the way through TLS if there is one, and its bounds.
+/// Listener of the API with its TLS acceptor and its bounds, once the ports are open.
 type Port = watch::Sender<Option<(std::net::TcpListener, Option<PortTlsAcceptor>, Bounds)>>;
 
-/// Bytes that unfinished bodies may hold: sixteen of the largest by default, and never fewer than four.
+/// Budget in bytes for unfinished bodies: sixteen of the default maximum size. It is never below
+/// four bodies.
 const UNFINISHED: usize = 128 * 1024 * 1024;
 
-/// The running threads.
+/// The running threads of workflows.
 #[derive(Debug)]
 pub(crate) struct Workflows {
     port: Arc<Port>,
-    /// Bytes that unfinished bodies may hold.
+    /// Budget in bytes for unfinished bodies.
     unfinished: usize,
     pub(crate) activity: Arc<Activity>,
-    /// Where workflows are, without credentials.
+    /// Location of the workflows, without credentials.
     pub(crate) store: String,
 }
 
-/// What the threads share with the rest of the server.
+/// State that the threads share with the rest of the server.
 #[derive(Debug)]
 pub(crate) struct ServerContext {
     pub(crate) health: Health,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) supervisor: Supervisor,
     pub(crate) limits: Limits,
-    /// None: nothing of workflows is traced.
+    /// None if traces are off.
     pub(crate) traces: Option<Traces>,
 }
 
-/// What the threads need, at their start and when they are started again after a panic.
+/// State of the first thread, at its start and at restarts after a panic.
 struct Thread {
     settings: Settings,
     context: ServerContext,
@@ -86,19 +90,20 @@ struct Thread {
     history: Arc<History>,
 }
 
-/// What follows when workflows are not served any more.
+/// Reason why the engine ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// The store that was opened is gone, and there is another.
+    /// Redis lost the store, and another was created.
     OpenAgain,
     End,
 }
 
 impl Workflows {
-    /// Starts the threads and waits until they have looked for the store. The API is not served yet.
+    /// Starts the threads, and waits for the first attempt to open the store. The API is not served
+    /// yet.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// The system refuses to start a thread.
     pub(crate) async fn start(
         settings: &Settings,
         context: ServerContext,
@@ -139,7 +144,8 @@ impl Workflows {
         })
     }
 
-    /// Serves the API on `listener`, through `gate` if there is one, with so many connections at most. Returns its bounds.
+    /// Serves the API on `listener`, with TLS if there is a `acceptor`, for at most `connections`.
+    /// Returns the bounds of the port.
     pub(crate) fn open(
         &self,
         listener: std::net::TcpListener,
@@ -166,9 +172,9 @@ impl Thread {
         }
     }
 
-    /// Serves the API and drives the engine until the server stops, or the store is another one.
+    /// Serves the API and drives the engine until the server stops, or the store is replaced.
     async fn run(&mut self) -> Next {
-        // A thread without a partition would have nothing to do but JSON.
+        // A thread without a partition would only process JSON.
         let count = self.settings.threads.min(self.settings.partitions.into());
         let mut threads = match Threads::start(count) {
             Ok(threads) => threads,
@@ -204,7 +210,7 @@ impl Thread {
             () = threads.broken() => Next::End,
             next = work => next,
         };
-        // Whoever reads metrics must not keep connections open.
+        // The metrics must not keep connections open.
         self.context.metrics.watch_redis_of_workflows(Vec::new());
         // A step that came after the last heartbeat.
         clock.log_step();
@@ -221,7 +227,8 @@ impl Thread {
         next
     }
 
-    /// Drives an engine whose store was just opened, until the server stops or the store is another one.
+    /// Drives an engine whose store was just opened, until the server stops or the store is
+    /// replaced.
     async fn drive(&self, engine: Engine, clock: StoreClock, api: &Api) -> Next {
         let ServerContext {
             metrics,
@@ -231,7 +238,8 @@ impl Thread {
         } = &self.context;
         self.activity.put_tally(engine.tally());
         metrics.watch_redis_of_workflows(engine.redis_clients());
-        // Before any worker takes a job: leases that could not be extended meanwhile go on, and keep their places under limits.
+        // This comes before the first claim. Leases that could not be extended meanwhile continue,
+        // and keep their permits.
         let now = clock.now();
         engine.begin_serving(now);
         let _late = timeout(store::PATIENCE, engine.catch_up(now)).await;
@@ -254,21 +262,21 @@ impl Thread {
                 .map(|(at, runtime)| http::Thread::new(runtime.clone(), api.on(at).router()))
                 .collect();
             http::serve_on(threads, port, gate, bounds, self.context.supervisor.clone()).await;
-            // The server drains: from now on another process may have the port.
+            // The server drains, so another process may take the port now.
             self.port.send_replace(None);
         }
         self.context.supervisor.stop.cancelled().await;
     }
 
-    /// A listener on the port of the API, as soon as it is open, its gate and its bounds. None: the server stops, or the system
-    /// refuses it.
+    /// Waits for the listener of the API, with its TLS acceptor and its bounds. None if the server
+    /// stops, or the system refuses the listener.
     async fn listener(&self) -> Option<(TcpListener, Option<PortTlsAcceptor>, Bounds)> {
         let mut port = self.port.subscribe();
         let opened = tokio::select! {
             opened = port.wait_for(Option::is_some) => opened.ok()?,
             () = self.context.supervisor.drain.cancelled() => return None,
         };
-        // A copy: when this thread panics, the port stays open until the thread is started again.
+        // The listener is a copy: if this thread panics, the port stays open until the restart.
         let (listener, gate, bounds) = opened.as_ref()?;
         let copy = listener.try_clone().and_then(TcpListener::from_std);
         let copy = copy
@@ -277,7 +285,7 @@ impl Thread {
         Some((copy, gate.clone(), bounds.clone()))
     }
 
-    /// What this server says about itself to the others of its store.
+    /// Description of this server for the other servers of the store.
     fn about(&self) -> ServerDescription {
         let address =
             SocketAddr::new(self.settings.address.host, self.settings.address.port).to_string();
@@ -335,7 +343,7 @@ impl Thread {
     }
 }
 
-/// Keeps what was counted in the last hour, until the server stops.
+/// Records metrics of the last hour, until the server stops.
 async fn remember(
     history: Arc<History>,
     activity: Arc<Activity>,

@@ -1,4 +1,4 @@
-//! What stores keep of a workflow: guarded changes, rows of sorted sets, and states as bytes.
+//! Encoded forms of a workflow: guarded changes, rows of sorted sets, and states as bytes.
 
 pub mod change;
 pub(crate) mod compact_state;

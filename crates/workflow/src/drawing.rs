@@ -1,4 +1,4 @@
-//! Drawings of graphs: where jobs and lines go, and the pictures made of that.
+//! Drawings of graphs: layouts, and pictures that are drawn from them.
 
 pub mod layout;
 pub mod picture;

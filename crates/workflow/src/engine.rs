@@ -1,5 +1,6 @@
-//! The engine connects callers and the store. Its only rules are those of the state machine in `transition`. It keeps recent states
-//! in memory, has a desk for each partition that serves the requests there, and knows the ready jobs of each queue.
+//! The engine connects callers and the store. Its only rules are those of the state machine in
+//! `transition`. It caches recent states and the ready jobs of each queue. An actor per partition
+//! serves the requests about the workflows of that partition.
 
 pub(crate) mod actor;
 pub(crate) mod attempts;
@@ -48,14 +49,14 @@ use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
-/// What an engine is told at its start.
+/// Settings of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// How long workflows are kept that say nothing about it themselves.
+    /// Retention of workflows whose definition sets none.
     pub retention: RetentionDefaults,
-    /// Memory for recently used states, in bytes.
+    /// Bytes of memory for recently used states.
     pub memory: u64,
-    /// Who is told of each attempt that ended. None: nobody.
+    /// Callback for each attempt that ended, if any.
     pub attempts: Option<Attempts>,
 }
 
@@ -69,27 +70,27 @@ impl Default for EngineOptions {
     }
 }
 
-/// Graphs of jobs at work. Clones are the same engine, and so is that of another of its threads.
+/// An engine runs workflows. Clones share its state, as do the handles of its other threads.
 #[derive(Debug, Clone)]
 pub struct Engine {
     core: Arc<Core>,
-    /// Where this one reads the store.
+    /// Index of the thread over whose connections this handle reads the store.
     thread: usize,
 }
 
 #[derive(Debug)]
 struct Core {
     context: Context,
-    /// At least one.
+    /// Threads of the engine, at least one.
     threads: Vec<Thread>,
     spread: ThreadMap,
     states: StateCache,
-    /// One for each partition.
+    /// Actors by the number of their partition.
     desks: Vec<PartitionActor>,
-    /// Names that are in the store's registers.
+    /// Names that are known to be in the registers of the store.
     names: NameCache,
     terms: PolicyCache,
-    /// How far the search for names got that nobody uses.
+    /// Progress of the search for registered names that no workflow uses.
     unused: NameExpiry,
     unbegun: Unbegun,
     tasks: TaskTracker,
@@ -97,7 +98,8 @@ struct Core {
 }
 
 impl Engine {
-    /// An engine over a store. Several may use one store at the same time. It works on the runtime of whoever calls it.
+    /// Starts an engine over a store. Several engines may use one store at the same time. The
+    /// engine works on the runtime of its caller.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -105,7 +107,8 @@ impl Engine {
         Self::start_on(vec![Thread::any(store)], options).await
     }
 
-    /// An engine that works on these threads, at least one, each with its own way to the same store. This handle is the first one's.
+    /// Starts an engine on these threads, at least one. Each thread has its own connections to the
+    /// same store. The returned handle belongs to the first thread.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -140,8 +143,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The same engine for callers on one of its threads: what they read comes over that thread's connections. There is always one: numbers
-    /// beyond the last begin again with the first.
+    /// Returns a handle of this engine for callers on one of its threads. The handle reads over the
+    /// connections of that thread. Numbers past the last thread wrap around.
     #[must_use]
     pub fn for_thread(&self, thread: usize) -> Self {
         Self {
@@ -150,13 +153,14 @@ impl Engine {
         }
     }
 
-    /// Where its workflows live.
+    /// Returns the store, with the connections of this handle's thread.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.core.threads[self.thread].store
     }
 
-    /// What its connections to Redis belong to, for whoever counts what goes over them. Empty where its workflows are elsewhere.
+    /// Returns the Redis clients of all threads, for metrics of their traffic. Empty if the store
+    /// is not Redis.
     #[must_use]
     pub fn redis_clients(&self) -> Vec<Client> {
         let clients = |thread: &Thread| match &thread.store {
@@ -166,7 +170,7 @@ impl Engine {
         self.core.threads.iter().flat_map(clients).collect()
     }
 
-    /// What it counts. Others may keep it longer than the engine.
+    /// Returns the counts of reported attempts. They may outlive the engine.
     #[must_use]
     pub fn tally(&self) -> Arc<AttemptCounts> {
         Arc::clone(&self.core.context.tally)
@@ -176,23 +180,23 @@ impl Engine {
         &self.core.context.queues
     }
 
-    /// Waits until all that was asked for is done, and refuses what comes.
+    /// Waits until all accepted requests are done, and refuses new ones.
     pub async fn close(&self) {
         self.core.desks.iter().for_each(PartitionActor::close);
         self.core.tasks.close();
         self.core.tasks.wait().await;
     }
 
-    /// Changes of one workflow that this server makes, from now on.
+    /// Subscribes to the changes of one workflow that this server makes from now on.
     #[must_use]
     pub fn watch(&self, workflow: WorkflowId) -> WatchGuard {
         self.core.context.watchers.watch(workflow)
     }
 
-    /// Does something to a workflow, and says what it is doing now.
+    /// Applies an action to a workflow, and returns the status of the workflow afterwards.
     ///
     /// # Cancellation
-    /// When the future is dropped, it may take place all the same.
+    /// The action may take place although the future is dropped.
     pub async fn act(
         &self,
         workflow: WorkflowId,
@@ -205,13 +209,13 @@ impl Engine {
             .status)
     }
 
-    /// Does something to a workflow under a condition.
+    /// Applies an action to a workflow if a condition holds.
     ///
     /// # Errors
     /// The state or the condition does not allow it, or the store failed.
     ///
     /// # Cancellation
-    /// When the future is dropped, it may take place all the same.
+    /// The action may take place although the future is dropped.
     pub async fn act_if(
         &self,
         workflow: WorkflowId,

@@ -1,4 +1,4 @@
-//! A checked definition: every name is resolved, there is no cycle, and all bounds are kept.
+//! A checked definition: names are resolved, there is no cycle, and all bounds hold.
 
 mod check;
 pub(crate) mod definition;
@@ -36,41 +36,41 @@ use self::policies::Policies;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::Label;
 
-/// A sound graph of jobs. Immutable; the states of its jobs are kept apart.
+/// A valid graph of jobs. It is immutable and holds no job states.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "stored::ReadGraph")]
 pub struct Graph {
     /// Name and tags.
     pub label: Label,
-    /// A JSON object that every job gets below its own params.
+    /// A JSON object that every job receives below its own params.
     pub globals: Option<Json>,
-    /// What the failure of one job means for the others.
+    /// The effect of a job's failure on other jobs.
     pub on_failure: OnFailure,
-    /// How long it is kept after its end, if the definition says.
+    /// Retention after the end. `None` for the default of the server.
     pub retention: Option<Retention>,
-    /// The key that is unique in the store.
+    /// An idempotency key, unique in the store.
     pub idempotency_key: Option<String>,
-    /// What the handlers get, by place; none at all if no job has any.
+    /// Params of the jobs by index; empty if no job has any.
     params: Box<[Option<Json>]>,
-    /// What the jobs must be given before they run; nothing if none has limits.
+    /// Limits of the jobs. `None` if no job has any.
     limited: Option<Box<JobLimits>>,
-    /// The jobs in the order of definition; the place is the job's index.
+    /// The jobs in the order of definition; the position is the job's index.
     pub jobs: Arc<Jobs>,
 }
 
 impl Graph {
-    /// Checks a definition and resolves its names. The only validation there is.
+    /// Checks a definition and resolves its names. There is no other validation.
     ///
     /// # Errors
-    /// The first mistake found, with its place.
+    /// The first mistake, with its path.
     pub fn build(definition: Definition) -> Result<Self, GraphError> {
         Self::build_under(definition, &Policies::default())
     }
 
-    /// The same of a definition whose jobs also get the limits of their queues and handlers.
+    /// Builds a graph whose jobs also get the limits of their queues and handlers.
     ///
     /// # Errors
-    /// The first mistake found, with its place.
+    /// The first mistake, with its path.
     pub fn build_under(definition: Definition, terms: &Policies) -> Result<Self, GraphError> {
         check_bounds(&definition)?;
         let parents = parents(&definition.jobs)?;
@@ -108,19 +108,20 @@ impl Graph {
         self.jobs.children(job)
     }
 
-    /// What the handler of a job gets.
+    /// The params of a job.
     #[must_use]
     pub fn params(&self, job: JobIndex) -> Option<&Json> {
         self.params.get(job.index())?.as_ref()
     }
 
-    /// The limits of a job, as far as they are known without the id of its workflow: see [`Limits::within`].
+    /// The limits of a job, as far as they are known without the workflow's id: see
+    /// [`Limits::for_workflow`].
     #[must_use]
     pub fn limits(&self, job: JobIndex) -> Option<&Arc<Limits>> {
         self.limited.as_ref()?.of(job)
     }
 
-    /// The names of the sets in which a job of a workflow needs a place to run.
+    /// The names of the concurrency limits under which a job of a workflow needs a permit.
     pub(crate) fn sets(&self, workflow: WorkflowId, job: JobIndex) -> Vec<String> {
         let Some(limits) = self.limits(job) else {
             return Vec::new();
@@ -139,7 +140,7 @@ impl Graph {
         self.limited.is_some()
     }
 
-    /// Where its creation was in a trace, as JSON text: the global `$trace`.
+    /// The trace context of the creation as JSON text, from the global `$trace`.
     #[must_use]
     pub fn trace(&self) -> Option<&str> {
         Json::trace_in(self.globals.as_ref()?.text())
@@ -154,13 +155,13 @@ impl Graph {
             .map(|at| JobIndex(at as u32))
     }
 
-    /// All jobs, each after its parents.
+    /// All jobs in topological order.
     #[must_use]
     pub fn in_order(&self) -> Vec<JobIndex> {
         self.order().expect("a graph has no cycle")
     }
 
-    /// All jobs that come after one of `jobs`, directly or not, without `jobs` themselves.
+    /// All descendants of `jobs`, without `jobs` themselves.
     #[must_use]
     pub fn descendants(&self, jobs: &[JobIndex]) -> Vec<JobIndex> {
         let mut seen: HashSet<JobIndex> = jobs.iter().copied().collect();
@@ -177,7 +178,7 @@ impl Graph {
         found.split_off(jobs.len())
     }
 
-    /// Those limits of a job that its author gave it, without those of its queue and handler.
+    /// The limits that the author gave to a job, without those of its queue and handler.
     fn own_limits(&self, job: JobIndex) -> &[Limit] {
         self.limited
             .as_ref()
@@ -188,8 +189,8 @@ impl Graph {
         self.globals.as_ref().map_or("{}", Json::text)
     }
 
-    /// Whether another graph, which was built just now, is of the same definition: its JSON may be spelled in another way, its queues and
-    /// handlers may have had other limits since, and it may come from another trace.
+    /// Whether a newly built graph has the same definition. JSON may be spelled differently, the
+    /// limits of queues and handlers may have changed, and the trace may differ.
     pub(crate) fn means_the_same(&self, other: &Self) -> bool {
         let same = |one: Option<&Json>, other: Option<&Json>| match (one, other) {
             (Some(one), Some(other)) => json_eq(one.text(), other.text()),
@@ -205,7 +206,7 @@ impl Graph {
             && all().all(|job| same(self.params(job), other.params(job)))
     }
 
-    /// What it takes in memory besides its own size, in bytes, without what it may share with others.
+    /// Bytes in memory besides `size_of::<Self>()`, without jobs that are shared with other graphs.
     pub(crate) fn allocated(&self) -> usize {
         let text =
             |json: &Option<Json>| json.as_ref().map_or(0, |json| allocated(json.text().len()));
@@ -234,7 +235,7 @@ impl Graph {
             }
     }
 
-    /// Kahn's algorithm. With a cycle, the jobs that cannot be put in order.
+    /// Sorts the jobs by Kahn's algorithm. With a cycle, returns the jobs that cannot be sorted.
     fn order(&self) -> Result<Vec<JobIndex>, Vec<JobIndex>> {
         let mut missing: Vec<usize> = self.jobs.iter().map(|job| job.parents.len()).collect();
         let all = (0..self.jobs.len()).map(|at| JobIndex(at as u32));
@@ -259,7 +260,8 @@ impl Graph {
         }
     }
 
-    /// One cycle among jobs of which each has a parent among them: go back until a job comes again.
+    /// A cycle among jobs each of which has a parent among them: walks from parent to parent until
+    /// a job repeats.
     fn cycle_among(&self, stuck: &[JobIndex]) -> Vec<String> {
         let stuck: HashSet<JobIndex> = stuck.iter().copied().collect();
         let mut path = Vec::new();
@@ -274,7 +276,8 @@ impl Graph {
                 .find(|parent| stuck.contains(*parent))
                 .expect("each of them waits for another");
         }
-        // Backwards, the path goes from parent to child. It begins with the job that was defined first.
+        // The path leads from child to parent. The result leads from parent to child and begins
+        // with the job that was defined first.
         path.drain(..places[&job]);
         path.reverse();
         let first = path
@@ -292,7 +295,7 @@ impl Graph {
     }
 }
 
-/// What an allocation of so many bytes takes: allocators round up.
+/// Estimated bytes of an allocation of `bytes` bytes: allocators round up.
 pub(crate) const fn allocated(bytes: usize) -> usize {
     if bytes == 0 {
         0
@@ -301,7 +304,7 @@ pub(crate) const fn allocated(bytes: usize) -> usize {
     }
 }
 
-/// None at all if there are none.
+/// Drops the list if no job has params.
 fn compact(params: Vec<Option<Json>>) -> Box<[Option<Json>]> {
     if params.iter().any(Option::is_some) {
         params.into()

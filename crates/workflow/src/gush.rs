@@ -1,5 +1,5 @@
-//! Takes over what Ruby's Gush left in its Redis, of both layouts: with indexes and stored lists of classes (since version 3.1), and
-//! without. Nothing there is changed.
+//! Imports workflows of Ruby's Gush from its Redis, in both layouts: with indexes and stored lists
+//! of classes (since version 3.1), and without. Nothing in that Redis is changed.
 
 mod convert;
 mod job;
@@ -17,28 +17,30 @@ use crate::engine::create::{Created, NewWorkflow};
 use crate::engine::error::EngineError;
 use crate::time::Timestamp;
 
-/// Workflows that are read and created together.
+/// Workflows that are read and created in one batch.
 const BATCH: usize = 200;
 
-/// What an import took and what it left.
+/// The result of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GushReport {
-    /// Workflows created here.
+    /// Number of created workflows.
     pub created: u64,
-    /// Workflows that an earlier import created.
+    /// Number of workflows that an earlier import created.
     pub existing: u64,
-    /// Jobs of the workflows created.
+    /// Number of jobs of the created workflows.
     pub jobs: u64,
-    /// Jobs that Gush had handed to a worker and that have not ended: they are ready here, and must not run there any more.
+    /// Number of jobs that Gush had queued and that have not ended: they are ready here, and must
+    /// not run there any more.
     pub unfinished: u64,
-    /// What was not taken: the key, and why.
+    /// Keys that were not imported, each with a reason.
     pub left: Vec<(String, String)>,
 }
 
-/// Why an import stopped. What was created before is there; another import goes on.
+/// The reason why an import stopped. Workflows that were created before remain; another import
+/// continues.
 #[derive(Debug, Error)]
 pub enum GushError {
-    /// Gush's Redis did not answer.
+    /// The Redis of Gush did not answer.
     #[error("reading Gush's data: {0}")]
     Redis(#[from] CommandError),
     /// The workflows could not be created here.
@@ -46,11 +48,11 @@ pub enum GushError {
     Engine(#[from] EngineError),
 }
 
-/// Creates every workflow of Gush's Redis here, in the state in which Gush has it. A workflow is found again by the idempotency key
-/// `gush:<its id>`, so a second import creates nothing.
+/// Creates every workflow of Gush's Redis, in its current state there. The idempotency key
+/// `gush:<its id>` identifies an imported workflow, so a second import creates nothing.
 ///
 /// # Errors
-/// Either store did not answer.
+/// One of the stores did not answer.
 pub async fn import_gush(
     source: &Client,
     engine: &Engine,
@@ -76,7 +78,7 @@ pub async fn import_gush(
     Ok(report)
 }
 
-/// Reads workflows and converts them; those that cannot be are left.
+/// Reads and converts workflows. Invalid ones are added to the report.
 async fn read(
     source: &Source<'_>,
     ids: &[String],
@@ -94,7 +96,7 @@ async fn read(
     Ok(new)
 }
 
-/// The workflow that is created here, or why it is left.
+/// The new workflow, or the reason why it is not imported.
 fn taken(id: &str, read: &Read, now: Timestamp) -> Result<NewWorkflow, String> {
     match too_large(read) {
         Some(reason) => Err(reason),
@@ -103,7 +105,7 @@ fn taken(id: &str, read: &Read, now: Timestamp) -> Result<NewWorkflow, String> {
 }
 
 impl GushReport {
-    /// Counts what became of a workflow of so many jobs, of which so many are unfinished.
+    /// Counts the result for a workflow with `jobs` jobs, of which `unfinished` have not ended.
     fn count(
         &mut self,
         jobs: u64,
@@ -112,7 +114,7 @@ impl GushReport {
     ) -> Result<(), EngineError> {
         match created {
             Ok(created) if created.existing => self.existing += 1,
-            // An import that finds the workflow in another form than before leaves it as it is.
+            // A workflow that changed since an earlier import stays as it is.
             Err(EngineError::KeyMismatch { .. }) => self.existing += 1,
             Ok(_) => {
                 self.created += 1;

@@ -1,4 +1,4 @@
-//! The names of workflows and jobs.
+//! The identifiers of workflows, jobs and partitions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,32 +12,33 @@ use crate::time::Timestamp;
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 const TEXT_LENGTH: usize = 26;
-/// Fewer characters would match all ids of several months.
+/// Minimum characters of a prefix. Fewer would match all ids of several months.
 const SHORTEST_PREFIX: usize = 4;
-/// Digits that are taken from 64 bits at a time, or put into them: that costs a fraction of doing so with 128.
+/// Digits of 60 bits, which fit `u64`: arithmetic with 64 bits costs a fraction of that with 128.
 const PART: usize = 12;
 const PARTITION_BITS: u32 = 10;
 const RANDOM_BITS: u32 = 60;
-/// Microseconds within a millisecond.
+/// Bits for the microseconds within a millisecond.
 const MICROS_BITS: u32 = 10;
-/// The last of the random bits, by which an id says that its workflow is a small one.
+/// The last 16 random bits of ids of small workflows.
 const SMALL: u128 = 0x9bd3;
 const SMALL_MASK: u128 = 0xffff;
 
-/// The last of all ids.
+/// The last id in order.
 const LAST: WorkflowId = WorkflowId([u8::MAX; 16]);
 
-/// The most partitions that a store can have: as many as an id can name.
+/// Maximum partitions of a store: an id has `PARTITION_BITS` bits for its partition.
 pub const MAX_PARTITIONS: u16 = 1 << PARTITION_BITS;
 
-/// Names a workflow: 48 bits of milliseconds, 10 bits of microseconds within it, 60 random bits, 10 bits of partition. The last 16 of the
-/// random bits say whether the store keeps its state as one value (see `codec::compact_state`). As 26
-/// characters or as 16 bytes it sorts by the time of creation. The partition comes last, so that workflows of one moment come from all
-/// partitions when they are listed: a page that takes a few from each is then enough.
+/// Identifies a workflow: 48 bits of milliseconds, 10 bits of microseconds, 60 random bits, 10 bits
+/// of partition. The last 16 random bits mark workflows whose state is one value (see
+/// `codec::compact_state`). Both forms, 26 characters and 16 bytes, sort by the time of creation.
+/// The partition is last, so that workflows of one moment are listed from all partitions: a page
+/// reads a few rows of each.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkflowId([u8; 16]);
 
-/// A part of the store. A workflow and everything that belongs to it are in one partition.
+/// A partition of the store. All data of a workflow are in one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition(pub u16);
 
@@ -45,24 +46,25 @@ pub struct Partition(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobIndex(pub u32);
 
-/// A text is not the id of a workflow.
+/// A text is not a workflow id.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{text}' is not a workflow id: expected 26 characters, digits and letters except I, L, O and U"
 )]
 pub struct InvalidId {
-    /// What was given, cut to 40 characters.
+    /// The text, cut to 40 characters.
     pub text: String,
 }
 
-/// The first characters of ids. Ids sort by time, so ids with the same beginning are next to each other in every index.
+/// The first characters of an id. Ids sort by time, so ids with the same prefix are adjacent in
+/// every index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdPrefix {
     first: WorkflowId,
     end: WorkflowId,
 }
 
-/// A text is not the beginning of an id.
+/// A text is not a prefix of an id.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "expected {SHORTEST_PREFIX} to {TEXT_LENGTH} characters of an id, digits and letters except I, L, O and U"
@@ -70,12 +72,12 @@ pub struct IdPrefix {
 pub struct InvalidPrefix;
 
 impl IdPrefix {
-    /// The lowest id with this beginning.
+    /// The lowest id with this prefix.
     pub(crate) fn first(self) -> WorkflowId {
         self.first
     }
 
-    /// An id after all ids with this beginning.
+    /// An id after all ids with this prefix.
     pub(crate) fn end(self) -> WorkflowId {
         self.end
     }
@@ -102,7 +104,8 @@ impl FromStr for IdPrefix {
                 first,
                 end: last.next(),
             },
-            // The first character of an id is at most 7, so no id begins like this: the range is empty.
+            // The first character of an id is at most 7, so no id has this prefix: the range is
+            // empty.
             _ => Self {
                 first: LAST,
                 end: LAST,
@@ -112,7 +115,7 @@ impl FromStr for IdPrefix {
 }
 
 impl WorkflowId {
-    /// An id for a workflow created at `now`. `random` should be random; 60 bits of it are used.
+    /// An id of a workflow that is created at `now`. The low 60 bits of `random` are used.
     #[must_use]
     pub fn new(now: Timestamp, partition: Partition, random: u128) -> Self {
         let random = (random & ((1 << RANDOM_BITS) - 1)) << PARTITION_BITS;
@@ -120,11 +123,11 @@ impl WorkflowId {
         Self((moment(now) | random | partition).to_be_bytes())
     }
 
-    /// An id for a workflow created at `now`, which says whether it is small.
+    /// A random id of a workflow that is created at `now`, marked if the workflow is small.
     #[must_use]
     pub fn of_size(now: Timestamp, partition: Partition, is_small: bool) -> Self {
         let random = fastrand::u128(..) & !SMALL_MASK;
-        // Whatever the other bits, with the last one turned it is not the mark.
+        // The mark is odd, so bits with a zero at the end are never the mark.
         let mark = if is_small {
             SMALL
         } else {
@@ -133,7 +136,7 @@ impl WorkflowId {
         Self::new(now, partition, random | mark)
     }
 
-    /// Whether the store has its state as one value.
+    /// Whether the store keeps the state as one value.
     pub(crate) fn is_small(self) -> bool {
         u128::from_be_bytes(self.0) >> PARTITION_BITS & SMALL_MASK == SMALL
     }
@@ -144,19 +147,19 @@ impl WorkflowId {
         &self.0
     }
 
-    /// The id that [`WorkflowId::bytes`] gave.
+    /// The id with these [`WorkflowId::bytes`].
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Where it is stored.
+    /// The partition of the workflow.
     #[must_use]
     pub fn partition(&self) -> Partition {
         Partition((u128::from_be_bytes(self.0) % u128::from(MAX_PARTITIONS)) as u16)
     }
 
-    /// When it was made.
+    /// The time of creation.
     #[must_use]
     pub fn created_at(&self) -> Timestamp {
         let moment = u128::from_be_bytes(self.0) >> (PARTITION_BITS + RANDOM_BITS);
@@ -165,7 +168,7 @@ impl WorkflowId {
         Timestamp::from_micros((millis * 1_000 + micros) as u64)
     }
 
-    /// Its 26 characters.
+    /// The 26 characters of the id.
     fn text(self) -> [u8; TEXT_LENGTH] {
         let number = u128::from_be_bytes(self.0);
         let mut text = [0; TEXT_LENGTH];
@@ -179,12 +182,12 @@ impl WorkflowId {
         text
     }
 
-    /// Adds its 26 characters to a text.
+    /// Appends the 26 characters to a text.
     pub(crate) fn push_to(self, text: &mut String) {
         text.push_str(std::str::from_utf8(&self.text()).expect("the alphabet is ASCII"));
     }
 
-    /// The id right after it in the order of ids.
+    /// The next id in order.
     pub(crate) fn next(self) -> Self {
         Self(u128::from_be_bytes(self.0).saturating_add(1).to_be_bytes())
     }
@@ -196,7 +199,7 @@ impl WorkflowId {
     }
 }
 
-/// What each character of an id stands for; [`NO_DIGIT`] for other bytes.
+/// The value of each character of an id; [`NO_DIGIT`] for other bytes.
 const DIGITS: [u8; 256] = {
     let mut digits = [NO_DIGIT; 256];
     let mut at = 0;
@@ -209,13 +212,13 @@ const DIGITS: [u8; 256] = {
 };
 const NO_DIGIT: u8 = u8::MAX;
 
-/// What a character of an id stands for.
+/// The value of a character of an id.
 fn digit(character: u8) -> Option<u64> {
     let digit = DIGITS[usize::from(character)];
     (digit != NO_DIGIT).then_some(digit.into())
 }
 
-/// The part of an id that comes from the time.
+/// The bits of an id that hold the time.
 fn moment(now: Timestamp) -> u128 {
     let millis = u128::from(now.millis());
     let micros = u128::from(now.micros() % 1_000);
@@ -223,13 +226,13 @@ fn moment(now: Timestamp) -> u128 {
 }
 
 impl Partition {
-    /// The one of so many in which something of this name is.
+    /// The partition of a name, one of `partitions`.
     pub(crate) fn of_text(text: &str, partitions: u16) -> Self {
         Self((fnv(text.as_bytes()) % u64::from(partitions)) as u16)
     }
 }
 
-/// FNV-1a. It decides where something is stored, so it must be the same in all versions.
+/// FNV-1a. It determines where data is stored, so it must not change between versions.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,10 +1,13 @@
-//! Workflows: graphs of jobs. A job runs when the jobs before it allow it, and its output is passed on to the jobs after it.
+//! Workflows are graphs of jobs. A job runs when the jobs before it allow it. Its output is an
+//! input of the jobs after it.
 //!
-//! A [`Definition`] says what to run; [`Graph::build`] checks it. The state machine is the pure `transition`: it takes a
-//! workflow's state and an event and says what to write. A [`Store`] writes it if nobody else has written in the meantime. The [`Engine`] stands
-//! between: it keeps recent states in memory, gives ready jobs to workers on lease, and takes their reports.
+//! A [`Definition`] describes a workflow, and [`Graph::build`] checks it. The state machine is the
+//! pure `transition`: it takes a state and an event, and returns what to write. A [`Store`] writes
+//! it unless another server was first. The [`Engine`] connects both: it caches recent states,
+//! leases ready jobs to workers, and handles their reports.
 //!
-//! **Invariant:** no Envoy, HTTP, environment or clocks here. Redis is reached only through `tidegate-pipeline`.
+//! **Invariant:** no Envoy, HTTP, environment or clocks here. Redis is reached only through
+//! `tidegate-pipeline`.
 
 mod codec;
 mod drawing;

@@ -1,4 +1,4 @@
-//! The states of workflows and jobs, as the store keeps them.
+//! The states of workflows and jobs, as stores keep them.
 
 mod job;
 mod worker;
@@ -16,11 +16,11 @@ use crate::time::Timestamp;
 /// The status of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Status {
-    /// Created, not started.
+    /// The workflow was created and not started.
     Pending,
-    /// Started; jobs run as they become ready.
+    /// The workflow was started; jobs run as they become ready.
     Running,
-    /// Workers get no more of its jobs. Running jobs may finish.
+    /// Workers get no more jobs of it. Running jobs may finish.
     Paused,
     /// Ended: every job succeeded or was skipped.
     Succeeded,
@@ -47,7 +47,7 @@ impl Status {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
     }
 
-    /// Its name in texts.
+    /// The name of the status in texts.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -64,19 +64,19 @@ impl Status {
 /// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum JobState {
-    /// It waits for the jobs before it, or is blocked by their failure.
+    /// The job waits for its parents, or is blocked by their failure.
     #[default]
     Waiting,
-    /// It waits for a moment: the end of its delay, or its next retry.
+    /// The job waits for a time: the end of its delay, or its next retry.
     Scheduled {
-        /// When it becomes ready.
+        /// The time at which it becomes ready.
         due: Timestamp,
     },
-    /// It waits for a worker.
+    /// The job waits for a worker.
     Ready,
-    /// A worker has leased it.
+    /// A worker has leased the job.
     Running {
-        /// When the lease ends unless it is extended.
+        /// The time at which the lease ends unless it is extended.
         expires: Timestamp,
     },
     /// Ended: a worker reported success, or an operator marked it as succeeded.
@@ -102,13 +102,13 @@ impl JobState {
         "skipped",
     ];
 
-    /// Its name in texts.
+    /// The name of the state in texts.
     #[must_use]
     pub const fn word(self) -> &'static str {
         Self::WORDS[self.place()]
     }
 
-    /// Its position in [`Counts`].
+    /// The index of the state in [`Counts`].
     pub(crate) const fn place(self) -> usize {
         match self {
             Self::Waiting => 0,
@@ -122,13 +122,13 @@ impl JobState {
         }
     }
 
-    /// Whether it ended.
+    /// Whether the job has ended.
     #[must_use]
     pub const fn is_over(self) -> bool {
         self.place() >= 4
     }
 
-    /// Whether it can change without a change of the jobs before it.
+    /// Whether the state can change without a change of the parents.
     #[must_use]
     pub const fn is_active(self) -> bool {
         matches!(
@@ -138,17 +138,17 @@ impl JobState {
     }
 }
 
-/// How many jobs are in each state.
+/// Number of jobs in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts(pub(crate) [u32; 8]);
 
 impl Counts {
-    /// The name and the number of each state.
+    /// The name and the count of each state.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
         JobState::WORDS.into_iter().zip(self.0)
     }
 
-    /// The number of jobs in the state with the name `word`. 0 for other words.
+    /// The number of jobs in the state `word`. 0 for other words.
     #[must_use]
     pub fn of(&self, word: &str) -> u32 {
         self.each()
@@ -156,7 +156,7 @@ impl Counts {
             .map_or(0, |(_, number)| number)
     }
 
-    /// The number of all jobs.
+    /// The total number of jobs.
     #[must_use]
     pub fn total(&self) -> usize {
         self.0.iter().map(|&number| number as usize).sum()
@@ -166,7 +166,7 @@ impl Counts {
         self.0[state.place()]
     }
 
-    /// Jobs that are scheduled, ready or running.
+    /// Number of jobs that are scheduled, ready or running.
     pub(crate) fn active(&self) -> usize {
         self.0[1..4].iter().map(|&number| number as usize).sum()
     }
@@ -177,21 +177,24 @@ impl Counts {
     }
 }
 
-/// Whether a job that has run, or was skipped, runs again by itself.
+/// The condition under which a job that ran or was skipped runs again by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Rerun {
-    /// It does not. If it is skipped, its rule skipped it, and is judged again when the jobs before it change.
+    /// The job does not run again. If its rule skipped it, the rule is applied again when its
+    /// parents change.
     #[default]
     No,
-    /// It does when a job before it fails: since its latest attempt began, one of them was opened again.
+    /// The job runs again when a parent fails, because a parent was reset since its latest attempt
+    /// began.
     AfterFailure,
-    /// It does when its running attempt has ended: what that attempt reacted to has happened again.
+    /// The job runs again after its running attempt, because the event that started the attempt has
+    /// happened again.
     AfterEnd,
-    /// It never does: an operator skipped it or marked it as succeeded.
+    /// The job never runs again: an operator skipped it or marked it as succeeded.
     ByHand,
 }
 
-/// Why a lease ended without a report.
+/// The reason why a lease ended without a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseEnd {
     /// The worker did not report or extend the lease in time.
@@ -215,7 +218,7 @@ impl LeaseEnd {
         Self::Restarted,
     ];
 
-    /// Its name in texts.
+    /// The name of the reason in texts.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -233,58 +236,62 @@ impl LeaseEnd {
 pub struct AttemptError {
     /// The number of the attempt, from 1.
     pub attempt: u16,
-    /// When it ended.
+    /// The end of the attempt.
     pub at: Timestamp,
     /// The worker that ran it.
     pub worker: Option<Worker>,
-    /// The kind of error: a class of the worker's language, `timeout`, `lost`, `crashed` or `poison`.
+    /// The kind of error: a class of the worker's language, `timeout`, `lost`, `crashed` or
+    /// `poison`.
     pub kind: String,
-    /// Its message.
+    /// The message of the error.
     pub message: String,
-    /// Its stack trace, if the worker sent one.
+    /// The stack trace, if the worker sent one.
     pub trace: Option<String>,
 }
 
-/// The state of a workflow without its jobs. Every write changes it, so comparing its bytes detects any other write.
+/// The state of a workflow without its jobs. Every write changes it, so comparing its bytes detects
+/// any other write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Increases by one with each write.
+    /// A number that increases by one with each write.
     pub version: u64,
-    /// A random number for each write. After a lost answer it shows whether the stored write is the server's own.
+    /// A random number of each write. After a lost answer it shows whether the stored write is the
+    /// server's own.
     pub writer: u32,
-    /// Its state.
+    /// The status.
     pub status: Status,
-    /// When it was created.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// When it was first started.
+    /// The time of the first start.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// The time of the end.
     pub finished_at: Option<Timestamp>,
-    /// How long it is kept after its end, if the definition or a request says.
+    /// Retention after the end. `None` for the default of the server.
     pub retention: Option<Retention>,
-    /// When it is removed. Set after its end.
+    /// The time of removal. It is set after the end.
     pub expires_at: Option<Timestamp>,
-    /// When a sweep must look at it: at or before the first moment at which one of its jobs is due.
+    /// The time at which a sweep must process the workflow: at or before the earliest time at which
+    /// a job is due.
     pub timer: Option<Timestamp>,
-    /// Jobs by state.
+    /// Numbers of jobs by state.
     pub counts: Counts,
 }
 
 impl Meta {
-    /// How many jobs are blocked, as far as the numbers of jobs tell it.
+    /// Number of blocked jobs, if it follows from the counts. `None` if the jobs must be read.
     pub(crate) fn blocked(&self) -> Option<u32> {
         let waiting = self.counts.number(JobState::Waiting);
         let nothing_failed =
             self.counts.number(JobState::Failed) + self.counts.number(JobState::Cancelled) == 0;
         match () {
-            // In a workflow that is over, nothing that waits will run by itself.
+            // Waiting jobs of an ended workflow never run by themselves.
             () if self.status.is_over() || waiting == 0 => Some(waiting),
             () if nothing_failed => Some(0),
             () => None,
         }
     }
 
-    /// The write that made it.
+    /// The write that made this meta.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp {
             version: self.version,
@@ -293,12 +300,12 @@ impl Meta {
     }
 }
 
-/// How long ended workflows are kept, unless they say so themselves.
+/// Retention of ended workflows whose definition has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionDefaults {
-    /// Succeeded ones.
+    /// Retention of succeeded workflows.
     pub succeeded: Retention,
-    /// Failed and cancelled ones.
+    /// Retention of failed and cancelled workflows.
     pub failed: Retention,
 }
 
@@ -312,11 +319,11 @@ impl Default for RetentionDefaults {
     }
 }
 
-/// What a list shows of a workflow without reading its graph.
+/// Name and tags of a workflow: lists show them without reading the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Label {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its tags.
+    /// The tags.
     pub tags: Vec<String>,
 }

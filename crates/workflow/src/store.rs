@@ -1,6 +1,8 @@
-//! Stores of workflows. A store applies changes and reads. It does not know what a change means.
+//! Stores of workflows: Redis, SQLite and, for tests, a simulated one. A store applies changes and
+//! answers reads. It does not know the rules behind a change.
 
-/// The same of whichever store it is. Before the modules, which use it too.
+/// Runs one expression for whichever store is open. It stands before the modules, because they use
+/// it too.
 macro_rules! each_store {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
@@ -53,14 +55,15 @@ use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::time::Timestamp;
 use crate::workflow::write_set::WriteOptions;
 
-/// Who has said that it lives.
+/// The servers that use one store, as a heartbeat reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Roll {
-    /// By the names of servers.
+    /// Name and encoded description of each server.
     pub(crate) entries: Vec<(String, String)>,
-    /// The time by the clock that all follow, if it is told.
+    /// The time of the store, which all servers follow. `None` if it was not requested or cannot be
+    /// read.
     pub(crate) time: Option<Timestamp>,
-    /// The entry that was written was not there before.
+    /// Whether this heartbeat created the record of its server.
     pub(crate) anew: bool,
 }
 
@@ -77,10 +80,10 @@ pub enum Store {
 }
 
 impl Store {
-    /// The same store for another thread: in Redis over connections of its own.
+    /// The store for another thread. In Redis it has its own connections.
     ///
     /// # Panics
-    /// Outside a tokio runtime, on which its connections will be.
+    /// Panics outside a tokio runtime, because the new connections belong to the current one.
     #[must_use]
     pub fn for_new_thread(&self) -> Self {
         match self {
@@ -89,19 +92,19 @@ impl Store {
         }
     }
 
-    /// The number of partitions, fixed when the store was made.
+    /// The number of partitions, which is fixed when a store is created.
     #[must_use]
     pub fn partitions(&self) -> u16 {
         each_store!(self, store => store.partitions())
     }
 
-    /// How it is written.
+    /// The format in which records are written.
     #[must_use]
     pub fn format(&self) -> Format {
         each_store!(self, store => store.format())
     }
 
-    /// How changes are made for it.
+    /// The options by which write sets for this store are built.
     pub(crate) fn style(&self) -> WriteOptions {
         let most = if let Self::Redis(_) = self {
             redis::LARGE
@@ -114,16 +117,19 @@ impl Store {
         }
     }
 
-    /// How many requests share a write at most: enough for it to be worth while, few enough that the first does not wait long for the last.
+    /// The largest number of requests of one group commit: they share the cost of a write, and the
+    /// first request does not wait long for the last one.
     pub(crate) fn round(&self) -> usize {
         match self {
-            // A write is a sync of the disk, and a call may create a thousand workflows in few partitions.
+            // A write is a sync of the disk, and one call may create a thousand workflows in a few
+            // partitions.
             Self::Sqlite(_) => sqlite::GROUP,
             _ => 256,
         }
     }
 
-    /// Whether a migration of it has begun and not ended. A server notices that at its next look.
+    /// Whether a migration has begun and not ended. A server notices a migration of another process
+    /// when it verifies the store.
     #[must_use]
     pub fn is_migrating(&self) -> bool {
         match self {
@@ -138,14 +144,16 @@ impl Store {
         (0..self.partitions()).map(Partition)
     }
 
-    /// Applies changes of one partition, independently of each other. The outcomes are in the same order.
+    /// Applies changes of one partition independently of each other. The outcomes have the order of
+    /// the changes.
     ///
     /// # Errors
-    /// None of them was applied, or, with [`StoreError::Unknown`] and [`StoreError::Torn`], any of them may have been. With the latter,
-    /// rows of those that were not may be there or missing.
+    /// No change was applied. With [`StoreError::Unknown`] and [`StoreError::PartialWrite`], any of
+    /// them may have been. After a partial write, the rows of changes that were not applied may
+    /// exist or be missing.
     ///
     /// # Cancellation
-    /// When the future is dropped, any of them may have been applied.
+    /// When the future is dropped, any change may have been applied.
     pub async fn apply(
         &self,
         partition: Partition,
@@ -159,7 +167,8 @@ impl Store {
         }
     }
 
-    /// [`Store::apply`], and tells other servers about it as `announcer` says.
+    /// Applies changes as [`Store::apply`] does and sends the change notices of `notifier` to other
+    /// servers.
     pub(crate) async fn apply_as(
         &self,
         partition: Partition,
@@ -174,17 +183,19 @@ impl Store {
         }
     }
 
-    /// Asks whether the store serves a partition. Nothing is changed, and it takes a second at most in Redis.
+    /// Checks whether the store serves a partition. It changes nothing, and in Redis it takes at
+    /// most a second.
     pub async fn probe(&self, partition: Partition) -> Probe {
         each_store!(self, store => store.probe(partition).await)
     }
 
-    /// Reads workflows. None for a workflow that does not exist.
+    /// Reads workflows. `None` for a workflow that does not exist.
     pub async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         each_store!(self, store => store.load(ids).await)
     }
 
-    /// The meta of a workflow and the records of these jobs, as far as they have one, all of one moment. None: it does not exist.
+    /// Reads the meta of a workflow and the existing records of the given jobs at one moment.
+    /// `None` if the workflow does not exist.
     pub async fn excerpt(
         &self,
         id: WorkflowId,
@@ -196,7 +207,8 @@ impl Store {
             .unwrap_or(Ok(None))
     }
 
-    /// The same of several workflows, each of a moment of its own. The state of a small one comes whole.
+    /// Reads excerpts of several workflows, each at its own moment. The state of a small workflow
+    /// is returned whole.
     pub(crate) async fn excerpts(
         &self,
         wanted: &[(WorkflowId, Vec<JobIndex>)],
@@ -204,7 +216,8 @@ impl Store {
         each_store!(self, store => store.excerpts(wanted).await)
     }
 
-    /// What was written to a workflow of so many jobs after this write. None: the store does not know, or the workflow is gone.
+    /// The changes of a workflow of `jobs` jobs after the write `since`. `None` if the store does
+    /// not know them or the workflow does not exist.
     pub(crate) async fn later(
         &self,
         id: WorkflowId,
@@ -217,17 +230,18 @@ impl Store {
         }
     }
 
-    /// The graph of a workflow, encoded. None: it does not exist.
+    /// The encoded graph of a workflow. `None` if the workflow does not exist.
     pub async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
         each_store!(self, store => store.graph(id).await)
     }
 
-    /// The sizes of the graphs of workflows in bytes, which is most of what [`Store::load`] reads. 0 for one that does not exist.
+    /// The sizes of graphs in bytes, which are most of what [`Store::load`] reads. 0 for a workflow
+    /// that does not exist.
     pub async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
         each_store!(self, store => store.sizes(ids).await)
     }
 
-    /// Reads what lists show. None for a workflow that does not exist.
+    /// Reads the summaries of workflows that lists show. `None` for a workflow that does not exist.
     pub async fn heads(
         &self,
         ids: &[WorkflowId],
@@ -235,7 +249,7 @@ impl Store {
         each_store!(self, store => store.heads(ids).await)
     }
 
-    /// Reads results of workflows: for each a list as long as its list of fields.
+    /// Reads results of workflows. Each answer is as long as the list of fields that was requested.
     pub async fn results(
         &self,
         wanted: &[(WorkflowId, Vec<ResultField>)],
@@ -243,7 +257,8 @@ impl Store {
         each_store!(self, store => store.results(wanted).await)
     }
 
-    /// For each of `partitions` the ready rows that begin with each prefix: at most `limit` of each, lowest first.
+    /// For each partition and each prefix, at most `limit` ready rows that begin with the prefix,
+    /// lowest first.
     pub async fn ready(
         &self,
         prefixes: &[Row],
@@ -253,7 +268,8 @@ impl Store {
         each_store!(self, store => store.ready(prefixes, limit, partitions).await)
     }
 
-    /// For each of `partitions` at most `limit` workflows whose time is `until` or earlier: the earliest, sorted by time.
+    /// For each partition, at most `limit` workflows that are due at `until` or earlier, sorted by
+    /// time.
     pub async fn due(
         &self,
         which: TimeIndex,
@@ -264,7 +280,7 @@ impl Store {
         each_store!(self, store => store.due(which, until, limit, partitions).await)
     }
 
-    /// At most `limit` ids of each (partition, span), in order.
+    /// At most `limit` ids of each range of a partition, in order.
     pub async fn page(
         &self,
         spans: &[(Partition, RowRange)],
@@ -274,7 +290,7 @@ impl Store {
         each_store!(self, store => store.page(spans, order, limit).await)
     }
 
-    /// For each of `partitions` the number of rows of each span.
+    /// For each partition, the number of rows of each range.
     pub async fn count(
         &self,
         spans: &[RowRange],
@@ -283,8 +299,8 @@ impl Store {
         each_store!(self, store => store.count(spans, partitions).await)
     }
 
-    /// For each of `partitions` the number of ready rows that begin with each prefix, and the first of them. Prefixes are of queues, or of lanes
-    /// with limits.
+    /// For each partition and each prefix, the number of ready rows and the first of them. A prefix
+    /// is that of a queue, or of a lane with limits.
     pub async fn ready_depth(
         &self,
         prefixes: &[Row],
@@ -293,7 +309,7 @@ impl Store {
         each_store!(self, store => store.ready_depth(prefixes, partitions).await)
     }
 
-    /// The workflow that has an idempotency key, which decides the partition.
+    /// The workflow that has an idempotency key. The key decides the partition.
     pub async fn keyed(
         &self,
         partition: Partition,
@@ -302,7 +318,7 @@ impl Store {
         each_store!(self, store => store.keyed(partition, key).await)
     }
 
-    /// At most `limit` rows of a set, ascending by their bytes, all of them after `after`.
+    /// At most `limit` rows of a set that follow `after`, ascending by their bytes.
     pub async fn rows(
         &self,
         partition: Partition,
@@ -313,8 +329,11 @@ impl Store {
         each_store!(self, store => store.rows(partition, set, after, limit).await)
     }
 
-    /// Workflows of a partition that have a state, whatever rows they have: some of them, and what to ask from for the next; 0 begins, and
-    /// ends. One may be told twice. All keys or rows of the store are gone through for that. None: Redis does not permit it.
+    /// Scans the workflows of a partition that have a state, whatever rows they have. Returns some
+    /// of them and the cursor of the next call; 0 begins the scan and ends it.
+    ///
+    /// A workflow may be returned twice. The scan reads all keys or rows of the store. `None` if
+    /// Redis forbids SCAN.
     pub async fn states(
         &self,
         partition: Partition,
@@ -328,7 +347,8 @@ impl Store {
         }
     }
 
-    /// What the nodes of a store in Redis do to keep what they have. Empty where that is not the question, or is not told.
+    /// How the Redis nodes of the store persist their data. Empty for other stores, and if no node
+    /// reports it.
     ///
     /// # Errors
     /// Redis does not answer.
@@ -339,11 +359,12 @@ impl Store {
         }
     }
 
-    /// Whether workflows of one partition still have these states (the bytes of their metas), and all that was written before is as safe as
-    /// an acknowledged write must be. Where one disk or one Redis is enough for that, nothing is asked, and the answer is yes.
+    /// Whether workflows of one partition still have the given states (the bytes of their metas),
+    /// and all earlier writes are as safe as acknowledged ones. Returns true without a query where
+    /// one disk or one Redis is enough.
     ///
     /// # Errors
-    /// It is not known.
+    /// The store did not answer, so that neither is known.
     pub(crate) async fn confirm(
         &self,
         partition: Partition,
@@ -355,12 +376,13 @@ impl Store {
         }
     }
 
-    /// Whether a write that one Redis has is not acknowledged yet.
+    /// Whether a write is acknowledged only after replicas have it.
     pub(crate) fn waits_for_replicas(&self) -> bool {
         matches!(self, Self::Redis(store) if store.replicas() > 0)
     }
 
-    /// The time by the clock that all servers of the store follow. None: there is only one server, and its clock counts.
+    /// The time of the store, which all of its servers follow. `None` if there is only one server,
+    /// whose own clock counts.
     ///
     /// # Errors
     /// Redis does not answer, or does not allow TIME.
@@ -371,7 +393,8 @@ impl Store {
         }
     }
 
-    /// Writes that a server lives, forgets those of `gone`, and reads who else does. None: nobody else can use the store.
+    /// Writes the heartbeat of a server, removes the records of the servers in `gone`, and reads
+    /// all records. `None` if only one server can use the store.
     ///
     /// # Errors
     /// The servers cannot be read.
@@ -389,7 +412,8 @@ impl Store {
         }
     }
 
-    /// Calls out to all servers that listen. Nobody may have heard it.
+    /// Publishes a message to all servers that subscribed to [`subscription::Topic::Servers`]. It
+    /// may get lost.
     pub(crate) async fn call_out(&self, by: ServerId, call: Broadcast) {
         match self {
             Self::Sqlite(_) => {}
@@ -399,8 +423,9 @@ impl Store {
         }
     }
 
-    /// Returns when this server may tell others things, or when it may not: that is asked again and again, after waits of `apart`. Never
-    /// where that does not change.
+    /// Returns when this server may publish messages, if `allowed` is true, or when it may not, if
+    /// it is false. Probes Redis at intervals of `interval`. Never returns for a store without
+    /// Redis.
     pub(crate) async fn until_voice(&self, may: bool, apart: &impl Fn() -> Duration) {
         match self {
             Self::Redis(store) => store.publish_changed(may, apart).await,
@@ -408,7 +433,8 @@ impl Store {
         }
     }
 
-    /// Listens to other servers. None: there are none, or they cannot be heard now.
+    /// Subscribes to messages of other servers. `None` if there are no other servers, or Redis does
+    /// not allow it now.
     pub(crate) fn listen(&self) -> Option<Subscription> {
         match self {
             Self::Sqlite(_) => None,
@@ -418,7 +444,8 @@ impl Store {
         }
     }
 
-    /// Returns when another server has made the store anew in a way that does not fit: it must be opened again.
+    /// Returns when another server has created the store anew with other partitions or another
+    /// schema: this process must open it again.
     pub async fn replaced(&self) {
         match self {
             Self::Redis(store) => store.replaced().await,
@@ -427,7 +454,8 @@ impl Store {
     }
 }
 
-/// For a store that answers for all partitions or for none: the answer for each of `number`.
+/// Turns the answer of a store that serves all partitions or none into one answer for each of
+/// `number` items.
 fn each_of<T>(number: usize, found: Result<Vec<T>, StoreError>) -> Vec<Result<T, StoreError>> {
     match found {
         Ok(found) => found.into_iter().map(Ok).collect(),

@@ -1,4 +1,4 @@
-//! Times and time spans as the store keeps them.
+//! Points in time as stores keep them.
 
 use std::num::NonZeroU64;
 use std::ops::Add;
@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point in time: microseconds since 1970, UTC. It is exact as a double, so that it can be a score in Redis.
+/// A point in time: microseconds since 1970, UTC. A double represents it exactly, so it can be a
+/// score in Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "u64", into = "u64")]
 pub struct Timestamp(
-    /// One more, so that an optional time takes no more memory than a time: a workflow has many.
+    /// Microseconds plus one, so that `Option<Timestamp>` takes no more memory than `Timestamp`: a
+    /// workflow has many.
     NonZeroU64,
 );
 
@@ -33,7 +35,7 @@ impl Timestamp {
         self.micros() / 1_000
     }
 
-    /// The time that passed since `earlier`; zero when it is later.
+    /// The duration since `earlier`; zero if that is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.micros().saturating_sub(earlier.micros()))

@@ -1,6 +1,8 @@
-//! The state machine: how an event changes a workflow. It is pure: it reads no clock and writes nothing.
+//! The state machine: the effect of an event on a workflow. It is pure: it reads no clock and
+//! writes nothing.
 //!
-//! `attempt` has the events of workers and of time, `operate` those of people, and `refusal` says why an event is refused.
+//! `attempt` handles events of workers and of time, `operate` events of operators, and `refusal`
+//! builds the errors of refused events.
 
 mod attempt;
 pub(crate) mod event;

@@ -1,4 +1,5 @@
-//! One workflow in memory: its state, and what follows from it. `unwritten` notes what the next write must contain.
+//! A workflow in memory: its state, and facts derived from the state. `unwritten` holds the
+//! contents of the next write.
 
 mod again;
 pub(crate) mod imported;
@@ -24,31 +25,32 @@ use crate::store::error::StoreError;
 use crate::time::Timestamp;
 use pending_change::PendingChange;
 
-/// The jobs from which on a workflow is large.
+/// Minimum jobs of a large workflow, for which reading changes is cheaper than reading everything.
 const LARGE: usize = 256;
 
-/// One workflow in memory.
+/// A workflow in memory.
 ///
-/// The store has `stored`, and `jobs` as they were before `unwritten`. [`Workflow::change`] makes the change from there to this
-/// state. If the store does not apply it, the workflow must be dropped and read again.
+/// The store has the meta `stored`, and the jobs without the changes in `unwritten`.
+/// [`Workflow::change`] builds the change from there to this state. If the store does not apply it,
+/// the workflow must be dropped and read again.
 #[derive(Debug, Clone)]
 pub(crate) struct Workflow {
     pub(crate) id: WorkflowId,
     pub(crate) graph: Arc<Graph>,
-    /// Changed by [`Workflow::meta_mut`] only.
+    /// The meta. It is changed by [`Workflow::meta_mut`] only.
     meta: Meta,
     pub(crate) jobs: Box<[Job]>,
-    /// What follows from `jobs`, for each of them.
+    /// Derived facts for each job.
     standings: Box<[JobProgress]>,
-    /// The bytes of the meta that the store has.
+    /// The bytes of the stored meta.
     stored: Option<Box<[u8]>>,
-    /// Whether the store has its state as one value.
+    /// Whether the store keeps the state as one value.
     small: bool,
-    /// Nothing mostly: very many workflows wait in memory.
+    /// Changes since the latest write. `None` for most workflows, because very many wait in memory.
     unwritten: Option<Box<PendingChange>>,
-    /// What the latest change replaced, until it is known whether it was applied.
+    /// The parts that the latest change replaced, until the result of its write is known.
     written: Option<Box<PendingChange>>,
-    /// The writers of states whose ready rows may not be there.
+    /// Writers of states whose ready rows may be missing.
     owing: Vec<u32>,
 }
 
@@ -73,23 +75,23 @@ impl Workflow {
         Self::assembled(id, graph, meta, jobs, None)
     }
 
-    /// A workflow as it was read from a store.
+    /// Decodes a stored workflow.
     ///
     /// # Errors
-    /// The stored bytes cannot be read.
+    /// The stored bytes are invalid.
     pub(crate) fn read(id: WorkflowId, stored: &Stored) -> Result<Self, StoreError> {
         Self::read_state(id, Arc::new(Self::read_graph(id, stored)?), &stored.state)
     }
 
-    /// The graph of a workflow as it was read from a store.
+    /// Decodes the graph of a stored workflow.
     ///
     /// # Errors
-    /// The stored bytes cannot be read.
+    /// The stored bytes are invalid.
     pub(crate) fn read_graph(id: WorkflowId, stored: &Stored) -> Result<Graph, StoreError> {
         decode(&stored.graph, || format!("the graph of workflow {id}"))
     }
 
-    /// A workflow as it was read from a store, when its graph is in memory already.
+    /// Decodes a stored workflow whose graph is in memory already.
     pub(crate) fn read_state(
         id: WorkflowId,
         graph: Arc<Graph>,
@@ -153,36 +155,36 @@ impl Workflow {
             written,
             owing,
         };
-        // No job of a new workflow has ended, so all tallies are zero.
+        // No job of a new workflow has ended, so all counts are zero.
         if workflow.stored.is_some() {
             workflow.recount();
         }
         workflow
     }
 
-    /// Its state without its jobs.
+    /// The state without the jobs.
     pub(crate) fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// The same, to change it.
+    /// The state without the jobs, for a change.
     pub(crate) fn meta_mut(&mut self) -> &mut Meta {
         self.unwritten();
         &mut self.meta
     }
 
-    /// What changed since the last write. Whoever changes something says so here before.
+    /// The changes since the latest write. Every change of the workflow is recorded here first.
     fn unwritten(&mut self) -> &mut PendingChange {
         self.unwritten
             .get_or_insert_with(|| Box::new(PendingChange::since(self.meta.clone())))
     }
 
-    /// What the meta that the store has begins with; none when it is not stored yet.
+    /// The bytes of the stored meta. `None` if the workflow is not stored yet.
     pub(crate) fn stored_meta(&self) -> Option<&[u8]> {
         self.stored.as_deref()
     }
 
-    /// The write that made the state that the store has.
+    /// The write that made the stored state.
     pub(crate) fn stored_stamp(&self) -> Option<Stamp> {
         let was = self
             .unwritten
@@ -191,29 +193,30 @@ impl Workflow {
         self.is_stored().then(|| was.stamp())
     }
 
-    /// Whether its ready rows may not all be there.
+    /// Whether ready rows may be missing.
     pub(crate) fn is_owing(&self) -> bool {
         !self.owing.is_empty()
     }
 
-    /// Whether it is better to read what has changed than all of it.
+    /// Whether reading the changes is cheaper than reading the whole workflow.
     pub(crate) fn is_large(&self) -> bool {
         self.jobs.len() >= LARGE
     }
 
-    /// What it takes in memory besides its own size, in bytes, with the names of workers of usual length.
+    /// Bytes in memory besides `size_of::<Self>()`, with worker names of typical length.
     pub(crate) fn allocated(&self) -> usize {
-        /// Of a worker.
+        /// Bytes of a worker's name.
         const NAME: usize = 16;
-        /// The encoded state as a whole.
+        /// Bytes of the encoded meta.
         const META: usize = 80;
         let job = size_of::<Job>() + size_of::<JobProgress>();
-        // The count of references is beside the graph.
+        // The reference counts of an `Arc` precede the graph.
         let graph = allocated(size_of::<Graph>() + 2 * size_of::<usize>()) + self.graph.allocated();
         META + graph + allocated(self.jobs.len() * job) + self.jobs.len() * NAME
     }
 
-    /// The places of leases that ended with the change that was just written, and the sets that they are in.
+    /// The permits of leases that ended with the change that was just written, each with the name
+    /// of its concurrency limit.
     pub(crate) fn freed(&self) -> Vec<(String, LeaseRef)> {
         let Some(written) = self.written.as_ref().filter(|_| self.graph.has_limits()) else {
             return Vec::new();
@@ -241,12 +244,12 @@ impl Workflow {
         places.collect()
     }
 
-    /// Whether it was read from the store or written before.
+    /// Whether the workflow was read from the store or written before.
     pub(crate) fn is_stored(&self) -> bool {
         self.stored.is_some()
     }
 
-    /// Whether a job that waits may still run.
+    /// Whether a waiting job may still run.
     pub(crate) fn prospect(&self, job: JobIndex) -> Reachability {
         self.standings[job.index()].prospect
     }
@@ -260,18 +263,18 @@ impl Workflow {
         &self.jobs[job.index()]
     }
 
-    /// A job, to change anything but its state.
+    /// A job, for a change of anything but its state.
     pub(crate) fn job_mut(&mut self, index: JobIndex) -> &mut Job {
         self.note(index);
         &mut self.jobs[index.index()]
     }
 
-    /// A job is going to change.
+    /// Records the stored form of a job before its first change.
     fn note(&mut self, index: JobIndex) {
         if !std::mem::replace(&mut self.standings[index.index()].changed, true) {
             let before = self.jobs[index.index()].clone();
             let unwritten = self.unwritten();
-            // Mostly one changes.
+            // Most writes change one job.
             if unwritten.stored_jobs.is_empty() {
                 unwritten.stored_jobs.reserve_exact(1);
             }
@@ -279,7 +282,7 @@ impl Workflow {
         }
     }
 
-    /// Gives a job another state. Does not change the jobs after it.
+    /// Changes the state of a job, without its children.
     pub(crate) fn set_state(&mut self, index: JobIndex, state: JobState, now: Timestamp) {
         let job = self.job_mut(index);
         let old = std::mem::replace(&mut job.state, state);
@@ -303,14 +306,14 @@ impl Workflow {
         }
     }
 
-    /// Ends a job. The jobs after it become ready, skipped, doomed or blocked.
+    /// Ends a job. Its children become ready, skipped, unreachable or blocked.
     pub(crate) fn end(&mut self, index: JobIndex, state: JobState, now: Timestamp) {
         self.set_state(index, state, now);
         let news = self.news_of(index).expect("the state given is an end");
         self.tell_children((index, news), now);
     }
 
-    /// Whether what it knows of the jobs after others follows from their states.
+    /// Whether the derived facts follow from the states.
     #[cfg(test)]
     pub(crate) fn is_counted(&self) -> bool {
         let mut anew = self.clone();
@@ -329,7 +332,7 @@ impl Workflow {
             .verdict(about.rule, about.parents.len())
     }
 
-    /// What the jobs after a job must know of it, if anything.
+    /// The outcome of a job for its children. `None` if it is still open.
     fn news_of(&self, job: JobIndex) -> Option<ParentOutcome> {
         match self.job(job).state {
             JobState::Succeeded => Some(ParentOutcome::Succeeded),
@@ -344,13 +347,13 @@ impl Workflow {
         }
     }
 
-    /// Works out tallies and prospects from the states.
+    /// Recomputes the derived facts from the states.
     pub(crate) fn recount(&mut self) {
         self.visit(|_, _| {});
     }
 
-    /// Works out tallies and prospects, and does `settle` with each job before its news reaches the jobs after it. One pass is enough, however many
-    /// are settled: a job comes after its parents.
+    /// Recomputes the derived facts. Calls `before_children` with each job before the outcome of
+    /// the job reaches its children. One pass is enough, because a job comes after its parents.
     fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex)) {
         self.standings.iter_mut().for_each(|standing| {
             *standing = JobProgress {
@@ -373,10 +376,11 @@ impl Workflow {
         }
     }
 
-    /// Tells the jobs after one of which there is news; without recursion, since a chain may be long.
+    /// Passes outcomes on to children, without recursion because a chain may be long.
     fn tell_children(&mut self, first: (JobIndex, ParentOutcome), now: Timestamp) {
         let graph = Arc::clone(&self.graph);
-        // In this order nobody hears that a job is blocked before it hears that the job is doomed.
+        // In this order a child learns that a parent is unreachable before it learns that the
+        // parent is blocked.
         let mut untold = VecDeque::from([first]);
         let mut again = Vec::new();
         while let Some((job, news)) = untold.pop_front() {
@@ -396,7 +400,8 @@ impl Workflow {
         self.react_again(&again, now);
     }
 
-    /// Does what follows for a job that waits. Returns what the jobs after it must know.
+    /// Applies the rule of a waiting job. Returns its outcome for its children, if that has
+    /// changed.
     fn settle(&mut self, job: JobIndex, now: Timestamp) -> Option<ParentOutcome> {
         let verdict = self.verdict(job);
         let was = std::mem::replace(
@@ -427,7 +432,7 @@ impl Workflow {
         self.set_state(job, state, now);
     }
 
-    /// Ends the workflow if nothing more can run, or lets it go on if something can.
+    /// Ends the workflow if no job can run any more, or continues it if a job can.
     pub(crate) fn update_status(&mut self, defaults: RetentionDefaults, now: Timestamp) {
         let counts = self.meta.counts;
         let unfinished = [JobState::Failed, JobState::Cancelled, JobState::Waiting]
@@ -443,7 +448,7 @@ impl Workflow {
         }
     }
 
-    /// Gives the workflow another status.
+    /// Changes the status of the workflow.
     pub(crate) fn set_status(
         &mut self,
         status: Status,

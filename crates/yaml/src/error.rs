@@ -1,31 +1,31 @@
-//! Why a text cannot be read.
+//! Errors of reading a text.
 
 use super::node::Position;
 
-/// Why a text cannot be read, and where.
+/// Reason why a text cannot be read, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct Error {
-    /// The place that has to be changed.
+    /// Position that has to be changed.
     pub at: Position,
-    /// What is wrong there.
+    /// Reason of the error.
     pub problem: Problem,
 }
 
-/// What is wrong with a text. The messages are those of yaml.v2, where it has one.
+/// Reasons of errors. The messages are those of yaml.v2, where it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It is not YAML.
+    /// The text is not YAML.
     #[error("{0}")]
     Syntax(&'static str),
     /// A quote is not closed. `last_line` is the number of the line after the last line break.
     #[error("found unexpected end of stream")]
     OpenQuote {
-        /// Counts from 1.
+        /// Number of the line, from 1.
         last_line: u32,
     },
-    /// It is neither UTF-8 nor UTF-16.
+    /// The text is neither UTF-8 nor UTF-16.
     #[error("invalid UTF-8")]
     NotUtf8,
     /// A character that YAML does not allow outside of quotes and escapes.
@@ -43,19 +43,19 @@ pub enum Problem {
     /// A merge key with another value than a map or a list of maps.
     #[error("map merge requires map or sequence of maps as the value")]
     Merge,
-    /// Too many bytes.
+    /// The text has too many bytes.
     #[error("the file has more than {max} bytes")]
     TooLong {
         /// The bound.
         max: usize,
     },
-    /// Lists and maps inside each other.
+    /// Lists and maps are nested too deeply.
     #[error("lists and maps are nested more than {max} deep")]
     TooDeep {
         /// The bound.
         max: usize,
     },
-    /// Too many values.
+    /// The text has too many values.
     #[error("the file has more than {max} values")]
     TooMany {
         /// The bound.

@@ -1,50 +1,53 @@
-//! A document as a tree.
+//! Nodes of a document.
 
 use std::rc::Rc;
 
-/// A place in a text. Lines and columns count from 1, and a column is one character. The default is no place.
+/// Position in a text. Lines and columns count from 1, and a column is one character. The default
+/// is no position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// The line.
+    /// Line, from 1.
     pub line: u32,
-    /// The column.
+    /// Column in characters, from 1.
     pub column: u32,
 }
 
-/// A value and the position of its start, which is that of the alias where it is named by one. A clone shares the content.
+/// Value with its position. If an alias names the value, it is the position of the alias. A clone
+/// shares the content.
 #[derive(Debug)]
 pub struct Node<S> {
-    /// Where it stands.
+    /// Position of the start.
     pub at: Position,
     /// The value, which clones share.
     pub content: Rc<Content<S>>,
 }
 
-/// The value of a node. `S` is a scalar as the schema has it.
+/// Content of a node. `S` is a scalar of the schema.
 #[derive(Debug)]
 pub enum Content<S> {
-    /// A text, a number and so on.
+    /// Text, number, or another scalar.
     Scalar(S),
-    /// The items in their order.
+    /// Items in their order.
     List(Vec<Node<S>>),
-    /// The pairs in their order, with merge keys followed. The same key may occur more than once: then the last one holds.
+    /// Pairs in their order, with merge keys applied. If a key occurs more than once, the last pair
+    /// counts.
     Map(Vec<Pair<S>>),
 }
 
-/// A key of a map and its value.
+/// Key of a map and its value.
 #[derive(Debug)]
 pub struct Pair<S> {
     /// The position of the key.
     pub at: Position,
-    /// The key, which shares its content with an anchor.
+    /// Key, which shares its content with its anchor.
     pub key: Rc<Content<S>>,
     /// The value.
     pub value: Node<S>,
-    /// Whether a merge key brought it here.
+    /// Whether a merge key added the pair.
     pub merged: bool,
 }
 
-// A derived Clone would ask for scalars that can be cloned.
+// A derived Clone would require scalars to be Clone.
 impl<S> Clone for Node<S> {
     fn clone(&self) -> Self {
         Self {
@@ -55,7 +58,7 @@ impl<S> Clone for Node<S> {
 }
 
 impl<S> Pair<S> {
-    /// The key. Keys are scalars: the reader refuses others.
+    /// Returns the key. Keys are scalars, because the reader refuses others.
     #[must_use]
     pub fn key(&self) -> &S {
         match &*self.key {

@@ -1,8 +1,9 @@
-//! From characters to tokens.
+//! Scanner: characters to tokens.
 //!
-//! A key is known as one only when the scanner has reached its colon. Tokens therefore wait in a queue, and the scanner
-//! remembers the places where a key may have begun: one for each flow collection around the current place, and one outside of them.
-//! A key has at most [`MAX_KEY`] characters in one line, which also bounds the queue.
+//! A key is recognized only when the scanner reaches its colon. Tokens therefore wait in a queue,
+//! and the scanner saves the positions where a key may have begun: one outside of flow collections,
+//! and one for each open flow collection. A key has at most [`MAX_KEY`] characters in one line,
+//! which also bounds the queue.
 
 mod block_scalar;
 mod cursor;
@@ -17,7 +18,7 @@ use cursor::{Cursor, END, is_blank, is_blank_or_end};
 
 pub(crate) use cursor::Mark;
 
-/// The most characters from the beginning of a key without `?` to its colon.
+/// Most characters from the beginning of a key without `?` to its colon.
 const MAX_KEY: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub(crate) enum Token {
     DocumentEnd,
     BlockList,
     BlockMap,
-    /// The end of a block list or map.
+    /// End of a block list or map.
     BlockEnd,
     FlowList,
     FlowListEnd,
@@ -47,7 +48,7 @@ pub(crate) enum Token {
     BlockEntry,
     /// `,`.
     FlowEntry,
-    /// `?`, or the place where a key begins.
+    /// `?`, or the position where a key begins.
     Key,
     /// `:`.
     Value,
@@ -64,13 +65,13 @@ pub(crate) enum Token {
     },
 }
 
-/// A place where a key may have begun.
+/// Position where a key may have begun.
 #[derive(Debug, Clone, Copy, Default)]
 struct MaybeKey {
     is_possible: bool,
-    /// Whether nothing but a key can stand there.
+    /// Whether only a key can stand there.
     is_required: bool,
-    /// The number of its first token, counted from the beginning of the text.
+    /// Number of its first token, counted from the beginning of the text.
     token: usize,
     mark: Mark,
 }
@@ -78,19 +79,19 @@ struct MaybeKey {
 #[derive(Debug)]
 pub(crate) struct Scanner<'t> {
     cursor: Cursor<'t>,
-    /// The problem after the last character, if there is one.
+    /// Problem after the last valid character, if there is one.
     end: Option<super::error::Problem>,
     tokens: VecDeque<(Mark, Token)>,
-    /// The number of tokens that have left the queue.
+    /// Number of tokens that have left the queue.
     taken: usize,
-    /// The column of the block collection around the current place; -1 outside of all.
+    /// Column of the innermost block collection; -1 outside of all.
     indent: isize,
-    /// The columns of the block collections around that one.
+    /// Columns of the block collections around that one.
     indents: Vec<isize>,
-    /// For the text outside of flow collections and for each flow collection around the current place, the place where a key may
-    /// have begun. Their token numbers ascend.
+    /// Positions where a key may have begun: one outside of flow collections, and one for each open
+    /// flow collection. Their token numbers ascend.
     keys: Vec<MaybeKey>,
-    /// Whether a key may begin at the current place.
+    /// Whether a key may begin at the current position.
     key_allowed: bool,
     has_ended: bool,
 }
@@ -110,7 +111,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The next token, which stays in the queue.
+    /// Returns the next token, which stays in the queue.
     pub(crate) fn peek(&mut self) -> Result<&(Mark, Token), Error> {
         while !self.has_ended && self.needs_more()? {
             let result = self.fetch();
@@ -130,7 +131,7 @@ impl<'t> Scanner<'t> {
             .expect("the end of the text is a token that is not taken"))
     }
 
-    /// Takes the token that was looked at. The end of the text stays.
+    /// Takes the token that `peek` returned. The end of the text stays in the queue.
     pub(crate) fn take(&mut self) -> Token {
         match self.tokens.front() {
             None | Some((_, Token::End)) => Token::End,
@@ -177,7 +178,7 @@ impl<'t> Scanner<'t> {
         Ok(key.is_possible)
     }
 
-    /// Remembers that a key may begin here.
+    /// Saves the current position as one where a key may begin.
     fn save_key(&mut self) -> Result<(), Error> {
         if self.key_allowed {
             self.drop_key()?;
@@ -195,7 +196,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Forgets the place that was saved last: no key began there.
+    /// Drops the position that was saved last: no key began there.
     fn drop_key(&mut self) -> Result<(), Error> {
         if let Some(key) = self.keys.last_mut() {
             if key.is_possible && key.is_required {
@@ -220,7 +221,7 @@ impl<'t> Scanner<'t> {
         self.cursor.skip_many(count);
     }
 
-    /// Begins a block list or map, if the place is to the right of the one around it.
+    /// Begins a block list or map, if the position is to the right of the enclosing one.
     fn indent_to(&mut self, mark: Mark, at: usize, token: Token) {
         let column = isize::try_from(mark.column).unwrap_or(isize::MAX);
         if !self.is_in_flow() && self.indent < column {
@@ -272,7 +273,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Goes over blanks, comments and line breaks. A tab may not stand where a key may begin.
+    /// Skips blanks, comments and line breaks. A tab may not stand where a key may begin.
     fn skip_to_token(&mut self) {
         loop {
             let tabs_allowed = self.is_in_flow() || !self.key_allowed;
@@ -357,7 +358,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Begins a block list or map at the current place, where a line must begin.
+    /// Begins a block list or map at the current position, where a line must begin.
     fn begin_block(&mut self, token: Token, problem: &'static str) -> Result<(), Error> {
         if !self.is_in_flow() {
             if !self.key_allowed {
@@ -410,7 +411,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Adds a token that can be a key, and behind which none can begin.
+    /// Adds a token that can be a key. No key can begin directly after it.
     fn push_word(
         &mut self,
         read: impl FnOnce(&mut Cursor<'t>) -> Result<Token, Error>,

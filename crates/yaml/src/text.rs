@@ -1,14 +1,15 @@
-//! From bytes to characters.
+//! Decoding: bytes to characters.
 
 use std::borrow::Cow;
 
 use super::error::Problem;
 
-/// The characters of a text up to the first that is not allowed.
+/// Characters of a text up to the first that is not allowed.
 #[derive(Debug)]
 pub(crate) struct Text<'t> {
     pub(crate) characters: Cow<'t, str>,
-    /// The problem of the next character. It matters only if the reader gets there: nothing after the first document is read.
+    /// Problem of the next character. It matters only if the scanner gets there: the text after the
+    /// first document is not read.
     pub(crate) end: Option<Problem>,
 }
 

@@ -1,4 +1,4 @@
-//! From tokens to nodes: the grammar, anchors and aliases, merge keys, and the bounds.
+//! Reader: tokens to nodes, with the grammar, anchors and aliases, merge keys, and the bounds.
 
 mod aliases;
 mod collections;
@@ -13,55 +13,59 @@ use super::text::Text;
 use aliases::{Anchors, Built};
 use directives::Directives;
 
-/// The most bytes of a text.
+/// Most bytes of a text.
 const MAX_BYTES: usize = 256 << 20;
-/// The most nodes that stand in a text. A limit has nine, so that a file may have 300,000 of them. Nodes of the least text take 1 GiB of memory.
+/// Most nodes in a text. A limit has nine, so a file may have 300,000 limits. Nodes with the
+/// shortest texts take 1 GiB of memory.
 const MAX_NODES: usize = 3_000_000;
-/// The most nodes for which all aliases of a text stand together, with aliases in them followed. An alias to a long scalar
-/// counts as one more node for each 64 bytes, because callers copy it. So the copies of one text have at most 64 MB.
+/// Most nodes that all aliases of a text stand for, with nested aliases followed. An alias to a
+/// long scalar counts as one more node for each 64 bytes, because callers copy it. So the copies of
+/// one text have at most 64 MB.
 const MAX_ALIASED: usize = 1_000_000;
 
-/// How a scalar was written.
+/// Style in which a scalar was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// Without quotes and tag, or left out: the text decides about the type.
+    /// The scalar has no quotes and no tag, or is left out: its text decides the type.
     Plain,
-    /// In quotes, or in a block: a text.
+    /// The scalar is in quotes or in a block: it is a text.
     Quoted,
-    /// With a tag, such as `tag:yaml.org,2002:int` for `!!int`, or `!mine`.
+    /// The scalar has a tag, such as `tag:yaml.org,2002:int` for `!!int`, or `!mine`.
     Tagged(&'a str),
 }
 
-/// What scalars mean.
+/// Types of scalars.
 pub trait Schema {
-    /// A scalar with its type.
+    /// Scalar with its type.
     type Scalar;
 
-    /// Reads a scalar.
+    /// Converts a scalar.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The message says what is wrong with the scalar.
     fn scalar(text: String, form: Form<'_>) -> Result<Self::Scalar, String>;
 
-    /// Looks at the tag of a list or map, which has no other effect.
+    /// Checks the tag of a list or map. The tag has no other effect.
     ///
     /// # Errors
-    /// The tag is not understood.
+    /// The tag is unknown.
     fn collection_tag(_tag: &str) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// The first document of a text.
+/// First document of a text.
 #[derive(Debug)]
 pub struct Document<S> {
-    /// `None` when the text has no document.
+    /// Root node. `None` if the text has no document.
     pub root: Option<Node<S>>,
-    /// The position of what follows the document, if anything does. yaml.v2 never reads it, so it need not be YAML.
+    /// Position of the text after the document, if there is any. yaml.v2 never reads it, so it need
+    /// not be YAML.
     pub rest: Option<super::Position>,
 }
 
-/// Reads the first document of a text, in UTF-8 or UTF-16, with at most `max_depth` lists and maps inside each other.
+/// Reads the first document of a text, in UTF-8 or UTF-16, with at most `max_depth` nested lists
+/// and maps.
 ///
 /// Time and memory are linear in the size of the text, and the stack in `max_depth`.
 ///
@@ -72,7 +76,7 @@ pub fn parse<S: Schema>(bytes: &[u8], max_depth: usize) -> Result<Document<S::Sc
     Reader::<S>::new(&text, max_depth).document()
 }
 
-/// The keys of the map at the top of the first document, as far as it can be read.
+/// Returns the keys of the map at the top of the first document, as far as it can be read.
 #[must_use]
 pub fn outer_names(bytes: &[u8]) -> Vec<String> {
     struct Names;
@@ -83,14 +87,14 @@ pub fn outer_names(bytes: &[u8]) -> Vec<String> {
             Ok(text)
         }
     }
-    // As deep as the stack of a thread allows. What is deeper ends the list early.
+    // The stack of a thread allows this depth. A deeper document ends the list early.
     const MAX_DEPTH: usize = 200;
     let Ok(bytes) = within_bound(bytes) else {
         return Vec::new();
     };
     let text = Text::decode(bytes);
     let mut reader = Reader::<Names>::new(&text, MAX_DEPTH);
-    // A mistake ends the document. The names before it are known.
+    // An error ends the document. The names before it are known.
     let _ = reader.document();
     let names = reader.outer_keys.iter().filter_map(|key| match &**key {
         Content::Scalar(name) => Some(name.clone()),
@@ -109,12 +113,13 @@ fn within_bound(bytes: &[u8]) -> Result<&[u8], Error> {
     Ok(bytes)
 }
 
-/// Whether a node that begins in a block may be a block collection.
+/// Context of a node, which decides whether it may be a block collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Flow,
     Block,
-    /// A key or value of a block map, where the dashes of a list may stand below the key.
+    /// The node is a key or value of a block map, where the dashes of a list may stand below the
+    /// key.
     BlockPair,
 }
 
@@ -129,7 +134,7 @@ struct Reader<'t, S: Schema> {
     outer_keys: Vec<Rc<Content<S::Scalar>>>,
 }
 
-/// The anchor and tag before a node.
+/// Anchor and tag before a node.
 #[derive(Debug, Default)]
 struct Properties {
     at: Option<Mark>,
@@ -231,7 +236,7 @@ impl<'t, S: Schema> Reader<'t, S> {
         }
     }
 
-    /// Takes an anchor and a tag, in either order.
+    /// Reads an anchor and a tag, in either order.
     fn properties(&mut self) -> Result<Properties, Error> {
         let mut properties = Properties::default();
         loop {
@@ -276,7 +281,7 @@ impl<'t, S: Schema> Reader<'t, S> {
                 Form::Plain | Form::Tagged("!" | "tag:yaml.org,2002:merge")
             );
         let size = aliases::scalar_size(&text);
-        // A mistake in a tag is reported at the place of the tag.
+        // An error in a tag is reported at the position of the tag.
         let start = properties.at.unwrap_or(mark).position();
         let scalar = S::scalar(text, form).map_err(|problem| Error {
             at: start,
@@ -298,7 +303,7 @@ impl<'t, S: Schema> Reader<'t, S> {
         Ok(built)
     }
 
-    /// Counts a node that stands in the text.
+    /// Counts a node of the text.
     fn count_node(&mut self, mark: Mark) -> Result<(), Error> {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
@@ -310,7 +315,7 @@ impl<'t, S: Schema> Reader<'t, S> {
         Ok(())
     }
 
-    /// Refuses `levels` more lists and maps inside each other where that is too deep.
+    /// Refuses `levels` further nested lists and maps if that is too deep.
     fn check_depth(&self, mark: Mark, levels: usize) -> Result<(), Error> {
         if self.depth + levels > self.max_depth {
             return Err(Error {
@@ -337,7 +342,7 @@ impl<'t, S: Schema> Reader<'t, S> {
             at: mark.position(),
             content: found.node.content,
         };
-        // Only the plain word itself is a merge key.
+        // Only the plain word itself is a merge key, not an alias to it.
         Ok(Built {
             node,
             is_merge_key: false,

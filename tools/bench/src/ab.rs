@@ -1,7 +1,8 @@
-//! `tidegate-bench ab`: whether one build of the server costs more than another.
+//! `tidegate-bench ab`: compares the cost of two builds of the server.
 //!
-//! Both builds take turns on servers and stores of their own, first A then B and in the next round first B then A, so that
-//! whatever else the machine does falls on both. Each round gives a ratio; the interval comes from their differences.
+//! Both builds run alternately on separate servers and stores, first A then B and in the next round
+//! first B then A, so that other load of the machine affects both. Each round gives a ratio; the
+//! interval comes from their differences.
 
 mod ratio;
 mod work;
@@ -17,7 +18,7 @@ use crate::scenario::absolute;
 use ratio::{MAX_PAIRS, Ratio};
 use work::{RATE, WORKS, Work};
 
-/// AbArguments of the subcommand.
+/// Arguments of the subcommand.
 #[derive(Args)]
 pub(crate) struct AbArguments {
     /// The server's program before a change.
@@ -53,7 +54,7 @@ pub(crate) async fn run(arguments: AbArguments) -> Result<()> {
     for round in 1..=arguments.rounds {
         for work in WORKS.into_iter().filter(is_wanted) {
             eprintln!("round {round} of {}: {}", arguments.rounds, work.name());
-            // A machine that slows down meanwhile is unfair to the second.
+            // A machine that slows down during a round is unfair to the second build.
             let order = if round % 2 == 1 { [0, 1] } else { [1, 0] };
             for at in order {
                 let turn = work
@@ -68,7 +69,7 @@ pub(crate) async fn run(arguments: AbArguments) -> Result<()> {
     write_tables(&arguments.results.join("ab.json"), &[table])
 }
 
-/// The ratios of all figures of both builds.
+/// Returns the ratios of all figures of both builds.
 fn compare([a, b]: &[Table; 2], margin: f64) -> Result<Table> {
     let verdict = format!("within {:.0} %", margin * 100.0);
     let mut table = Table::new("ab", &["unit", "figure", &verdict]);

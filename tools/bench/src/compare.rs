@@ -1,7 +1,7 @@
-//! `tidegate-bench compare`: what a decision costs, in memory and on Redis.
+//! `tidegate-bench compare`: the cost of a decision, in memory and on Redis.
 //!
-//! h2load sends one body again and again, so each of its descriptors is one hot key; our own generator adds loads with many
-//! keys.
+//! h2load repeats one body, so each of its descriptors is one hot key; the load generator of this
+//! crate adds loads with many keys.
 
 mod decisions;
 mod h2load;
@@ -46,7 +46,7 @@ impl Scenario for Compare {
         "compare"
     }
 
-    /// Fails when a server does not answer every request with OK.
+    /// Fails if a server does not answer every request with OK.
     async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
         let program = options.program()?;
         Ok(vec![
@@ -116,7 +116,7 @@ fn variants<'a>(tidegate: &'a Path, reference: Option<&'a Path>) -> Vec<Variant<
     variants
 }
 
-/// The rows of the README: what a decision costs, here and in envoyproxy/ratelimit.
+/// Returns the rows of the README: the cost of a decision, here and in envoyproxy/ratelimit.
 pub(crate) fn summary(decisions: &Table) -> Vec<[String; 3]> {
     let median = |server: &str, descriptors: u16| {
         let row = format!("{server}, {}, {descriptors}", Traffic::H2load.name());

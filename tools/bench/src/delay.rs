@@ -1,8 +1,9 @@
 //! A proxy that adds a fixed delay to each direction of a connection and nothing else.
 //!
-//! Every chunk is stamped when it is read and written when its time has come. Reading never waits for writing, so a delay
-//! costs time and no throughput, as a longer wire would. One thread of its own serves all connections: an asynchronous
-//! runtime's timer is too coarse for a millisecond. Connecting is not delayed.
+//! Every chunk is written a fixed time after it is read. Reading never waits for writing, so a
+//! delay costs time and no throughput, as a longer wire would. A separate thread serves all
+//! connections, because the timer of an asynchronous runtime is too coarse for a millisecond.
+//! Connecting is not delayed.
 
 pub(crate) mod command;
 mod probe;
@@ -21,7 +22,8 @@ use anyhow::{Context as _, Result};
 pub(crate) use probe::proxy_accuracy;
 use relay::Relay;
 
-/// Proxies for some servers, on one thread; dropping it closes their connections and ends the thread.
+/// Proxies for some servers, on one thread; dropping it closes their connections and ends the
+/// thread.
 pub(crate) struct DelayProxy {
     addresses: Vec<SocketAddr>,
     state: Arc<ProxyState>,
@@ -45,7 +47,8 @@ impl DelayProxy {
         Self::start_on(links.context("no free port")?, one_way)
     }
 
-    /// Starts a proxy for each listener, in front of the server beside it. The thread runs where the caller's may.
+    /// Starts a proxy for each listener and its server. The thread has the CPU affinity of the
+    /// caller's.
     pub(crate) fn start_on(
         links: Vec<(TcpListener, SocketAddr)>,
         one_way: Duration,
@@ -70,24 +73,26 @@ impl DelayProxy {
         Ok(proxy)
     }
 
-    /// Where to connect, in the order of the servers.
+    /// Returns the addresses of the proxies, in the order of the servers.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Changes the delay of each direction for what is read from now on; order is kept.
+    /// Changes the delay of each direction for bytes that are read from now on. Their order is
+    /// kept.
     pub(crate) fn set_delay(&self, one_way: Duration) {
         self.state
             .one_way_nanos
             .store(one_way.as_nanos() as u64, Relaxed);
     }
 
-    /// How often a full queue kept the proxy from reading; a measurement with any is not one of delay alone.
+    /// Returns how often a full queue kept the proxy from reading. A measurement with any such
+    /// event shows more than the delay.
     pub(crate) fn full(&self) -> u64 {
         self.state.full.load(Relaxed)
     }
 
-    /// Blocks for as long as the proxy serves, and says why it no longer does.
+    /// Blocks until the proxy ends, and returns the reason.
     pub(crate) fn wait(mut self) -> Result<()> {
         self.thread.take().map_or(Ok(()), |thread| {
             thread.join().expect("the relay does not panic")

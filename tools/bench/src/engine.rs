@@ -1,4 +1,4 @@
-//! The Redis engine beside older designs and other clients.
+//! Comparisons of the Redis engine with older designs and other clients.
 
 mod connections;
 mod load;

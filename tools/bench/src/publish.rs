@@ -1,6 +1,6 @@
 //! All comparisons in one run, and the tables of documents made of it.
 //!
-//! Figures of different hours do not compare, so what is published comes from one run, in one file.
+//! Figures of different hours are not comparable, so published ones come from one run, in one file.
 
 mod document;
 mod machine;
@@ -21,7 +21,8 @@ pub(crate) struct AllArguments {
     /// The server's program.
     #[arg(long, default_value = "target/release/tidegate")]
     server: PathBuf,
-    /// The folder that the figures go to as JSON: a file for each comparison, and run.json with all of them.
+    /// The folder that the figures go to as JSON: a file for each comparison, and run.json with all
+    /// of them.
     #[arg(long, default_value = "bench-results")]
     results: PathBuf,
     /// Turns so short that the figures say nothing: to try the commands.
@@ -35,8 +36,8 @@ pub(crate) struct TablesArguments {
     /// The figures of a run.
     #[arg(long, default_value = "bench-results/run.json")]
     run: PathBuf,
-    /// Put the tables into this Markdown file instead of printing them: each between its `<!-- table NAME -->` and the next
-    /// `<!-- end -->`.
+    /// Put the tables into this Markdown file instead of printing them: each between its `<!--
+    /// table NAME -->` and the next `<!-- end -->`.
     #[arg(long)]
     document: Option<PathBuf>,
     /// Put the few figures of the README into this Markdown file, in the same way.
@@ -67,7 +68,7 @@ const STEPS: [[&str; 3]; 7] = [
     ],
 ];
 
-/// Runs every comparison, each in a process of its own, and writes the tables of all.
+/// Runs every comparison in a separate process, and writes the tables of all.
 pub(crate) fn all(arguments: &AllArguments) -> Result<()> {
     let mut tables = vec![machine::describe()?];
     for step in STEPS {
@@ -96,7 +97,7 @@ pub(crate) fn tables(arguments: &TablesArguments) -> Result<()> {
     Ok(())
 }
 
-/// The figures of the README.
+/// Returns the figures of the README.
 fn summary(tables: &[Table]) -> Result<Table> {
     let find = |name: &str| {
         let table = tables.iter().find(|table| table.name == name);
@@ -119,7 +120,7 @@ fn put(path: &Path, tables: &[Table]) -> Result<()> {
     std::fs::write(path, filled).with_context(|| format!("could not write {}", path.display()))
 }
 
-/// Runs a comparison in a process of its own, because one may keep its threads on one core.
+/// Runs a comparison in a separate process, because it may pin its threads to one core.
 fn run([name, arguments, quick]: [&str; 3], all: &AllArguments) -> Result<()> {
     let program = std::env::current_exe().context("this program has no path")?;
     let mut command = Command::new(program);

@@ -8,9 +8,10 @@ use clap::Args;
 
 use crate::figures::{Table, duration, write_tables};
 
-/// A comparison. Its variants take turns, round after round, so that whatever else the machine does falls on all of them.
+/// A comparison. Its variants alternate, round after round, so that other load of the machine
+/// affects all of them.
 pub(crate) trait Scenario {
-    /// The name of the command, and of the file with the figures.
+    /// Returns the name of the command, and of the file with the figures.
     fn name(&self) -> &'static str;
 
     async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>>;
@@ -46,23 +47,23 @@ pub(crate) struct RunOptions {
 }
 
 impl RunOptions {
-    /// The absolute path of the server's program, because servers run in folders of their own.
+    /// Returns the absolute path of the server's program, because servers run in separate folders.
     pub(crate) fn program(&self) -> Result<PathBuf> {
         absolute(&self.server)
     }
 
-    /// Counts the rounds, and says on stderr that one begins.
+    /// Returns the numbers of the rounds, and prints each to stderr.
     pub(crate) fn rounds(&self, what: &str) -> impl Iterator<Item = u32> {
         let rounds = self.rounds;
         (1..=rounds).inspect(move |round| eprintln!("{what}, round {round} of {rounds}"))
     }
 
-    /// Time before each turn that is not measured: connections open, counters fill.
+    /// Returns the time before each turn that is not measured: connections open, counters fill.
     pub(crate) fn warmup(&self) -> Duration {
         (self.turn / 4).min(Duration::from_millis(500))
     }
 
-    /// The path of a file of a peer. If it is not there, stderr says so.
+    /// Returns the path of a file of a peer. Prints to stderr if it is missing.
     pub(crate) fn peer(&self, name: &str, file: &str) -> Option<PathBuf> {
         let found = self.peers.join(file).canonicalize().ok();
         if found.is_none() {
@@ -72,7 +73,7 @@ impl RunOptions {
     }
 }
 
-/// The absolute path of a program of the server.
+/// Returns the absolute path of a program of the server.
 pub(crate) fn absolute(program: &std::path::Path) -> Result<PathBuf> {
     program.canonicalize().with_context(|| {
         let program = program.display();

@@ -1,4 +1,4 @@
-//! The whole service on a Redis Cluster that is far away.
+//! Comparisons of the whole service on a distant Redis Cluster.
 
 mod callers;
 mod far_servers;

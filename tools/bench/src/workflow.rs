@@ -94,7 +94,7 @@ impl Workflow {
                 bullmq.add_to(&mut creation, &mut execution);
             }
         }
-        // Idle servers are watched for a while, which a small run has no time for.
+        // Idle servers are measured for some time, which a small run does not have.
         let is_whole = workflows >= WHOLE_RUN;
         let numbers: &[usize] = if is_whole { &SERVERS } else { &[] };
         Ok(vec![
@@ -108,7 +108,7 @@ impl Workflow {
     }
 }
 
-/// Fills a table with a row for Redis and one for SQLite: in turns, each on a new server.
+/// Fills a table with a row for Redis and one for SQLite, alternately, each on a new server.
 async fn measure_stores(
     options: &RunOptions,
     name: &str,

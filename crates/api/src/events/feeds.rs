@@ -1,4 +1,4 @@
-//! What the readers of one workflow share.
+//! Snapshots and updates that the readers of one workflow share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,21 +12,22 @@ use super::frames::Frames;
 use super::pacer::Pace;
 use super::snapshot::{FeedSnapshot, ReaderState};
 
-/// What happens within this time is told at once: four times a second is as much as anybody sees.
+/// Changes within this time are sent as one update: people see no more than four updates a second.
 pub(super) const COALESCE_TIME: Duration = Duration::from_millis(250);
-/// After a version was read and written, so many times as long nothing is: of a large workflow this takes a processor for a while.
+/// After an update, readers pause this number of times as long as its reading and writing took. A
+/// large workflow keeps a processor busy for a while.
 const IDLE_FACTOR: u32 = 9;
-/// The longest time for which that keeps readers waiting.
+/// Longest pause that [`IDLE_FACTOR`] leads to.
 const LONGEST_REST: Duration = Duration::from_secs(5);
-/// Versions known to readers for which what is new is kept written.
+/// Number of reader positions for which the update to the latest version is cached.
 const MOST_NEWS: usize = 8;
 
-/// What a reader knows before it gets news.
+/// State that a reader has before it gets an update.
 #[derive(Debug)]
 pub(super) enum ReaderPosition {
-    /// It has just come and asks for the workflow only.
+    /// The reader is new and needs the workflow only.
     Now,
-    /// It has missed something, and needs all jobs.
+    /// The reader has missed changes and needs all jobs.
     Ever,
     Told(Arc<ReaderState>),
 }
@@ -41,48 +42,48 @@ impl ReaderPosition {
     }
 }
 
-/// What readers who know the same are sent, and what they know then.
+/// Update for all readers with one position, and their state after it.
 #[derive(Debug, Clone)]
 pub(super) struct FeedUpdate {
     pub(super) told: Arc<ReaderState>,
     pub(super) frames: Arc<Frames>,
 }
 
-/// What is known of a workflow that somebody follows.
+/// Known version of a workflow that has readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FeedVersion {
-    /// It has this version at least.
+    /// The workflow has at least this version.
     Version {
         version: u64,
-        /// Whether it has ended.
+        /// Whether the workflow has ended.
         over: bool,
     },
     Removed,
 }
 
-/// What all readers of one workflow share: each version is read once, what is told of it is written once, however many want it, and one
-/// asks whether there is another.
+/// State that all readers of one workflow share. Each version is read once, each update is written
+/// once, and one task polls the store, whatever the number of readers.
 #[derive(Debug)]
 pub(crate) struct WorkflowFeed {
     latest: Mutex<Latest>,
     round: Mutex<DeliveryRound>,
     pace: Arc<Pace>,
     known: watch::Sender<FeedVersion>,
-    /// The same, but not more often than readers are told.
+    /// Known version, published no more often than readers are notified.
     gathered: watch::Sender<FeedVersion>,
 }
 
-/// What readers do because of what they were told. Until it is done, they are not told again: all of them then know the same version, and
-/// what is new is written once.
+/// Reads and writes that an update has caused. Until they end, no further update is published: then
+/// all readers are at the same version and share one text.
 #[derive(Debug)]
 struct DeliveryRound {
-    /// How many of them read now, or wait for one who does.
+    /// Number of readers that read now, or wait for one that does.
     reading: usize,
-    /// When the last of them has its turn.
+    /// Time until which the pacer and the pause keep the readers busy.
     until: Instant,
 }
 
-/// Somebody reads, until this is dropped.
+/// Counts one reader as reading, until it is dropped.
 struct ReadGuard<'a>(&'a WorkflowFeed);
 
 impl Drop for ReadGuard<'_> {
@@ -91,7 +92,8 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// What was read of one version, and written of it. None of it is kept of a large workflow when those who wait for it have it.
+/// Snapshot of one version and the updates made of it. For a large workflow they are dropped as
+/// soon as the waiting readers have them.
 #[derive(Debug, Default)]
 struct Latest {
     version: u64,
@@ -124,7 +126,7 @@ impl WorkflowFeed {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When a reader may be given a text of so many bytes.
+    /// Returns the time from which a reader may get a text of this number of bytes.
     pub(super) fn turn(&self, bytes: usize) -> Instant {
         let turn = self.pace.reserve(bytes, Instant::now());
         self.busy_until(turn);
@@ -141,7 +143,7 @@ impl WorkflowFeed {
         ReadGuard(self)
     }
 
-    /// When readers may be told again. None: now.
+    /// Returns the time from which readers may be notified again. `None` if that is now.
     pub(super) fn busy(&self) -> Option<Instant> {
         let now = Instant::now();
         let round = self.round();
@@ -156,22 +158,22 @@ impl WorkflowFeed {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known, as soon as it is.
+    /// Subscribes to each change of the known version.
     pub(super) fn known(&self) -> watch::Receiver<FeedVersion> {
         self.known.subscribe()
     }
 
-    /// Whether somebody reads it.
+    /// Whether the workflow has a reader.
     pub(super) fn has_readers(&self) -> bool {
         self.known.receiver_count() + self.gathered.receiver_count() > 0
     }
 
-    /// What is known, as often as readers are told.
+    /// Subscribes to the known version, coalesced for readers.
     pub(super) fn readers(&self) -> watch::Receiver<FeedVersion> {
         self.gathered.subscribe()
     }
 
-    /// What is new in the workflow at this version or a later one.
+    /// Returns the update to this version of the workflow, or to a later one.
     pub(super) async fn news(
         &self,
         engine: &Engine,
@@ -203,7 +205,7 @@ impl WorkflowFeed {
                 ..Latest::default()
             };
         }
-        // Those who read slowly know one of many versions.
+        // Slow readers are at many different versions.
         if latest.news.len() >= MOST_NEWS {
             latest.news.clear();
         }
@@ -215,7 +217,7 @@ impl WorkflowFeed {
         }
     }
 
-    /// Takes note of what was learned. Whether it is news.
+    /// Records a version that was learned. Returns whether it is new.
     pub(super) fn note(&self, learned: FeedVersion) -> bool {
         self.known.send_if_modified(|known| {
             let news = learned > *known;
@@ -226,20 +228,20 @@ impl WorkflowFeed {
         })
     }
 
-    /// Tells the readers what is known.
+    /// Publishes the known version to the readers.
     pub(super) fn tell(&self) {
         let known = *self.known.borrow();
         self.gathered.send_replace(known);
     }
 
-    /// Returns when nobody seems to follow it.
+    /// Returns when the workflow seems to have no reader any more.
     pub(super) async fn closed(&self) {
         self.known.closed().await;
         self.gathered.closed().await;
     }
 }
 
-/// What one reader takes part in reading and writing.
+/// Cells that one reader shares with others while it reads and writes.
 struct Cells<'a> {
     view: &'a WorkflowFeed,
     look: Arc<OnceCell<Arc<FeedSnapshot>>>,
@@ -248,7 +250,8 @@ struct Cells<'a> {
 
 impl Drop for Cells<'_> {
     fn drop(&mut self) {
-        // Also when the reader has gone before it had them. Others who come read a large workflow again.
+        // This also runs if the reader has gone before it had them. Readers that come later read a
+        // large workflow again.
         if self.look.get().is_some_and(|look| look.snapshot.is_large()) {
             let mut latest = self.view.latest();
             if Arc::ptr_eq(&latest.look, &self.look) {
@@ -386,7 +389,8 @@ mod tests {
         assert_ne!(Arc::as_ptr(&follow().0), Arc::as_ptr(&one));
     }
 
-    /// A thousand readers were told of each change at once, four times a second: others waited for all of them.
+    /// A thousand readers got each change at once, four times a second: other requests waited for
+    /// all of them.
     #[tokio::test(start_paused = true)]
     async fn readers_are_told_again_when_all_have_had_their_turn() {
         let engine = Engine::start(
@@ -415,7 +419,7 @@ mod tests {
         let wait = last - Instant::now();
         assert!(wait > COALESCE_TIME && after(Action::Resume).await >= wait);
         assert!(at_once.contains(&after(Action::Pause).await));
-        // One of them reads, or waits for one who does.
+        // One of the readers reads, or waits for one that does.
         let reading = view.read();
         let mut waits = Box::pin(after(Action::Resume));
         assert!(timeout(20 * COALESCE_TIME, waits.as_mut()).await.is_err());
@@ -423,7 +427,8 @@ mod tests {
         assert!(timeout(2 * COALESCE_TIME, waits).await.is_ok());
     }
 
-    /// For each of 256 readers of a workflow of 131,072 jobs, all of its jobs were written, and all was kept as long as somebody read.
+    /// For each of 256 readers of a workflow of 131,072 jobs, all of its jobs were written, and all
+    /// texts were kept as long as one of the readers read.
     #[tokio::test]
     async fn news_of_a_large_workflow_are_written_once_and_kept_by_nobody() {
         let store = SimulatedStore::new(1);
@@ -455,7 +460,7 @@ mod tests {
             news.iter()
                 .all(|other| Arc::ptr_eq(&other.frames, &news[0].frames))
         );
-        // One who leaves while others read leaves nothing behind.
+        // A reader that leaves while others read leaves nothing behind.
         let mut leaves = Box::pin(view.news(&engine, id, version, &ReaderPosition::Now));
         let read = poll_fn(|context| {
             let ready = leaves.as_mut().poll(context).is_ready();

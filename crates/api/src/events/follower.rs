@@ -1,4 +1,4 @@
-//! Learns of changes of the workflows that somebody follows, once for all of their readers.
+//! Follows changes of the workflows that have readers, once for all readers of a workflow.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -13,7 +13,7 @@ use super::feeds::{COALESCE_TIME, FeedVersion, WorkflowFeed};
 use super::pacer::Pace;
 use crate::http::request::ServerHooks;
 
-/// The workflows that somebody follows.
+/// Feeds of the workflows that have readers.
 #[derive(Debug, Default)]
 pub(crate) struct Feeds {
     each: Mutex<HashMap<WorkflowId, Arc<WorkflowFeed>>>,
@@ -25,7 +25,8 @@ impl Feeds {
         self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a workflow until the receiver is dropped. Changes of other servers are asked for every `look`; none: there are no others.
+    /// Follows a workflow until the receiver is dropped. The store is polled for changes by other
+    /// servers at `poll_interval`. `None` if no other server can change it.
     pub(crate) fn follow(
         self: &Arc<Self>,
         engine: &Engine,
@@ -55,7 +56,7 @@ impl Feeds {
     }
 }
 
-/// Learns what a workflow has become, for all who read it.
+/// Follows the changes of one workflow for all of its readers.
 struct Follower {
     views: Arc<Feeds>,
     view: Arc<WorkflowFeed>,
@@ -66,7 +67,8 @@ struct Follower {
 
 impl Follower {
     async fn run(self, mut watching: WatchGuard) {
-        // When readers are told what has happened. More is likely to follow at once.
+        // Time at which readers are notified of a change. More changes are likely to follow at
+        // once.
         let mut due: Option<Instant> = None;
         loop {
             let company = async {
@@ -104,17 +106,17 @@ impl Follower {
         }
     }
 
-    /// Asks the store. Whether there is news.
+    /// Reads the version from the store. Returns whether it is new.
     async fn look(&self) -> bool {
         match self.engine.glance(self.id).await {
             Ok(meta) => self.view.note(known(meta.version, Some(meta.status))),
             Err(EngineError::NoWorkflow { .. }) => self.view.note(FeedVersion::Removed),
-            // The next look may find more.
+            // The next poll may succeed.
             Err(_) => false,
         }
     }
 
-    /// Ends, unless somebody has come in the meantime.
+    /// Removes the feed, unless a reader has come in the meantime. Returns whether it was removed.
     fn is_done(&self) -> bool {
         let mut each = self.views.each();
         let done = !self.view.has_readers();
@@ -127,7 +129,8 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // When the server drains, or a thread has ended: who comes now gets another follower.
+        // This runs when the server drains, or a thread has ended. A later reader gets another
+        // follower.
         let mut each = self.views.each();
         if each
             .get(&self.id)

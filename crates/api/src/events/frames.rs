@@ -1,4 +1,4 @@
-//! What readers of a workflow are sent. A text that many get is written and held once.
+//! Frames that readers of a workflow get. A text for many readers is written and held once.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -16,7 +16,7 @@ use crate::workflows::view::Workflow;
 #[derive(Debug)]
 pub(super) struct Frames {
     text: Bytes,
-    /// The room that it takes, once for each caller who has readers of it.
+    /// Quota of the text, once for each caller that has readers of it.
     shares: Mutex<Vec<(Caller, Weak<QuotaGuard>)>>,
 }
 
@@ -28,7 +28,7 @@ impl Frames {
         })
     }
 
-    /// Nothing has changed.
+    /// Comment that says that nothing has changed.
     pub(super) fn still_here() -> Arc<Self> {
         Self::new(b": still here\n\n".to_vec())
     }
@@ -40,7 +40,8 @@ impl Frames {
         Self::new(text)
     }
 
-    /// The jobs that are doing something else than the reader knows, and then the workflow: whoever has its version knows all.
+    /// Writes the jobs whose state differs from the state that the reader has, and then the
+    /// workflow. A reader that has the workflow's version has all jobs, too.
     pub(super) fn changes(told: &[u8], now: &FeedSnapshot) -> Arc<Self> {
         let snapshot = &now.snapshot;
         let mut text = Vec::new();
@@ -68,10 +69,11 @@ impl Frames {
         self.text.len()
     }
 
-    /// The text for a reader. A large one takes room of its caller until the last of the caller's readers has it.
+    /// Returns the text for a reader. A large text holds quota of its caller until the last of the
+    /// caller's readers has it.
     ///
     /// # Errors
-    /// There was no room for it in time.
+    /// There was no quota for it in time.
     pub(super) async fn keep(&self, room: &Arc<Quota>, caller: &Caller) -> Result<Bytes, Problem> {
         if self.len() <= SMALL {
             return Ok(self.text.clone());
@@ -86,7 +88,7 @@ impl Frames {
         Ok(quota::hold(self.text.clone(), share))
     }
 
-    /// The share that another reader of the caller has, or a new one.
+    /// Returns the guard that another reader of the caller holds, or a new one.
     fn share(
         &self,
         caller: &Caller,
@@ -116,7 +118,8 @@ pub(crate) fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize)
 mod tests {
     use super::*;
 
-    /// Thirteen readers of a text of ten megabytes took all the room that one caller has, and were cut off.
+    /// Thirteen readers of a text of ten megabytes used up the quota of their caller, and were cut
+    /// off.
     #[tokio::test]
     async fn readers_of_one_caller_share_the_room_of_a_text() {
         let room = Quota::new("tests", 4 * SMALL, 3 * SMALL);

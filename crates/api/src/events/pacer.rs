@@ -1,20 +1,22 @@
-//! Readers take turns, however many there are and whatever they read: what they are told leaves most of the time to others.
+//! Limits the rate of updates, whatever the number of readers and their workflows. Updates leave
+//! most of the processor time to other requests.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time of a text: it takes some 25 us of a processor, so 2,000 a second are 5 %.
+/// Shortest time between two texts. A text takes some 25 us of a processor, so 2,000 a second are 5
+/// %.
 const TURN: Duration = Duration::from_micros(500);
-/// Bytes in a second, for all readers together: some 5 % of a processor, too.
+/// Bytes in a second for all readers in all: some 5 % of a processor, too.
 const BYTES: f64 = (32 << 20) as f64;
 
-/// When the next reader has its turn.
+/// Times at which the next text may be sent.
 #[derive(Debug)]
 pub(super) struct Pace {
     small: Mutex<Instant>,
-    /// Of texts that take more than one turn. Small ones do not wait for these.
+    /// Time for large texts, which take longer than one interval. Small texts do not wait for them.
     large: Mutex<Instant>,
 }
 
@@ -29,7 +31,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// When a reader may be given a text of so many bytes: now, if nobody else waits.
+    /// Returns the time at which a reader may get a text of this number of bytes: now, if no other
+    /// reader waits.
     pub(super) fn reserve(&self, bytes: usize, now: Instant) -> Instant {
         let takes = Duration::from_secs_f64(bytes as f64 / BYTES);
         let next = if takes <= TURN {

@@ -1,4 +1,4 @@
-//! Where the texts for one reader go.
+//! Channel for the texts of one reader.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -6,17 +6,18 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use tokio::sync::{Mutex, mpsc};
 
-/// Bytes of a text that are handed to the connection at once. Other connections have their turn between.
+/// Bytes of a text that the connection gets at once. Other connections are served in between.
 const PIECE: usize = 64 * 1024;
 
-/// A part of what a reader is sent.
+/// Chunk of a response body.
 pub(crate) type Piece = Result<Bytes, Infallible>;
 
-/// One reader, whom several may tell something. What one of them tells comes in one piece, behind a line that says what it is about.
+/// Sends texts of several senders to one reader. The text of one sender is sent whole, behind a
+/// line that names its topic.
 #[derive(Debug, Clone)]
 pub(crate) struct EventSink {
     pieces: mpsc::Sender<Piece>,
-    /// What the last text was about, held while a text is handed over.
+    /// Topic of the last text. It is locked while a text is sent.
     last: Arc<Mutex<Bytes>>,
     about: Bytes,
 }
@@ -30,7 +31,7 @@ impl EventSink {
         }
     }
 
-    /// The same reader for texts about something else, which this event names.
+    /// Returns a sink of the same reader for texts about another topic, which this event names.
     pub(crate) fn about(&self, about: Bytes) -> Self {
         Self {
             about,
@@ -43,7 +44,7 @@ impl EventSink {
         self.pieces.closed().await;
     }
 
-    /// Gives a text to the connection in pieces. False: the reader has gone.
+    /// Sends a text to the connection in chunks. False if the reader has gone.
     pub(crate) async fn hand_over(&self, mut text: Bytes) -> bool {
         let mut last = self.last.lock().await;
         if !self.about.is_empty() && *last != self.about {
@@ -66,7 +67,8 @@ impl EventSink {
 mod tests {
     use super::*;
 
-    /// Texts of ten megabytes for 256 readers went to their connections at once, and all others waited until they were written.
+    /// Texts of ten megabytes for 256 readers went to their connections at once, and all other
+    /// requests waited until they were written.
     #[tokio::test]
     async fn a_long_text_leaves_turns_to_others() {
         let text: Bytes = (0..1_000_000_u32)

@@ -1,14 +1,15 @@
-//! A workflow as its readers see it.
+//! Snapshot of a workflow for its event streams.
 
 use std::sync::Arc;
 
 use tidegate_workflow::{Engine, EngineError, JobState, Snapshot, WorkflowId};
 
-/// What a reader knows: not the workflow itself, since thousands may look at one of thousands of jobs.
+/// State that a reader has. It is small, because thousands of readers may follow a workflow with
+/// thousands of jobs.
 #[derive(Debug)]
 pub(super) struct ReaderState {
     pub(super) version: u64,
-    /// What each job is doing, as its place among the words.
+    /// State of each job, as its index in `JobState::WORDS`.
     pub(super) places: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Authentication and authorization of requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::request::Access;
 use super::route::Route;
 use super::tokens::Role;
 
-/// The cookie in which a browser keeps its token.
+/// Cookie in which a browser keeps its token.
 pub(crate) const COOKIE: &str = "tidegate";
-/// The header that says that a request comes from the page itself: pages of other sites cannot send it.
+/// Header that marks a request of this server's own page. Pages of other sites cannot send it.
 const PAGE: &str = "tidegate-page";
 
-/// Lets a request pass, or says why not. Returns the name of its token, if one was needed.
+/// Checks the token of a request and its role. Returns the name of the token, if one was needed.
 pub(crate) fn check(
     access: &Access,
     headers: &HeaderMap,
@@ -55,15 +55,16 @@ pub(crate) fn check(
     }
 }
 
-/// The role and name of who asks, by token or cookie.
+/// Returns the role and name of the caller, by token or cookie.
 pub(crate) fn who(access: &Access, headers: &HeaderMap) -> Option<(Role, Arc<str>)> {
     access.tokens.as_ref()?.find(&secret(headers)?.text)
 }
 
-/// A browser adds its cookie to whatever some page asks for. Only the page of this server can add a header to it.
+/// Requires the page's header. A browser adds its cookie to the requests of any page, but only the
+/// page of this server can add the header.
 ///
 /// # Errors
-/// The header is not there.
+/// The header is missing.
 pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.contains_key(PAGE) {
         return Ok(());
@@ -72,13 +73,14 @@ pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(Code::Forbidden, detail))
 }
 
-/// A token, and how it came.
+/// Token of a request, and how it was sent.
 struct Secret<'a> {
     text: Cow<'a, str>,
     by_cookie: bool,
 }
 
-/// The token of a request. Who sends one with purpose does not mean the cookie.
+/// Returns the token of a request. An Authorization header hides the cookie, even if it holds no
+/// bearer token.
 fn secret(headers: &HeaderMap) -> Option<Secret<'_>> {
     if headers.contains_key(header::AUTHORIZATION) {
         return bearer(headers).map(|token| Secret {
@@ -107,8 +109,9 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Without tokens, being on this machine is all that it takes, and pages of strangers are on it too, in the browser. They come
-/// with the name of their own site: as the origin, or as the host when their site's name was made to lead here.
+/// Refuses requests from pages of other sites. Without tokens, any process of this machine may call
+/// the API, and a browser runs pages of strangers. Such a page sends its own site as the origin, or
+/// as the host if the site's name resolves to this machine.
 pub(crate) fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
     let host = host(headers);
     let origin = headers
@@ -133,14 +136,15 @@ pub(crate) fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), 
     Ok(())
 }
 
-/// The host that a request names. None: it names none, or several, of which others may read another one than the server.
+/// Returns the host that a request names. `None` if it names no host or several: a proxy may read
+/// another one than the server.
 fn host(headers: &HeaderMap) -> Option<&str> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next()?.to_str().ok()?;
     hosts.next().is_none().then_some(host)
 }
 
-/// Whether a host is a number, or this machine's own name for itself.
+/// Whether a host is an IP address or localhost.
 fn is_local(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

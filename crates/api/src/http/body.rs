@@ -1,4 +1,4 @@
-//! Bodies of requests: JSON that must be exactly what is expected, or the answer says where it is not.
+//! Bodies of requests: JSON of an exact schema. A problem says where the body differs from it.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -21,15 +21,17 @@ use utoipa::ToSchema;
 use super::problem::{Code, Problem};
 use crate::duration_text;
 
-/// How long a body may take to arrive: a slow line brings the largest in it, and nobody keeps memory busy for longer.
+/// Time in which a body must arrive. It is enough for the largest body on a slow line, and bounds
+/// the time for which a client holds memory.
 const ARRIVAL: Duration = Duration::from_secs(60);
-/// How many times the largest body is read on and dropped, so that who sends too much can read the answer.
+/// Factor of the largest size up to which a too large body is read and dropped, so that its sender
+/// can read the answer.
 const DROPPED: usize = 8;
 
-/// Receives a body of at most `most` bytes.
+/// Receives a body of at most `max_bytes` bytes.
 ///
 /// # Errors
-/// It is larger, broken off, or takes too long.
+/// The body is larger, is incomplete, or takes too long.
 pub(crate) async fn receive(
     most: usize,
     headers: &HeaderMap,
@@ -38,7 +40,7 @@ pub(crate) async fn receive(
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    // Who asks first has sent nothing yet.
+    // A client that sends `Expect` has sent no body yet.
     if headers.contains_key(header::EXPECT) && announced.is_some_and(|length| length > most) {
         return Err(too_large(most));
     }
@@ -81,7 +83,8 @@ async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
     }
 }
 
-/// Why a body ended before its end. Whoever serves the API may have bounds of its own.
+/// Returns the problem of an incomplete body. The server that embeds the API may have limits of
+/// its own.
 fn broken_off(error: axum::Error) -> Problem {
     let error = error.into_inner();
     let code = match error.downcast_ref::<io::Error>().map(io::Error::kind) {
@@ -99,7 +102,7 @@ fn too_large(most: usize) -> Problem {
     )
 }
 
-/// Checks that others can read JSON that is passed on as it is.
+/// Checks the depth of JSON that is passed on as it is, so that clients can parse it.
 ///
 /// # Errors
 /// It is nested too deeply.
@@ -116,7 +119,7 @@ pub(crate) fn check_depth(json: Option<&RawValue>, path: impl fmt::Display) -> R
 /// Reads a body.
 ///
 /// # Errors
-/// It is not JSON, or not of this shape.
+/// It is not JSON, or does not match the type.
 pub(crate) fn read<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
     decode(body)
         .map(|object| object.0)
@@ -129,7 +132,7 @@ pub(crate) fn read_correct<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Option<
 }
 
 fn decode<'de, T: Deserialize<'de>>(body: &'de [u8]) -> serde_json::Result<Object<T>> {
-    // To check the characters of the whole is several times faster than to check those of each text.
+    // Checking all characters at once is several times faster than checking those of each string.
     match std::str::from_utf8(body) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(body),
@@ -139,7 +142,7 @@ fn decode<'de, T: Deserialize<'de>>(body: &'de [u8]) -> serde_json::Result<Objec
 /// Checks how many items one call has.
 ///
 /// # Errors
-/// There are more than `most`.
+/// There are more than `max_items`.
 pub(crate) fn check_number(number: usize, most: usize, field: &str) -> Result<(), Problem> {
     let detail = || format!("{number} {field}, more than {most}: send them in several calls");
     let too_many = || Problem::new(Code::PayloadTooLarge, detail()).at(field);
@@ -159,7 +162,7 @@ pub(crate) fn read_optional<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result
     })
 }
 
-/// Reads once more to find out where the mistake is; only those who make one pay for it.
+/// Parses the body once more to find the place of the error. Only a wrong body pays for it.
 fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Problem {
     if let Some(said) = not_json(body) {
         return Problem::new(Code::InvalidJson, format!("the body is not JSON: {said}"));
@@ -176,7 +179,8 @@ fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error)
     }
 }
 
-/// Why a body is not JSON of whatever shape. The reader of a shape may stop before that, or call a number in place of a word no JSON.
+/// Returns why a body is not JSON at all. A typed reader may stop before that error, or report a
+/// number in the place of a word as a syntax error.
 fn not_json(body: &[u8]) -> Option<String> {
     match std::str::from_utf8(body) {
         Ok(text) => serde_json::from_str::<IgnoredAny>(text)
@@ -186,14 +190,16 @@ fn not_json(body: &[u8]) -> Option<String> {
     }
 }
 
-/// The path says where a mistake is. A position may be one in an item, which is read by itself.
+/// Removes the position, because the path says where the error is. It may also be relative to an
+/// item, which is parsed by itself.
 fn without_position(detail: &str) -> &str {
     detail
         .rsplit_once(" at line ")
         .map_or(detail, |(reason, _)| reason)
 }
 
-/// A field that is missing or there twice has no place of its own: the path ends at the object around it.
+/// Adds the field to the path if it is missing or duplicate: serde's path ends at the object around
+/// it.
 fn with_field(path: &str, detail: &str) -> String {
     let rest = detail
         .strip_prefix("missing field `")
@@ -205,7 +211,7 @@ fn with_field(path: &str, detail: &str) -> String {
     }
 }
 
-/// An object. By itself, serde also reads a struct from the list of its values.
+/// JSON object. By itself, serde also reads a struct from the array of its values.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -225,7 +231,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A word of an enum. By itself, serde also reads it from an object with the word as its only key.
+/// Word of an enum. By itself, serde also reads it from an object with the word as its only key.
 struct Word<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Word<T> {
@@ -306,7 +312,7 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// Reads a text about a time span. A number is refused: nobody can tell whether it means seconds or milliseconds.
+/// Reads a duration from a text. A number is refused, because it may mean seconds or milliseconds.
 pub(crate) struct SpanText<T> {
     pub(crate) read: fn(&str) -> Option<T>,
     pub(crate) expected: &'static str,

@@ -1,16 +1,16 @@
-//! The words of answers that come from a set: clients must expect that the set grows.
+//! Words of answers that belong to an enum. Clients must expect new words.
 
 use serde::Serialize;
 use tidegate_workflow::{JobState, OnFailure, Status, TriggerRule};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-/// What a workflow is doing.
+/// State of a workflow.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Status, value_type = String))]
 pub(crate) struct StatusWord(&'static str);
 
-/// What a job is doing.
+/// State of a job.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = JobState, value_type = String))]
 pub(crate) struct StateWord(&'static str);
@@ -20,7 +20,7 @@ pub(crate) struct StateWord(&'static str);
 #[cfg_attr(test, derive(ToSchema), schema(as = RuleShown, value_type = String))]
 pub(crate) struct RuleWord(&'static str);
 
-/// What the failure of one job means for the others.
+/// Effect of the failure of one job on the others.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = OnFailureShown, value_type = String))]
 pub(crate) struct OnFailureWord(&'static str);

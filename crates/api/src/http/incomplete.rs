@@ -1,11 +1,11 @@
-//! What is missing in an answer when a part of the store does not answer.
+//! Report of the data that an answer lacks because a part of the store does not answer.
 
 use serde::Serialize;
 use tidegate_workflow::Missing;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-/// What is missing in this answer, because a part of the store does not answer.
+/// Data that this answer lacks, because a part of the store does not answer.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Incomplete {
@@ -16,7 +16,7 @@ pub(crate) struct Incomplete {
 }
 
 impl Incomplete {
-    /// None: the answer is whole.
+    /// Returns `None` if the answer is complete.
     pub(crate) fn of(missing: &Missing) -> Option<Self> {
         let reason = missing.0.values().next()?.to_string();
         Some(Self {

@@ -1,4 +1,4 @@
-//! Answers as JSON. Serde writes them; this is what it cannot know by itself.
+//! JSON answers, and the parts of writing JSON that serde does not offer.
 
 mod object;
 
@@ -19,25 +19,26 @@ pub(crate) fn text(body: &impl Serialize) -> Vec<u8> {
     large_text(256, body)
 }
 
-/// The same of a text that has at most about so many bytes.
+/// Writes JSON text whose expected size is `capacity`.
 pub(crate) fn large_text(bytes: usize, body: &impl Serialize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes);
     add(&mut out, body);
     out
 }
 
-/// Adds the JSON text of something.
+/// Appends the JSON text of a value.
 pub(crate) fn add(out: &mut Vec<u8>, part: &impl Serialize) {
     serde_json::to_writer(out, part).expect("keys are texts, and a buffer takes any text");
 }
 
-/// The same, if it has at most so many bytes. What is longer is not written to its end.
+/// Returns the JSON text if it has at most `max_bytes` bytes. Writing stops at the limit.
 pub(crate) fn text_within(most: usize, body: &impl Serialize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(256);
     add_within(&mut out, most, body).then_some(out)
 }
 
-/// Adds the JSON text of something if all has at most so many bytes then. If not, nothing is added.
+/// Appends the JSON text of a value if the whole text then has at most `max_bytes` bytes. Otherwise
+/// nothing is appended.
 pub(crate) fn add_within(out: &mut Vec<u8>, most: usize, part: &impl Serialize) -> bool {
     let before = out.len();
     let fits = serde_json::to_writer(Within { out, most }, part).is_ok();
@@ -47,7 +48,7 @@ pub(crate) fn add_within(out: &mut Vec<u8>, most: usize, part: &impl Serialize) 
     fits
 }
 
-/// Takes so many bytes and no more.
+/// Writer that fails when the text would exceed its limit.
 struct Within<'a> {
     out: &'a mut Vec<u8>,
     most: usize,
@@ -76,7 +77,7 @@ pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Response {
         .into_response()
 }
 
-/// JSON text as an answer.
+/// Answers with JSON text.
 pub(crate) fn page(text: Vec<u8>) -> Response {
     (
         StatusCode::OK,
@@ -90,7 +91,7 @@ pub(crate) fn ok(body: &impl Serialize) -> Response {
     answer(StatusCode::OK, body)
 }
 
-/// JSON text that was checked before; it is copied as it is.
+/// JSON text that was checked before and is copied as it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Verbatim<'a>(pub(crate) Cow<'a, str>);
 
@@ -104,8 +105,8 @@ impl<'a> Verbatim<'a> {
 
 impl Serialize for Verbatim<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // What serde_json's RawValue writes. RawValue itself can only be made by reading the text again, which would cost more
-        // than all the rest of an answer to a worker.
+        // This is the struct that serde_json's RawValue writes. RawValue itself can only be made by
+        // parsing the text again, which would cost more than the rest of an answer to a worker.
         const RAW: &str = "$serde_json::private::RawValue";
         let mut raw = serializer.serialize_struct(RAW, 1)?;
         raw.serialize_field(RAW, &*self.0)?;

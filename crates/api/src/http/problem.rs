@@ -1,4 +1,4 @@
-//! What went wrong, as RFC 9457 writes it. Codes are stable; texts are for people.
+//! Problems of requests in the form of RFC 9457. Codes are stable; texts are for people.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,12 +13,12 @@ pub(crate) use self::code::Code;
 use super::json::{self, Id};
 use super::request_id::RequestId;
 
-/// Most characters of a detail; it may repeat what the request says.
+/// Most characters of a detail, which may repeat parts of the request.
 const MOST_DETAIL: usize = 1_000;
 /// Most characters of a path.
 const MOST_PATH: usize = 200;
 
-/// A text of at most so many characters: of a longer one, the middle is left out.
+/// Shortens a text to `max_chars` characters by leaving out its middle.
 fn cut(text: String, most: usize) -> String {
     if text.len() <= most || text.chars().count() <= most {
         return text;
@@ -35,21 +35,21 @@ pub(crate) struct Problem {
     detail: String,
     /// Where in the request.
     path: Option<String>,
-    /// Rare, so it is kept apart.
+    /// Extension member of RFC 9457. It is boxed because few problems have one.
     more: Option<Box<More>>,
 }
 
-/// What is wrong, in the form of RFC 9457. Programs can rely on `code`.
+/// Problem of a request, in the form of RFC 9457. Programs can rely on `code`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Problem))]
 pub(crate) struct Body<'a> {
     /// A URN that ends with the code.
     r#type: String,
-    /// What the code means.
+    /// Meaning of the code.
     title: &'static str,
     /// The HTTP status.
     status: u16,
-    /// What is wrong with this request.
+    /// Explanation of this occurrence of the problem.
     detail: &'a str,
     /// A stable word for what is wrong.
     code: &'static str,
@@ -75,7 +75,7 @@ pub(crate) struct Body<'a> {
     request_id: &'a str,
 }
 
-/// What programs may want to know besides.
+/// Extension members for programs.
 #[derive(Debug)]
 enum More {
     Workflow(WorkflowId),
@@ -110,7 +110,7 @@ impl Problem {
         }
     }
 
-    /// The same, of a part of the request that is at `prefix`.
+    /// Moves the path below `prefix`, the part of the request that the problem is in.
     pub(crate) fn under(self, prefix: &str) -> Self {
         let path = self.path.as_ref().map(|path| match path.as_str() {
             "" => prefix.trim_end_matches('.').to_owned(),
@@ -135,7 +135,7 @@ impl Problem {
         }
     }
 
-    /// Seconds after which it may be tried again.
+    /// Seconds after which the request may be tried again.
     fn retry_after(&self) -> Option<u64> {
         matches!(
             self.code,
@@ -144,12 +144,12 @@ impl Problem {
         .then_some(1)
     }
 
-    /// The status of an answer, or of an item, that is this problem.
+    /// Returns the status of the answer, or of the item, that has this problem.
     pub(crate) fn status(&self) -> StatusCode {
         self.code.status()
     }
 
-    /// The stable word for it.
+    /// Returns the stable word of the code.
     pub(crate) fn word(&self) -> &'static str {
         self.code.word()
     }
@@ -162,7 +162,7 @@ impl Problem {
         self.path.as_deref()
     }
 
-    /// What is written of it, as the answer to a request or as an item of one.
+    /// Returns the JSON body, as the answer to a request or for one of its items.
     pub(crate) fn body<'a>(&'a self, request: &'a RequestId) -> Body<'a> {
         let code = self.word();
         let mut body = Body {
@@ -225,7 +225,7 @@ impl From<EngineError> for Problem {
             EngineError::Refused(_) => Code::StateConflict,
             EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
             EngineError::TooManyTerms { .. }
-            // It has gone its own way above.
+            // The early return above has handled it.
             | EngineError::Terms(_) => Code::InvalidDefinition,
             EngineError::TooManyToCount { .. } => Code::InvalidField,
             EngineError::Overloaded | EngineError::Contended { .. } => Code::Overloaded,
@@ -257,7 +257,8 @@ impl From<StoreError> for Problem {
 impl From<GraphError> for Problem {
     fn from(error: GraphError) -> Self {
         let text = error.to_string();
-        // The text is about the definition alone, which may be one of many: only `path` says where it is in the request.
+        // The text is about the definition alone, which may be one of many. Only `path` says where
+        // it is in the request.
         let of = |code, path: String| {
             let detail = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
             Self::new(code, detail).at(path)

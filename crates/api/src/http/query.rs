@@ -1,4 +1,4 @@
-//! The part of an address after the question mark, and the escapes of an address.
+//! Query of a URL, and the escapes of a URL.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::problem::Problem;
 use super::time;
 use crate::duration_text;
 
-/// Most pairs: several times what any path has.
+/// Most pairs of a query: several times the number of parameters of any path.
 const MOST_PAIRS: usize = 32;
 
-/// The pairs of a query, each to be taken once. What is left over is a mistake.
+/// Pairs of a query, each of which is taken once. A pair that is left over is an error.
 #[derive(Debug)]
 pub(crate) struct Query {
     pairs: Vec<(String, String)>,
@@ -48,7 +48,7 @@ impl Query {
         Ok(Self { pairs })
     }
 
-    /// Takes a value; an empty one counts as not given.
+    /// Takes a value. An empty one counts as not given.
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         let at = self.pairs.iter().position(|(known, _)| known == name)?;
         Some(self.pairs.swap_remove(at).1).filter(|value| !value.is_empty())
@@ -56,7 +56,7 @@ impl Query {
 
     pub(crate) fn moment(&mut self, name: &str) -> Result<Option<Timestamp>, Problem> {
         let wrong = || Problem::field(name, "expected a time such as 2026-11-21T12:00:00Z");
-        // The plus of a time zone that nobody has escaped arrives as a space.
+        // The plus sign of a time zone arrives as a space if the client has not escaped it.
         let zoned = |text: String| match text.rsplit_once(' ') {
             Some((moment, zone)) if moment.contains('T') => format!("{moment}+{zone}"),
             _ => text,
@@ -66,7 +66,7 @@ impl Query {
             .transpose()
     }
 
-    /// A time span.
+    /// Takes a duration of at most `max`.
     pub(crate) fn span(&mut self, name: &str, most: Duration) -> Result<Option<Duration>, Problem> {
         let Some(text) = self.take(name) else {
             return Ok(None);
@@ -82,7 +82,7 @@ impl Query {
         read.map(Some).ok_or_else(wrong)
     }
 
-    /// The beginning of ids.
+    /// Takes the prefix of ids.
     pub(crate) fn id_prefix(&mut self) -> Result<Option<IdPrefix>, Problem> {
         let read = |text: String| {
             text.parse()
@@ -91,7 +91,7 @@ impl Query {
         self.take("id_prefix").map(read).transpose()
     }
 
-    /// A number of at most `most` things.
+    /// Takes a number from 1 to `max`.
     pub(crate) fn limit(&mut self, default: usize, most: usize) -> Result<usize, Problem> {
         let Some(text) = self.take("limit") else {
             return Ok(default);
@@ -131,7 +131,8 @@ pub(crate) fn status(word: &str, path: &str) -> Result<Status, Problem> {
     })
 }
 
-/// Undoes %-escapes; none when what comes out is not text. A `%` that begins no escape stays, as the URL standard says.
+/// Undoes %-escapes. `None` if the result is not UTF-8. A `%` that begins no escape stays, as the
+/// URL standard says.
 pub(crate) fn unescaped(text: &str) -> Option<String> {
     percent_decode_str(text)
         .decode_utf8()

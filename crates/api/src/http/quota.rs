@@ -1,4 +1,4 @@
-//! What readers hold of the server: large answers in memory until they are taken, and event streams.
+//! Quotas for what callers hold: memory of large answers until they are sent, and event streams.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -17,26 +17,28 @@ use tokio::time::timeout;
 use super::problem::{Code, Problem};
 use super::request::RequestContext;
 
-/// Smaller answers need no room: the number of connections bounds them.
+/// Largest answer that needs no quota: the number of connections bounds those.
 pub(crate) const SMALL: usize = 256 * 1024;
-/// Bytes of larger answers: four of the largest.
+/// Bytes of large answers in all: four of the largest.
 pub(crate) const LARGE: usize = 256 * 1024 * 1024;
-/// How long a large answer waits for room. Those who do not read are cut off soon after it.
+/// Time for which a large answer waits for quota. Clients that do not read are cut off soon after
+/// it.
 pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an answer waits for room whose jobs are leased already: other workers could have these, and a lease may last 5 s.
+/// Time for which an answer with leased jobs waits for quota. Other workers could have these jobs,
+/// and a lease may last 5 s.
 const PATIENCE_OF_LEASES: Duration = Duration::from_secs(2);
 
-/// Who asks, as far as sharing goes.
+/// Caller that a quota counts for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Caller {
-    /// The name of a token.
+    /// Name of a token.
     Token(String),
-    /// An address, when no tokens are needed.
+    /// Address of the client, if no tokens are needed.
     Peer(Option<IpAddr>),
 }
 
-/// Something of which there is so much in all, and no more than a part of it for one caller.
+/// Capacity that callers share. One caller has at most a part of it.
 #[derive(Debug)]
 pub(crate) struct Quota {
     what: &'static str,
@@ -46,7 +48,7 @@ pub(crate) struct Quota {
     freed: Notify,
 }
 
-/// A part of a room, which is free again when this is dropped.
+/// Reserved part of a quota. Dropping it releases the part.
 #[derive(Debug)]
 pub(crate) struct QuotaGuard {
     room: Arc<Quota>,
@@ -55,7 +57,7 @@ pub(crate) struct QuotaGuard {
 }
 
 impl Quota {
-    /// `what` is what is refused when there is no room.
+    /// Makes a quota. `resource` names the resource in the problem of a refusal.
     pub(crate) fn new(what: &'static str, most: usize, most_of_one: usize) -> Arc<Self> {
         Arc::new(Self {
             what,
@@ -66,10 +68,10 @@ impl Quota {
         })
     }
 
-    /// Takes so much now.
+    /// Reserves `size` now.
     ///
     /// # Errors
-    /// Others have too much of it, or the caller has.
+    /// Others hold too much, or the caller does.
     pub(crate) fn take(
         self: &Arc<Self>,
         caller: &Caller,
@@ -89,10 +91,11 @@ impl Quota {
         })
     }
 
-    /// Takes so much when others leave it. A caller with too much of its own does not wait: whoever waits may hold up others.
+    /// Reserves `size` as soon as others release it. A caller over its own maximum does not wait,
+    /// because a waiting request may hold up others.
     ///
     /// # Errors
-    /// It was not there in time, or the caller has too much.
+    /// The quota was not free in time, or the caller has too much.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         caller: &Caller,
@@ -102,7 +105,8 @@ impl Quota {
         self.take_within(QUOTA_TIMEOUT, caller, size).await
     }
 
-    /// Takes so much as soon as it is there, also when the caller has too much of its own: nobody waits for this.
+    /// Reserves `size` within a time. It also waits for the caller's own part: no other request
+    /// waits for this one.
     async fn take_within(
         self: &Arc<Self>,
         patience: Duration,
@@ -111,7 +115,7 @@ impl Quota {
     ) -> Result<QuotaGuard, Problem> {
         let waiting = async {
             loop {
-                // Before the try, so that nothing is freed between.
+                // The listener is made before the try, so that no release falls between.
                 let freed = self.freed.notified();
                 if let Ok(share) = self.take(caller, size) {
                     return share;
@@ -125,7 +129,7 @@ impl Quota {
         }
     }
 
-    /// Takes so much also when it is not there: for what has been done and must be told.
+    /// Reserves `size` even beyond the capacity: the answer to a finished action must be sent.
     fn force(self: &Arc<Self>, caller: &Caller, size: usize) -> QuotaGuard {
         *self.lock().entry(caller.clone()).or_default() += size;
         QuotaGuard {
@@ -135,7 +139,7 @@ impl Quota {
         }
     }
 
-    /// What the caller has, if it may have so much more.
+    /// Returns the size that the caller holds, if it may have `size` more.
     fn check_own(
         &self,
         taken: &HashMap<Caller, usize>,
@@ -172,7 +176,8 @@ impl QuotaGuard {
         self.size
     }
 
-    /// Has this size from now on, whatever is there: what it was taken for turned out to be larger or smaller.
+    /// Changes the reserved size, even beyond the capacity: the answer turned out larger or
+    /// smaller.
     fn resize(&mut self, size: usize) {
         let mut taken = self.room.lock();
         let own = taken.remove(&self.caller).unwrap_or_default() + size - self.size;
@@ -191,7 +196,7 @@ impl Drop for QuotaGuard {
     }
 }
 
-/// A text on its way to its reader.
+/// Text on its way to its reader, with its quota.
 struct Kept {
     text: Bytes,
     _share: Arc<QuotaGuard>,
@@ -203,14 +208,14 @@ impl AsRef<[u8]> for Kept {
     }
 }
 
-/// Marks an answer that has its room already.
+/// Marks an answer that has its quota already.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reserved;
 
-/// A text that takes room until its reader has it.
+/// Reserves quota for a text until its reader has it.
 ///
 /// # Errors
-/// There was no room for it in time.
+/// There was no quota for it in time.
 pub(crate) async fn reserve_text(
     room: &Arc<Quota>,
     caller: &Caller,
@@ -224,7 +229,7 @@ pub(crate) async fn reserve_text(
     Ok(hold(text, Arc::new(share)))
 }
 
-/// A text that keeps a share of room until its reader has it.
+/// Ties a quota guard to a text until its reader has it.
 pub(crate) fn hold(text: Bytes, share: Arc<QuotaGuard>) -> Bytes {
     Bytes::from_owner(Kept {
         text,
@@ -232,10 +237,11 @@ pub(crate) fn hold(text: Bytes, share: Arc<QuotaGuard>) -> Bytes {
     })
 }
 
-/// Room for an answer that is about to be gathered and has at most so many bytes. None: it is small.
+/// Reserves quota for an answer of at most `size` bytes that is about to be built. `None` if it is
+/// small.
 ///
 /// # Errors
-/// There was no room for it in time.
+/// There was no quota for it in time.
 pub(crate) async fn reserve(
     room: &Arc<Quota>,
     caller: &Caller,
@@ -249,7 +255,7 @@ pub(crate) async fn reserve(
         .map(Some)
 }
 
-/// JSON that has its room already.
+/// Answers with JSON that has its quota already.
 pub(crate) fn reserved_json(mut text: Vec<u8>, mut share: QuotaGuard) -> Response {
     text.shrink_to_fit();
     share.resize(text.len());
@@ -262,11 +268,11 @@ pub(crate) fn reserved_json(mut text: Vec<u8>, mut share: QuotaGuard) -> Respons
         .into_response()
 }
 
-/// An answer that takes room until its reader has it, if its body is in memory as a whole. What a POST has done must be told: it
-/// takes its room in any case.
+/// Reserves quota for an answer until its reader has it, if its body is in memory as a whole. An
+/// answer to a POST is always sent, even beyond the quota, because the action is done.
 ///
 /// # Errors
-/// There is no room for it now.
+/// There is no quota for it now.
 pub(crate) async fn keep_answer(
     room: &Arc<Quota>,
     ask: &RequestContext<'_>,

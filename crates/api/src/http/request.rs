@@ -1,4 +1,4 @@
-//! One request on its way to an answer, and what all requests share.
+//! Context of one request, and the state that all requests share.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -30,15 +30,15 @@ use crate::store_gate::StoreGate;
 use crate::traces::Traces;
 use crate::workers::WorkerRegistry;
 
-/// How often a workflow that somebody watches is looked at when other servers may change it.
+/// Poll interval for a workflow with readers, if other servers may change it.
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
 
-/// Who may use the API, and how much one request may bring.
+/// Rules for access to the API, and limits for one request.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// Who may use it; none: everybody who reaches it.
+    /// Tokens that may use the API. `None` if every client may.
     pub tokens: Option<Tokens>,
-    /// Whether to serve without tokens whoever asks from wherever.
+    /// Whether to serve clients of any address without tokens.
     pub anonymous: bool,
     /// Largest body, in bytes.
     pub max_body: usize,
@@ -46,17 +46,19 @@ pub struct Access {
     pub max_streams: usize,
 }
 
-/// The address of the other side of a connection: whoever serves the API puts it among the extensions of a request.
+/// Address of the client of a connection. The server that embeds the API sets it as an extension of
+/// each request.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);
 
-/// What readers share.
+/// Quotas that all callers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Quotas {
     /// Bytes of large answers.
     pub(crate) answers: Arc<Quota>,
     pub(crate) streams: Arc<Quota>,
-    /// Those of workers, apart: a fleet of one token is larger than what people look at.
+    /// Streams of workers have their own quota: a fleet with one token is larger than the streams
+    /// of people.
     pub(crate) worker_streams: Arc<Quota>,
 }
 
@@ -71,37 +73,37 @@ impl Quotas {
     }
 }
 
-/// Tells what was counted of the limits with some slots, in their order.
+/// Returns the counts of the limits with some slots, in their order.
 type LimitUses = dyn Fn(&[u32]) -> Vec<LimitUse> + Send + Sync;
 
-/// What the process that serves the API lends it.
+/// State and functions that the embedding server provides to the API.
 #[derive(Clone)]
 pub struct ServerHooks {
-    /// Its version.
+    /// Version of the server.
     pub version: &'static str,
-    /// The time of the store of workflows.
+    /// Clock of the store of workflows.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// Moves that time ahead, and returns whether it could be moved so far. None: nobody moves it.
+    /// Moves that clock ahead. Returns whether it could. `None` if there is no test clock.
     pub test_clock: Option<Arc<dyn Fn(Duration) -> bool + Send + Sync>>,
     /// Whether the server as a whole is healthy.
     pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Whether the store of counters counts, by the latest calls of rate limits.
+    /// Whether the store of counters works, by the latest rate limit calls.
     pub counting: Arc<dyn Fn() -> Availability + Send + Sync>,
-    /// What its gateway has counted.
+    /// Counts of the server's gateway.
     pub totals: Arc<dyn Fn() -> Totals + Send + Sync>,
-    /// Its last hour.
+    /// History of the last hour.
     pub history: Arc<History>,
-    /// Its rate limits.
+    /// Rate limits of the server.
     pub limits: RateLimits,
-    /// What became of the configuration of these limits.
+    /// Loads of the configuration of these limits, with their results.
     pub loads: Arc<dyn Fn() -> Arc<Loads> + Send + Sync>,
-    /// What was counted of the limits with these slots, of a configuration that is held.
+    /// Counts of the limits with these slots, of a configuration that is held.
     pub uses: Arc<LimitUses>,
-    /// What it does for traces.
+    /// Hooks for traces.
     pub traces: Traces,
     /// Cancelled when the server drains: streams and waits end.
     pub drain: CancellationToken,
-    /// Where tasks are spawned that outlive their request.
+    /// Tracker of the tasks that outlive their request.
     pub tasks: TaskTracker,
 }
 
@@ -113,7 +115,7 @@ impl fmt::Debug for ServerHooks {
 
 #[cfg(test)]
 impl ServerHooks {
-    /// A process that serves nothing but what a test asks for.
+    /// Hooks of a server for tests.
     pub(crate) fn of_test(now: Timestamp) -> Self {
         Self {
             version: "test",
@@ -136,7 +138,8 @@ impl ServerHooks {
     }
 }
 
-/// What all requests of a thread share. Clones share the rest, and are for other threads.
+/// State that all requests of a thread share. A clone for another thread shares everything but the
+/// engine.
 #[derive(Debug, Clone)]
 pub(crate) struct AppState {
     pub(crate) opening: Arc<StoreGate>,
@@ -148,19 +151,19 @@ pub(crate) struct AppState {
     pub(crate) looks: Arc<ProbeCache>,
     pub(crate) roll: Arc<WorkerRegistry>,
     pub(crate) host: ServerHooks,
-    /// The engine for callers on this thread, once there is one.
+    /// Engine for callers on this thread, once it is open.
     engine: OnceLock<Engine>,
-    /// The number of the thread.
+    /// Number of the thread.
     thread: usize,
 }
 
-/// One request.
+/// Context of one request.
 pub(crate) struct RequestContext<'a> {
     pub(crate) api: &'a AppState,
     pub(crate) matched: Matched<'a>,
     pub(crate) query: Option<&'a str>,
     pub(crate) headers: &'a HeaderMap,
-    /// The name of the token, if one was needed.
+    /// Name of the token, if one was needed.
     pub(crate) token: Option<&'a str>,
     pub(crate) peer: Option<Peer>,
     pub(crate) body: &'a Bytes,
@@ -170,7 +173,7 @@ pub(crate) struct RequestContext<'a> {
 pub(crate) type Answer = Result<Response, Problem>;
 
 impl RequestContext<'_> {
-    /// Who asks.
+    /// Returns the caller, for quotas.
     pub(crate) fn caller(&self) -> Caller {
         match self.token {
             Some(name) => Caller::Token(name.to_owned()),
@@ -178,12 +181,12 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Reads the body; a large one apart, so that claims do not wait for it.
+    /// Reads the body. A large one is read on a blocking thread, so that claims do not wait for it.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&[u8]) -> T + Send + 'static,
     ) -> T {
-        /// It takes a millisecond to read.
+        /// Body size that takes a millisecond to parse.
         const LARGE: usize = 128 * 1024;
         if self.body.len() <= LARGE {
             return read(self.body);
@@ -192,19 +195,20 @@ impl RequestContext<'_> {
         self.api.engine().run_blocking(move || read(&body)).await
     }
 
-    /// The workflow that the path names.
+    /// Returns the workflow that the path names.
     pub(crate) fn workflow(&self) -> Result<WorkflowId, Problem> {
         let text = self.matched.name(0)?;
-        // Something that cannot be an id is not one of any workflow.
+        // A text that is no id names no workflow.
         text.parse()
             .map_err(|error| Problem::new(Code::WorkflowNotFound, format!("{error}")))
     }
 }
 
-/// What may need to read a large workflow as a whole, of which there are few at a time.
+/// Bounds the time of a read that may need a large workflow as a whole: only a few such reads run
+/// at a time.
 ///
 /// # Errors
-/// That did not come to an end in time, or as it says itself.
+/// The read did not end in time, or failed.
 pub(crate) async fn in_time<T>(
     read: impl Future<Output = Result<T, EngineError>>,
 ) -> Result<T, Problem> {
@@ -235,7 +239,7 @@ impl AppState {
         }
     }
 
-    /// For requests on another thread.
+    /// Returns the state for requests on another thread.
     pub(crate) fn on(&self, thread: usize) -> Self {
         Self {
             thread,
@@ -244,7 +248,7 @@ impl AppState {
         }
     }
 
-    /// The engine. Calls that need it begin when it is there.
+    /// Returns the engine. Calls that need it begin when it is open.
     pub(crate) fn engine(&self) -> &Engine {
         let opened = || {
             self.opening
@@ -254,10 +258,10 @@ impl AppState {
         self.engine.get_or_init(|| opened().for_thread(self.thread))
     }
 
-    /// A workflow as the store has it now.
+    /// Returns a workflow as the store has it now.
     ///
     /// # Errors
-    /// It does not exist, cannot be read, or others looked at large ones all the time.
+    /// It does not exist, cannot be read, or reads of other large workflows took all the time.
     pub(crate) async fn show(&self, id: WorkflowId) -> Result<Snapshot, Problem> {
         in_time(self.engine().show(id)).await
     }
@@ -267,7 +271,7 @@ impl AppState {
         &self,
         id: WorkflowId,
     ) -> (Arc<WorkflowFeed>, watch::Receiver<FeedVersion>) {
-        // Others may change what is in Redis.
+        // Other servers may change workflows in Redis.
         let look = matches!(self.engine().store(), Store::Redis(_)).then_some(LOOK);
         self.views.follow(self.engine(), id, look, &self.host)
     }

@@ -1,18 +1,18 @@
-//! The id of a request, which its answer and the log have in common.
+//! Id of a request, which its answer and the log share.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Where clients send it, and find it in every answer.
+/// Header with which a client sends its id. Every answer has it.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
-/// Longest id that is taken from a client: every answer and log line repeats it.
+/// Longest id that is accepted of a client: every answer and log line repeats it.
 const LONGEST: usize = 128;
 
-/// 1 to 128 visible ASCII characters.
+/// Id of 1 to 128 visible ASCII characters.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The id that the client sent, or a new one when it sent none that can be used.
+    /// Returns the id that the client sent, or a new one if the client sent no valid id.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let sent = headers
             .get(HEADER)

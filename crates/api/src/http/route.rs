@@ -6,17 +6,17 @@ use super::problem::{Code, Problem};
 use super::query::unescaped;
 use super::tokens::Role;
 
-/// The store that an operation needs.
+/// Store that an operation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// The store of workflows: the call waits until the engine is open.
+    /// Store of workflows. The call waits until the engine is open.
     Engine,
-    /// Another one, or that of workflows only in some cases: the handler opens it.
+    /// Another store, or that of workflows only in some cases. The handler opens it.
     Other,
     Nothing,
 }
 
-/// The address of one operation, and what is checked before its handler is called.
+/// Method and path of one operation, and the checks before its handler is called.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) method: Method,
@@ -29,7 +29,7 @@ pub(crate) struct Route {
     pub(crate) has_parameters: bool,
 }
 
-/// A route, and what the path has in the place of its names.
+/// Route of a request, and the parts of its path that stand for names.
 #[derive(Debug)]
 pub(crate) struct Matched<'a> {
     pub(crate) route: &'static Route,
@@ -39,7 +39,7 @@ pub(crate) struct Matched<'a> {
 }
 
 impl Matched<'_> {
-    /// What stands for the name at that place.
+    /// Returns the part of the path that stands for the name with this position.
     pub(crate) fn name(&self, place: usize) -> Result<String, Problem> {
         let text = self.names[place];
         unescaped(text).ok_or_else(|| {
@@ -54,14 +54,14 @@ impl Matched<'_> {
 /// Finds the route of a request in a table.
 ///
 /// # Errors
-/// There is none with this path, or none with this method.
+/// No route has this path, or none has this method.
 pub(crate) fn find<'a>(
     routes: &'static [Route],
     method: &Method,
     path: &'a str,
 ) -> Result<Matched<'a>, Problem> {
     let mut allowed: Vec<&str> = Vec::new();
-    // What is asked with HEAD is answered as with GET, and the connection leaves the body out.
+    // A HEAD request is answered like GET, and the connection leaves the body out.
     let method = if method == Method::HEAD {
         &Method::GET
     } else {
@@ -81,7 +81,7 @@ pub(crate) fn find<'a>(
     Err(unknown_action(routes, method, path).unwrap_or_else(|| no_route(method, path, &allowed)))
 }
 
-/// A path that does not exist, or that has only the methods `allowed`.
+/// Problem of a path that does not exist, or that has only the methods `allowed`.
 fn no_route(method: &Method, path: &str, allowed: &[&str]) -> Problem {
     if allowed.is_empty() {
         let shown: String = path.chars().take(200).collect();
@@ -93,7 +93,7 @@ fn no_route(method: &Method, path: &str, allowed: &[&str]) -> Problem {
     Problem::new(Code::MethodNotAllowed, detail).allowing(allowed)
 }
 
-/// A call of an action that the noun of the path does not have, such as `:cancle`.
+/// Problem of an action that the noun of the path does not have, such as `:cancle`.
 fn unknown_action(routes: &[Route], method: &Method, path: &str) -> Option<Problem> {
     let (noun, action) = path
         .rsplit_once(':')
@@ -111,7 +111,7 @@ fn unknown_action(routes: &[Route], method: &Method, path: &str) -> Option<Probl
     (!actions.is_empty()).then(|| Problem::new(Code::NotFound, detail))
 }
 
-/// What the path has in the place of the template's names, if it is of its form.
+/// Returns the parts of a path that stand for the names of a template, if the path matches it.
 fn names<'a>(template: &str, path: &'a str) -> Option<[&'a str; 2]> {
     let mut names = [""; 2];
     let mut place = 0;
@@ -127,7 +127,7 @@ fn names<'a>(template: &str, path: &'a str) -> Option<[&'a str; 2]> {
             }
             continue;
         };
-        // Names may have colons; the verb follows the last one.
+        // Names may have colons. The verb follows the last one.
         let name = if verb.is_empty() {
             part
         } else {

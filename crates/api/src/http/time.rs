@@ -1,4 +1,4 @@
-//! Moments as RFC 3339 writes them, UTC, with microseconds.
+//! Times in the form of RFC 3339, UTC, with microseconds.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl Rfc3339 {
         const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
         let micros = i64::try_from(self.0.micros()).unwrap_or(i64::MAX);
         let moment = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
-        // As long as all of them: lists of a thousand workflows have four thousand moments.
+        // All times have this length. A list of a thousand workflows has four thousand times.
         let mut text = String::with_capacity("2026-11-21T12:00:00.000000Z".len());
         PRINTER
             .print_timestamp(&moment, &mut text)
@@ -40,8 +40,9 @@ impl Serialize for Rfc3339 {
     }
 }
 
-/// Reads a moment of 1970 or later, in any time zone. Digits beyond the microsecond are cut, and a leap second is the one before it.
-/// Moments in the last two days of the year 9999 are read as the last one that can be written.
+/// Reads a time of 1970 or later, in any time zone. Digits after the microsecond are cut, and a
+/// leap second is the second before it. Times in the last two days of the year 9999 become the last
+/// time that can be written.
 pub(crate) fn read(text: &str) -> Option<Timestamp> {
     let moment = text.parse().ok().or_else(|| last(text))?;
     u64::try_from(moment.as_microsecond())
@@ -49,8 +50,8 @@ pub(crate) fn read(text: &str) -> Option<Timestamp> {
         .map(Timestamp::from_micros)
 }
 
-/// The last moment that a text may mean: one without microseconds, as programs write that keep milliseconds or seconds, means all of its last
-/// digit.
+/// Reads the end of a time range. A text without microseconds means the end of its last digit,
+/// because some programs keep milliseconds or seconds.
 pub(crate) fn read_end(text: &str) -> Option<Timestamp> {
     let digits = text.split_once(['.', ',']).map_or(0, |(_, fraction)| {
         fraction
@@ -65,10 +66,11 @@ pub(crate) fn read_end(text: &str) -> Option<Timestamp> {
     ))
 }
 
-/// The digits of microseconds.
+/// Number of digits of microseconds.
 const MICROSECONDS: u32 = 6;
 
-/// The last moment that can be written, if the text is a later one: whoever means the end of time writes the end of 9999.
+/// Returns the last time that can be written, if the text is a later one: the end of 9999 stands
+/// for the end of time.
 fn last(text: &str) -> Option<jiff::Timestamp> {
     let pieces = Pieces::parse(text).ok()?;
     let (time, offset): (Time, _) = (pieces.time()?, pieces.to_numeric_offset()?);

@@ -1,23 +1,23 @@
-//! Tokens: who may do what.
+//! Tokens and the roles that they give.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use subtle::ConstantTimeEq as _;
 
-/// What somebody may do; each may do what those before it may.
+/// Rights of a token. Each role includes the roles before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Look.
+    /// Reads.
     Read,
-    /// Create workflows and run jobs.
+    /// Reads, creates workflows and runs jobs.
     Work,
     /// Everything.
     Admin,
 }
 
 impl Role {
-    /// The word for it in a tokens file.
+    /// Returns the word of a tokens file.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -27,7 +27,8 @@ impl Role {
     }
 }
 
-/// Who may use the API. Never shown: neither the tokens nor their number of characters. Clones share the tokens: [`Tokens::replace`] replaces those of all.
+/// Tokens that may use the API. `Debug` shows neither the tokens nor their lengths. Clones share
+/// the tokens: [`Tokens::replace`] replaces them for all clones.
 #[derive(Clone)]
 pub struct Tokens(Arc<RwLock<Arc<[Token]>>>);
 
@@ -56,7 +57,7 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Tokens that let nobody in.
+    /// Returns a set without any token, which refuses every client.
     #[must_use]
     pub fn none() -> Self {
         Self::from_list(Vec::new())
@@ -66,7 +67,7 @@ impl Tokens {
         Self(Arc::new(RwLock::new(tokens.into())))
     }
 
-    /// The tokens that are in force. They are replaced as a whole, so that a poisoned lock can be used.
+    /// Returns the active tokens. They are replaced as a whole, so a poisoned lock can be used.
     fn all(&self) -> Arc<[Token]> {
         self.0
             .read()
@@ -74,16 +75,16 @@ impl Tokens {
             .clone()
     }
 
-    /// Puts `tokens` in force. Requests that were let in go on.
+    /// Activates `tokens`. Requests that were accepted go on.
     pub fn replace(&self, tokens: &Self) {
         let tokens = tokens.all();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
     }
 
-    /// Reads lines of `role name token`; empty ones and those that begin with `#` are passed over.
+    /// Parses lines of `role name token`. Empty lines and those that begin with `#` are skipped.
     ///
     /// # Errors
-    /// The first line that is something else, without its token.
+    /// The first line of another form, without its token.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut tokens: Vec<Token> = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -123,7 +124,8 @@ impl Tokens {
         }
     }
 
-    /// The role and name of who has a token. It takes as long for a token that is nearly right as for any other of its length.
+    /// Returns the role and name of a token. The time does not depend on how much of the token is
+    /// right.
     #[must_use]
     pub fn find(&self, secret: &str) -> Option<(Role, Arc<str>)> {
         let mut found = None;

@@ -1,4 +1,4 @@
-//! Workers ask for jobs.
+//! Claims of workers for jobs.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,16 +29,17 @@ const MOST_QUEUES: usize = 100;
 /// Most handlers of one claim.
 const MOST_HANDLERS: usize = 256;
 const LEASE: Duration = Duration::from_secs(30);
-/// Shorter ones would be lost to a pause of the network, longer ones leave the jobs of a dead worker lying.
+/// Range of lease durations. A shorter lease would be lost to a short network failure. A longer one
+/// would block the jobs of a dead worker.
 const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(3_600);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// Bytes of a job without its params, mostly.
+/// Typical bytes of a job in an answer, without its params.
 const USUAL_JOB: usize = 384;
-/// Bytes around them.
+/// Bytes of the answer besides the jobs.
 const AROUND: usize = 64;
 
-/// What a worker asks for.
+/// Claim of a worker.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Claim))]
@@ -46,10 +47,11 @@ pub(crate) struct ClaimBody {
     /// The queues to take jobs from.
     #[cfg_attr(test, schema(min_items = 1, max_items = 100))]
     queues: Vec<String>,
-    /// What the worker can run: it gets only jobs with these handlers. If left out, it gets jobs with any handler.
+    /// Names of the handlers that the worker has: it gets only jobs with these handlers. If left
+    /// out, it gets jobs with any handler.
     #[cfg_attr(test, schema(min_items = 1, max_items = 256))]
     handlers: Option<Vec<String>>,
-    /// Who asks: 1 to 200 bytes that people will read.
+    /// Name of the worker: 1 to 200 bytes that people will read.
     worker: String,
     /// How many jobs at most; 1 if left out.
     #[cfg_attr(test, schema(minimum = 1, maximum = 1000))]
@@ -62,13 +64,13 @@ pub(crate) struct ClaimBody {
     uptime: Option<Span>,
 }
 
-/// A claim of a worker that was checked.
+/// Validated claim of a worker.
 #[derive(Debug)]
 pub(crate) struct ClaimRequest {
     pub(crate) claim: Claim,
-    /// How long the worker waits for a job.
+    /// Time for which the worker waits for a job.
     pub(crate) wait: Duration,
-    /// How long the worker has run, if it says so.
+    /// Time for which the worker has run. `None` if the worker does not report it.
     pub(crate) uptime: Option<Duration>,
 }
 
@@ -86,7 +88,7 @@ pub(crate) struct ClaimResult<'a> {
 #[derive(Debug)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClaimedJob<'a> {
-    /// What to report with.
+    /// Lease to report with.
     #[cfg_attr(test, schema(value_type = String))]
     lease: LeaseRef,
     #[cfg_attr(test, schema(value_type = Rfc3339))]
@@ -106,7 +108,8 @@ pub(crate) struct ClaimedJob<'a> {
     /// values are objects.
     #[cfg_attr(test, schema(value_type = Object))]
     params: Verbatim<'a>,
-    /// What the jobs before it left behind. With the rule `all_success`, jobs that returned nothing are left out.
+    /// Results of the jobs before it. With the rule `all_success`, jobs that returned nothing are
+    /// left out.
     inputs: Vec<JobInput<'a>>,
     /// Names of jobs before it whose output or error is too large for this answer. Read each by itself.
     omitted_inputs: Vec<&'a str>,
@@ -121,16 +124,17 @@ pub(crate) struct ClaimedJob<'a> {
     suspect: Option<bool>,
 }
 
-/// What a job before this one left behind.
+/// Result of a job before this one.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct JobInput<'a> {
     job: &'a str,
     handler: &'a str,
-    /// What it returned; null when it returned nothing.
+    /// Output of the job; null when it returned nothing.
     #[cfg_attr(test, schema(value_type = serde_json::Value))]
     output: Verbatim<'a>,
-    /// What it is doing, or `doomed` or `blocked` when it cannot run because of a failure before it. Left out with the rule `all_success`.
+    /// State of the job, or `doomed` or `blocked` when it cannot run because of a failure before
+    /// it. Left out with the rule `all_success`.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'a str>,
     /// Why its latest attempt failed, when it failed.
@@ -147,7 +151,7 @@ struct InputError<'a> {
 }
 
 impl ClaimBody {
-    /// `prefix` leads to this part of the request.
+    /// Validates the claim. `prefix` is the path of the claim in the request.
     pub(crate) fn resolve(self, prefix: &str) -> Result<ClaimRequest, Problem> {
         let path = |field: &str| format!("{prefix}{field}");
         self.check_names(prefix)?;
@@ -180,7 +184,7 @@ impl ClaimBody {
         })
     }
 
-    /// Whether queues, handlers and worker have names that a queue could have, and a terminal show.
+    /// Checks that queues, handlers and worker have valid names.
     fn check_names(&self, prefix: &str) -> Result<(), Problem> {
         check_list(&self.queues, MOST_QUEUES, &format!("{prefix}queues"))?;
         if let Some(handlers) = &self.handlers {
@@ -200,7 +204,7 @@ fn check_list(names: &[String], most: usize, path: &str) -> Result<(), Problem> 
         .try_for_each(|(at, name)| check_name(name, || format!("{path}[{at}]")))
 }
 
-/// Whether a worker could have this name, and what it asks for.
+/// Checks that a name is one that a worker or a queue may have.
 pub(crate) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), Problem> {
     if is_name(name) {
         return Ok(());
@@ -219,14 +223,14 @@ fn each_once(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// Whether a queue could have this name, and a terminal show it.
+/// Whether a text is a valid name that a terminal can show.
 fn is_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.len())
         && !text.chars().any(char::is_control)
         && !matches!(text, "." | "..")
 }
 
-/// The length of a lease, if it is within bounds.
+/// Returns the duration of a lease, if it is within bounds.
 pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem> {
     let lease = given.map_or(LEASE, |lease| lease.0);
     let wrong = || Problem::field(path, "expected a time span from 5s to 1h");
@@ -265,15 +269,16 @@ pub(crate) async fn claim(ask: &RequestContext<'_>) -> Answer {
     Ok(answer(&result, share, AROUND))
 }
 
-/// Claimed jobs with all that an answer says of them, and the room that they take.
+/// Claimed jobs with their inputs, and the quota that their answer holds.
 #[derive(Default)]
 pub(crate) struct Delivered {
     pub(crate) jobs: Vec<Claimed>,
     pub(crate) share: Option<QuotaGuard>,
 }
 
-/// Reads what the jobs get, once there is room for it: many large answers must not be gathered at once, nor by who does not read them.
-/// Without room the jobs are given back.
+/// Reads the inputs of claimed jobs, once there is quota for them. The quota bounds the large
+/// answers that are built at once, even for clients that do not read. Without quota the jobs are
+/// returned to their queues.
 pub(crate) async fn deliver(
     ask: &RequestContext<'_>,
     worker: &str,
@@ -291,12 +296,12 @@ pub(crate) async fn deliver(
     Ok(Delivered { jobs, share })
 }
 
-/// What an answer says of the worker's draining.
+/// Value of `drain` in an answer: true if the worker drains.
 pub(crate) fn drain(api: &AppState, process: &Process<'_>) -> Option<bool> {
     api.roll.is_draining(process).then_some(true)
 }
 
-/// An answer with jobs, and about so many other bytes. A large one has its room.
+/// Answers with jobs and about `other_bytes` further bytes. A large answer uses its reserved quota.
 pub(crate) fn answer(body: &impl Serialize, share: Option<QuotaGuard>, others: usize) -> Response {
     match share {
         Some(share) => quota::reserved_json(json::large_text(share.size() + others, body), share),
@@ -305,7 +310,8 @@ pub(crate) fn answer(body: &impl Serialize, share: Option<QuotaGuard>, others: u
 }
 
 impl<'a> ClaimedJob<'a> {
-    /// What the answer to a claim says of its jobs. Their leases mostly end together.
+    /// Lists the jobs for the answer to a claim. Most leases end at the same time, so its text is
+    /// reused.
     pub(crate) fn all(claimed: &'a [Claimed], traces: &Traces) -> Vec<Self> {
         let mut latest: Option<(Timestamp, Rc<str>)> = None;
         let mut jobs = Vec::with_capacity(claimed.len());

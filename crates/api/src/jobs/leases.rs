@@ -1,4 +1,4 @@
-//! Workers keep jobs for longer.
+//! Extension of the leases of workers.
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -32,13 +32,14 @@ pub(crate) struct ExtendBody<'a> {
     leases: Vec<String>,
     /// How long from now on: 5s to 1h, 30s if left out.
     lease: Option<Span>,
-    /// Who asks, as in its claims: then the answer says whether it should drain.
+    /// Name of the worker, as in its claims: then the answer says whether it should drain.
     worker: Option<String>,
-    /// The worker stops: a lease that ends without its report counts as given back, and not as lost. False if left out.
+    /// The worker stops: a lease that ends without its report counts as returned, and not as lost.
+    /// False if left out.
     stopping: Option<bool>,
     /// How long the worker has run, as in its claims.
     uptime: Option<Span>,
-    /// What to keep of jobs, of these leases or of others.
+    /// Notes to store about jobs, of these leases or of others.
     #[serde(borrow, default)]
     #[cfg_attr(test, schema(max_items = 1000, value_type = Option<Vec<NoteBody>>))]
     notes: Option<Vec<&'a RawValue>>,
@@ -57,12 +58,12 @@ struct RawExtendBody<'a> {
     notes: Option<Vec<&'a RawValue>>,
 }
 
-/// What became of each lease, in the order of the request.
+/// Result of each lease, in the order of the request.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ExtendResult<'a> {
     leases: Vec<LeaseItem<'a>>,
-    /// What became of each note. Left out without notes.
+    /// Result of each note. Left out without notes.
     #[serde(skip_serializing_if = "Option::is_none")]
     notes: Option<Vec<NoteItem<'a>>>,
     /// The worker should drain: it gets no more jobs. Left out otherwise.
@@ -70,7 +71,7 @@ pub(crate) struct ExtendResult<'a> {
     drain: Option<bool>,
 }
 
-/// What became of one lease: `lease_expires_at`, or `error`.
+/// Result of one lease: `lease_expires_at`, or `error`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LeaseItem<'a> {
@@ -99,7 +100,7 @@ impl<'a> LeaseItem<'a> {
     }
 }
 
-/// The lease that a text names.
+/// Parses a lease.
 pub(crate) fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
     text.parse().map_err(|_| {
         Problem::field(
@@ -109,9 +110,9 @@ pub(crate) fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
     })
 }
 
-/// What a call asks for.
+/// Parsed body of the call.
 struct Request {
-    /// Each right or wrong for itself.
+    /// Each lease is valid or not by itself.
     leases: Vec<Result<LeaseRef, Problem>>,
     lease: Option<Span>,
     worker: Option<String>,
@@ -153,7 +154,7 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
             notes: notes::read(notes)?,
         });
     }
-    // Something is wrong: the others are extended all the same, so each is read for itself.
+    // One item is wrong. The others are extended nevertheless, so each is parsed by itself.
     let RawExtendBody {
         leases,
         lease,
@@ -164,7 +165,7 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
     } = body::read(body)?;
     body::check_number(leases.len(), MOST, "leases")?;
     let one = |(at, raw): (usize, &RawValue)| {
-        // What is no text is no lease either.
+        // A value that is no text is no lease either.
         parse_lease(
             &serde_json::from_str::<String>(raw.get()).unwrap_or_default(),
             &path(at),

@@ -1,4 +1,4 @@
-//! The log of a job, as workers have written it.
+//! Log of a job, as workers have written it.
 
 use serde::Serialize;
 use tidegate_workflow::{Log, LogLine};
@@ -31,12 +31,13 @@ struct LogItem<'a> {
     at: Rfc3339,
     /// The attempt of the job that it is of, from 1.
     attempt: u16,
-    /// What the worker wrote. It may have any characters.
+    /// Text of the worker. It may have any characters.
     text: &'a str,
 }
 
 impl<'a> LogPage<'a> {
-    /// The lines after so many of all that there ever were, at most `limit`. After more than there were, all that are kept.
+    /// Returns at most `limit` lines that follow the first `after` lines ever written. If `after`
+    /// exceeds their number, it returns the lines that are kept from their beginning.
     fn of(Log { dropped, lines }: &'a Log, after: u64, limit: usize) -> Self {
         let after = if after > dropped + lines.len() as u64 {
             0
@@ -111,7 +112,7 @@ mod tests {
         check(14, 2, &["14"], 0, "15");
         check(15, 2, &[], 0, "15");
         check(7, 9, &["10", "11", "12", "13", "14"], 3, "15");
-        // The log is another one than it was.
+        // The log has been replaced by a shorter one.
         check(16, 1, &["10"], 10, "11");
         check(u64::MAX, 1, &["10"], 10, "11");
         let none = LogPage::of(&Log::default(), 0, 1_000).next;

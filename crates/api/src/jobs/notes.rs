@@ -1,4 +1,5 @@
-//! Workers say how far their jobs are, and add lines to their logs, with calls that they make anyway.
+//! Notes of workers about the progress and the log of their jobs. They come with calls that workers
+//! make in any case.
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -15,14 +16,14 @@ use crate::http::request_id::RequestId;
 
 /// Most notes of one call.
 const MOST: usize = 1_000;
-/// Most bytes of the text beside a percentage.
+/// Most bytes of the text of a progress.
 const MOST_TEXT: usize = 256;
 /// Most lines of one note.
 const MOST_LINES: usize = 256;
 /// Most bytes of all lines of one note.
 const MOST_LOG: usize = 16 * 1024;
 
-/// What a worker says of a job that it has: progress, lines for its log, or both.
+/// Note of a worker about a job that it has: progress, lines for its log, or both.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Note))]
@@ -48,7 +49,7 @@ pub(crate) struct ProgressBody {
     text: Option<String>,
 }
 
-/// What became of one note.
+/// Result of one note.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct NoteItem<'a> {
@@ -58,11 +59,11 @@ pub(crate) struct NoteItem<'a> {
     error: Option<problem::Body<'a>>,
 }
 
-/// What became of the notes of a call, in the order of the request. None: it had none.
+/// Results of the notes of a call, in the order of the request. `None` if it had no notes.
 pub(crate) type Noted = Option<Vec<Result<(), Problem>>>;
 
 impl<'a> NoteItem<'a> {
-    /// What the answer says of notes, if the call had some.
+    /// Lists the results of notes for the answer, if the call had notes.
     pub(crate) fn all(noted: &'a Noted, request: &'a RequestId) -> Option<Vec<Self>> {
         let of = |noted: &'a Result<(), Problem>| match noted {
             Ok(()) => Self {
@@ -79,7 +80,7 @@ impl<'a> NoteItem<'a> {
 }
 
 impl NoteBody {
-    /// The note; the path of a problem begins at it.
+    /// Validates the note. The path of a problem is relative to the note.
     fn resolve(self) -> Result<Note, Problem> {
         let lease = parse_lease(&self.lease, "lease")?;
         if self.progress.is_none() && self.log.is_none() {
@@ -134,10 +135,10 @@ impl ProgressBody {
     }
 }
 
-/// The notes of a call, each right or wrong for itself. None: it has none.
+/// Notes of a call, each valid or not by itself. `None` if it has no notes.
 pub(crate) type Notes = Option<Vec<Result<Note, Problem>>>;
 
-/// Reads the notes of a call.
+/// Parses the notes of a call.
 ///
 /// # Errors
 /// There are too many.
@@ -151,7 +152,7 @@ pub(crate) fn read(raw: Option<Vec<&RawValue>>) -> Result<Notes, Problem> {
     Ok(Some(raw.into_iter().enumerate().map(one).collect()))
 }
 
-/// Keeps the notes that are right. What becomes of them changes nothing else.
+/// Stores the valid notes. Their results do not affect the rest of the call.
 pub(crate) async fn keep(ask: &RequestContext<'_>, notes: Notes) -> Noted {
     let notes = notes?;
     let mut right = Vec::with_capacity(notes.len());

@@ -1,4 +1,4 @@
-//! How an attempt ended, as a worker reports it.
+//! Outcome of an attempt, as a worker reports it.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::leases::parse_lease;
 use crate::http::body::{self, Span};
 use crate::http::problem::{Code, Problem};
 
-/// What is kept of a message and of a trace.
+/// Most bytes that are stored of a message and of a trace.
 const MOST_TEXT: usize = 16 * 1024;
-/// What is kept of a kind.
+/// Most bytes that are stored of a kind.
 const MOST_KIND: usize = 200;
 
 /// How an attempt ended.
@@ -39,7 +39,7 @@ pub(crate) struct ReportBody<'a> {
     /// With `failed`: the pause before the next attempt. With `throttled`, and then required: for how long no job is handed out that has the
     /// same rate limits.
     retry_after: Option<Span>,
-    /// With `given_back`: how long nobody should take it.
+    /// With `given_back`: the time for which no worker should get it.
     pause: Option<Span>,
     /// With `crashed`, this or `exit`: the signal that ended the process.
     signal: Option<u8>,
@@ -49,9 +49,10 @@ pub(crate) struct ReportBody<'a> {
     alone: Option<bool>,
 }
 
-/// How an attempt ended; `not_begun` when the worker never started it: the job keeps its place in the queue, and what was taken for it under rate
-/// limits is given back; `given_back` when the worker broke it off, `throttled` when whoever is behind a rate limit of the job refused it, `crashed` when
-/// the process that ran it has died, as its parent reports.
+/// How an attempt ended; `not_begun` when the worker never started it: the job keeps its place in
+/// the queue, and its hits under rate limits are refunded; `given_back` when the worker broke it
+/// off, `throttled` when the service behind a rate limit of the job refused it, `crashed` when the
+/// process that ran it has died, as its parent reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema), schema(as = Outcome))]
@@ -73,7 +74,7 @@ enum RetryWord {
     Never,
 }
 
-/// What went wrong.
+/// Error of a failed attempt.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ReportError))]
@@ -100,7 +101,7 @@ impl OutcomeWord {
 }
 
 impl ReportBody<'_> {
-    /// The report; the path of a problem begins at it.
+    /// Validates the report. The path of a problem is relative to the report.
     pub(super) fn resolve(self) -> Result<Report, Problem> {
         let lease = parse_lease(&self.lease, "lease")?;
         self.check_fields()?;
@@ -163,7 +164,7 @@ impl ReportBody<'_> {
         Ok(Report { lease, outcome })
     }
 
-    /// Whether each field belongs to the outcome.
+    /// Checks that each field belongs to the outcome.
     fn check_fields(&self) -> Result<(), Problem> {
         let fields = [
             (OutcomeWord::Succeeded, self.output.is_some(), "output"),
@@ -202,7 +203,7 @@ impl ErrorBody {
     }
 }
 
-/// Whether an output is small enough, and nested so that every worker can read it.
+/// Checks the size of an output, and its depth, so that every worker can parse it.
 pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
     if output.is_some_and(|output| output.get().len() > MAX_OUTPUT) {
         let detail =
@@ -212,7 +213,7 @@ pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
     body::check_depth(output, "output")
 }
 
-/// The beginning of a text, at most so many bytes.
+/// Truncates a text to at most `max_bytes` bytes.
 fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
         text.truncate(

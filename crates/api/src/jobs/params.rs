@@ -1,4 +1,4 @@
-//! Params of a job as its worker gets them: those of the job over the globals of the workflow.
+//! Params of a job as its worker gets them: the job's params merged over the workflow's globals.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// One object: what is in both comes from the second.
+/// Merges two objects. A key of both has the value of the second.
 pub(super) fn merged<'a>(below: Option<&'a str>, above: Option<&'a str>) -> Cow<'a, str> {
     let (below, above) = match (below, above) {
         (None, None) => return Cow::Borrowed("{}"),
@@ -19,14 +19,16 @@ pub(super) fn merged<'a>(below: Option<&'a str>, above: Option<&'a str>) -> Cow<
     };
     let entries = |text| serde_json::from_str::<Entries<'_>>(text);
     let (Ok(below), Ok(above)) = (entries(below), entries(above)) else {
-        // A key is no Unicode, such as half of a surrogate pair. Of a key that is there twice, readers take the second.
+        // A key is no Unicode, such as half of a surrogate pair. Parsers take the last of two equal
+        // keys.
         return Cow::Owned(joined(below, above));
     };
     let all = Entries(laid_over(below.0, above.0));
     Cow::Owned(serde_json::to_string(&all).expect("keys are texts"))
 }
 
-/// The entries below whose keys are not above, and then all above. Looks at each key once: there may be tens of thousands.
+/// Returns the entries below whose keys are not above, and then all above. It is linear, because an
+/// object may have tens of thousands of keys.
 fn laid_over<K: Eq + Hash, V>(mut below: Vec<(K, V)>, mut above: Vec<(K, V)>) -> Vec<(K, V)> {
     let known: HashSet<&K> = above.iter().map(|(key, _)| key).collect();
     below.retain(|(key, _)| !known.contains(key));
@@ -34,7 +36,7 @@ fn laid_over<K: Eq + Hash, V>(mut below: Vec<(K, V)>, mut above: Vec<(K, V)>) ->
     below
 }
 
-/// Two objects as one, entries as they are.
+/// Joins the text of two objects without reading their keys.
 fn joined(below: &str, above: &str) -> String {
     fn inside(object: &str) -> &str {
         let object = object.trim();
@@ -54,7 +56,7 @@ fn joined(below: &str, above: &str) -> String {
     format!("{{{below}{comma}{above}}}")
 }
 
-/// The entries of an object, values as they are.
+/// Entries of an object, with their values as text.
 struct Entries<'a>(Vec<(String, &'a RawValue)>);
 
 impl Serialize for Entries<'_> {
@@ -145,7 +147,7 @@ mod tests {
             all.iter().map(|(key, ())| key.0).eq(0..30_000),
             "keys below come first"
         );
-        // One for each of the 10,000 that are in both, and a few for those with the same hash by chance.
+        // One comparison for each of the 10,000 common keys, and a few for keys with equal hashes.
         let compared = COMPARED.load(Relaxed);
         assert!(compared < 40_000, "{compared} comparisons");
     }

@@ -1,4 +1,5 @@
-//! Why jobs that are ready do not run, as far as a snapshot does not tell: limits without room, and handlers that no worker has.
+//! Reasons for which ready jobs do not run that a snapshot does not have: exhausted limits, and
+//! handlers without a worker.
 
 use hashbrown::HashMap;
 use tidegate_workflow::{JobIndex, JobState, Limits, Snapshot, WaitReason};
@@ -6,10 +7,11 @@ use tidegate_workflow::{JobIndex, JobState, Limits, Snapshot, WaitReason};
 use crate::http::problem::Problem;
 use crate::http::request::{RequestContext, in_time};
 
-/// So many different limits, and kinds of jobs, are looked at for an answer. Other jobs just wait in their queue.
+/// Most different limits that are checked for one answer, and most pairs of queue and handler.
+/// Other jobs are shown as waiting in their queue.
 const MOST_LOOKS: usize = 20;
 
-/// With what these jobs wait for. At most so many holders are told of a limit.
+/// Adds the reasons for which these jobs wait, with at most `holders` holders for each limit.
 pub(super) async fn with_reasons(
     ask: &RequestContext<'_>,
     snapshot: Snapshot,
@@ -24,7 +26,7 @@ pub(super) async fn with_reasons(
     Ok(snapshot.with_reasons(found))
 }
 
-/// Those that are ready in a queue that is not paused, with what the snapshot tells of them.
+/// Returns the jobs that are ready in a queue that is not paused, with the reason of the snapshot.
 fn waiting(snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec<(JobIndex, WaitReason)> {
     let ready = jobs
         .iter()
@@ -36,7 +38,7 @@ fn waiting(snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec<(JobIndex, WaitReason)
         .collect()
 }
 
-/// The jobs that no worker of their queue runs.
+/// Returns the jobs whose handler no worker of their queue has.
 fn without_handler(
     ask: &RequestContext<'_>,
     snapshot: &Snapshot,
@@ -59,7 +61,7 @@ fn without_handler(
     in_queue.filter(|job| is_unserved(job)).collect()
 }
 
-/// The jobs whose limits have no room.
+/// Returns the jobs whose limits are exhausted.
 async fn full_limits(
     ask: &RequestContext<'_>,
     snapshot: &Snapshot,

@@ -1,4 +1,4 @@
-//! Workers report how attempts ended, and take more jobs in the same call.
+//! Reports of workers about attempts, with a claim for more jobs in the same call.
 
 use axum::http::StatusCode;
 use serde::ser::Serializer;
@@ -26,7 +26,7 @@ use crate::workers::{self, Process};
 
 /// Most reports of one call.
 const MOST: usize = 1_000;
-/// Bytes of what is told of a report, mostly.
+/// Typical bytes of the result of one report.
 const USUAL_ITEM: usize = 96;
 
 /// Reports, and what to take next.
@@ -40,7 +40,7 @@ pub(crate) struct ReportsBody<'a> {
     /// Jobs to take in the same call. It waits only when the reports make no job ready.
     #[serde(default, deserialize_with = "body::optional_object")]
     claim: Option<ClaimBody>,
-    /// What to keep of jobs, of those that are reported or of others.
+    /// Notes to store about jobs, of those that are reported or of others.
     #[serde(borrow, default)]
     #[cfg_attr(test, schema(max_items = 1000, value_type = Option<Vec<NoteBody>>))]
     notes: Option<Vec<&'a RawValue>>,
@@ -57,12 +57,12 @@ struct RawReportsBody<'a> {
     notes: Option<Vec<&'a RawValue>>,
 }
 
-/// What became of each report, in the order of the request, and jobs.
+/// Result of each report, in the order of the request, and jobs.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ReportResult<'a> {
     reports: Vec<ReportItem<'a>>,
-    /// What became of each note. Left out without notes.
+    /// Result of each note. Left out without notes.
     #[serde(skip_serializing_if = "Option::is_none")]
     notes: Option<Vec<NoteItem<'a>>>,
     /// Jobs that were claimed in the same call.
@@ -75,13 +75,13 @@ pub(crate) struct ReportResult<'a> {
     drain: Option<bool>,
 }
 
-/// What became of one report: `job_state`, `workflow_status` and `already`, or `error`.
+/// Result of one report: `job_state`, `workflow_status` and `already`, or `error`.
 #[derive(Debug)]
 #[cfg_attr(test, derive(ToSchema))]
 struct ReportItem<'a> {
     /// The status that a single call would have got.
     status: u16,
-    /// What the job is doing now.
+    /// State of the job now.
     job_state: Option<StateWord>,
     workflow_status: Option<StatusWord>,
     /// Whether the same report came before.
@@ -147,7 +147,7 @@ pub(crate) async fn report(ask: &RequestContext<'_>) -> Answer {
         workers::await_drains(api).await;
     }
     let wanted = claim.as_ref().filter(|_| !api.roll.is_draining(&process));
-    // Before the reports, which may end their leases.
+    // Notes are stored before the reports, which may end their leases.
     let noted = notes::keep(ask, notes).await;
     let mut valid = Vec::with_capacity(reports.len());
     let order = reports
@@ -156,7 +156,7 @@ pub(crate) async fn report(ask: &RequestContext<'_>) -> Answer {
         .collect();
     let (reported, leases) = report_and_claim(api, valid, wanted, &process).await;
     let reported = outcomes(api, order, reported);
-    // The reports are told all the same when the claim failed.
+    // The results of the reports are returned even if the claim failed.
     let claimed = match leases {
         Ok(leases) => claims::deliver(ask, process.worker, leases).await,
         Err(error) => Err(Problem::from(error).under("claim.")),
@@ -188,7 +188,7 @@ pub(crate) async fn report(ask: &RequestContext<'_>) -> Answer {
     Ok(claims::answer(&result, delivered.share, others))
 }
 
-/// The process that reports, as far as its claim says.
+/// Returns the process that reports, as far as its claim names it.
 fn process<'a>(api: &AppState, claim: Option<&'a ClaimRequest>) -> Process<'a> {
     match claim {
         Some(request) => workers::note_claim(api, &request.claim, request.uptime),
@@ -199,7 +199,7 @@ fn process<'a>(api: &AppState, claim: Option<&'a ClaimRequest>) -> Process<'a> {
     }
 }
 
-/// Reports, and claims jobs in the same call to the engine. If there are none, it waits for some.
+/// Reports, and claims jobs in the same call to the engine. It waits for jobs if there are none.
 async fn report_and_claim(
     api: &AppState,
     reports: Vec<Report>,
@@ -231,7 +231,7 @@ async fn report_and_claim(
     (reported, leases)
 }
 
-/// Whether the worker does not have the lease any more.
+/// Whether the worker does not hold the lease any more.
 fn is_over(reported: &Result<Reported, EngineError>) -> bool {
     matches!(
         reported,
@@ -239,9 +239,9 @@ fn is_over(reported: &Result<Reported, EngineError>) -> bool {
     )
 }
 
-/// What a call asks for.
+/// Parsed body of the call.
 struct Request {
-    /// Each right or wrong for itself.
+    /// Each report is valid or not by itself.
     reports: Vec<Result<Report, Problem>>,
     claim: Option<ClaimBody>,
     notes: Notes,
@@ -265,7 +265,7 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
             notes: notes::read(notes)?,
         });
     }
-    // Something is wrong: the others are taken all the same, so each is read for itself.
+    // One item is wrong. The others are accepted nevertheless, so each is parsed by itself.
     let RawReportsBody {
         reports,
         claim,
@@ -285,7 +285,7 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
     })
 }
 
-/// What became of each report, in the order of the request.
+/// Returns the result of each report, in the order of the request.
 fn outcomes(
     api: &AppState,
     order: Vec<Result<(), Problem>>,
@@ -299,7 +299,7 @@ fn outcomes(
     order.into_iter().map(outcome).collect()
 }
 
-/// Counts what became of a report.
+/// Counts the result of a report.
 fn count(api: &AppState, reported: Result<Reported, EngineError>) -> Result<Reported, Problem> {
     match &reported {
         Ok(Reported { already: true, .. }) => {}
@@ -312,7 +312,7 @@ fn count(api: &AppState, reported: Result<Reported, EngineError>) -> Result<Repo
     reported.map_err(Problem::from)
 }
 
-/// What an accepted report counts as, by what the job is doing after it.
+/// Returns the event that an accepted report counts as, by the state of the job after it.
 const fn counted(state: JobState) -> Event {
     match state {
         JobState::Succeeded => Event::Succeeded,

@@ -1,4 +1,4 @@
-//! A job as it is shown.
+//! JSON view of a job.
 
 use serde::Serialize;
 use tidegate_workflow::{AttemptError, JobIndex, JobResult, JobState, Json, Progress, Snapshot};
@@ -13,10 +13,11 @@ use crate::http::quota::LARGE;
 use crate::http::time::Rfc3339;
 use crate::workflows::limits::LimitShown;
 
-/// The most bytes of an answer with jobs: what one caller may have unread.
+/// Most bytes of an answer with jobs: the quota of large answers that one caller has.
 pub(crate) const MOST_TEXT: usize = LARGE / 2;
 
-/// Whether it takes longer than a millisecond to write jobs: not their number decides, but how many names there are of those beside them.
+/// Whether it takes longer than a millisecond to write jobs. The number of names of their parents
+/// and children decides, not the number of jobs.
 pub(crate) fn is_long(snapshot: &Snapshot, jobs: impl IntoIterator<Item = JobIndex>) -> bool {
     const LONG: usize = 4_000;
     let graph = snapshot.graph();
@@ -71,14 +72,14 @@ pub(crate) struct Job<'a> {
     /// When its lease ends, while it is running.
     #[cfg_attr(test, schema(required))]
     lease_expires_at: Option<Rfc3339>,
-    /// Who runs it, or ran it last.
+    /// Worker that runs it, or ran it last.
     #[cfg_attr(test, schema(required))]
     worker: Option<&'a str>,
     #[cfg_attr(test, schema(required))]
     timeout_ms: Option<u64>,
     retries: u16,
     wait_ms: u64,
-    /// What it must be given before it runs; left out when there is nothing.
+    /// Limits of the job; left out when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<Vec<LimitShown>>,
     #[cfg_attr(test, schema(required))]
@@ -86,7 +87,7 @@ pub(crate) struct Job<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(value_type = Option<Object>))]
     params: Option<Verbatim<'a>>,
-    /// What it returned; null when it returned nothing.
+    /// Output of the job; null when it returned nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
     output: Option<Verbatim<'a>>,
@@ -111,7 +112,7 @@ struct JobProgress<'a> {
     attempt: u16,
 }
 
-/// What went wrong in an attempt.
+/// Error of one attempt.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = AttemptError))]
 struct JobError<'a> {
@@ -126,7 +127,7 @@ struct JobError<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// A job of a workflow; with what it left behind, all of it.
+    /// Makes the view of a job, with its params, output and errors if there is a `result`.
     pub(crate) fn of(
         snapshot: &'a Snapshot,
         index: JobIndex,
@@ -183,7 +184,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Adds what is shown of a job alone.
+    /// Adds the fields that only the view of a single job has.
     fn with_result(self, params: Option<&'a Json>, result: &'a JobResult) -> Self {
         let output = result.output.as_deref();
         Self {

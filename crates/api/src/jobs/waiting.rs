@@ -1,4 +1,4 @@
-//! A worker waits for jobs.
+//! Long poll of a worker for jobs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::http::request::AppState;
 use crate::workers::Process;
 
-/// Of a claim that waits so long.
+/// Returns the claim mode for a wait of this duration.
 pub(crate) fn patience(wait: Duration) -> ClaimMode {
     if wait.is_zero() {
         ClaimMode::Immediate
@@ -17,8 +17,8 @@ pub(crate) fn patience(wait: Duration) -> ClaimMode {
     }
 }
 
-/// Claims again whenever work arrives, until there is some, the time is over, or the server or the worker drains. Jobs of the leases given are not
-/// work: the worker gave them back.
+/// Claims again when work arrives, until there are jobs, the time is over, or the server or the
+/// worker drains. Jobs of the leases in `except` do not count: the worker has just returned them.
 pub(crate) async fn claim(
     api: &AppState,
     claim: &Claim,
@@ -35,7 +35,7 @@ pub(crate) async fn claim(
     let drained = api.roll.drained(process);
     tokio::pin!(drained);
     loop {
-        // What arrives between the claim and the wait counts too.
+        // Work that arrives between the claim and the wait counts, too.
         let arrival = engine.arrival_for(claim, except);
         let leases = engine
             .lease_except(claim, except, ClaimMode::LongPoll, api.now())
@@ -44,7 +44,8 @@ pub(crate) async fn claim(
             return Ok(leases);
         }
         tokio::select! {
-            // A worker that was woken claims, also when its time is over by then: no other one was woken for that job.
+            // A worker that was woken claims even if its time is over: no other one was woken for
+            // that job.
             biased;
             leases = arrival => {
                 if !leases.is_empty() {
@@ -74,7 +75,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
 
-    /// A job that arrived in the last moment of a worker's wait was left to nobody: other workers that waited were not woken for it.
+    /// A job that arrived in the last moment of a worker's wait was left: no other waiting worker
+    /// was woken for it.
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_is_woken_as_its_time_ends_claims() {
         let store = Store::Simulated(SimulatedStore::new(4));

@@ -1,4 +1,4 @@
-//! Why a job does not run, as a word for programs and a sentence for people.
+//! Reason for which a job does not run, as a word for programs and a sentence for people.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::http::time::Rfc3339;
 use crate::workflows::limits::LimitShown;
 
-/// Names that a sentence lists before it only counts.
+/// Names that a sentence lists. Further names are only counted.
 const NAMED: usize = 3;
 
 /// Why a job does not run.
@@ -49,7 +49,7 @@ pub(crate) struct Holder {
 }
 
 impl<'a> WhyNotRunning<'a> {
-    /// Why a job does not run. `None` if it runs, or has ended.
+    /// Returns the reason for which a job does not run. `None` if it runs, or has ended.
     pub(super) fn find(snapshot: &'a Snapshot, index: JobIndex) -> Option<Self> {
         let reason = snapshot.why_not_running(index)?;
         let why = Self::of(snapshot, index, &reason);
@@ -152,7 +152,7 @@ impl Holder {
 }
 
 impl WhyNotRunning<'_> {
-    /// With what happened to its last attempts.
+    /// Adds the number of lost and crashed attempts to the sentence.
     fn after_losses(mut self, job: &tidegate_workflow::Job, max_lost: u16) -> Self {
         if job.lost > 0 {
             let _ = write!(self.text, "; lost {} of {max_lost} in a row", job.lost);
@@ -214,12 +214,12 @@ impl WhyNotRunning<'_> {
     }
 }
 
-/// The first names, and how many more there are.
+/// Lists the first names, and the number of further ones.
 fn listed(names: &[&str]) -> String {
     first_of(names, names.len())
 }
 
-/// The first names of `all`, of which not all may be known.
+/// Lists the first of `names`, and the number of further ones up to `total`.
 fn first_of(names: &[&str], all: usize) -> String {
     let first = &names[..names.len().min(NAMED)];
     let named = first.join(", ");

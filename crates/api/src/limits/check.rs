@@ -1,4 +1,4 @@
-//! What a request would be answered, without charging it.
+//! Check of a request against the rate limits, without charging it.
 
 use serde::{Deserialize, Serialize};
 use tidegate_ratelimit as rate;
@@ -26,7 +26,7 @@ pub(crate) struct CheckBody {
     hits_addend: Option<u32>,
 }
 
-/// What may have a limit.
+/// Descriptor that a limit may match.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitDescriptor))]
@@ -49,7 +49,7 @@ struct EntryBody {
     value: String,
 }
 
-/// What the request would be answered now. Nothing was charged.
+/// Decision that the request would get now. Nothing was charged.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitAnswer))]
 pub(crate) struct Checked<'a> {
@@ -90,7 +90,7 @@ struct Rate<'a> {
     unit: String,
 }
 
-/// The words for answers.
+/// Words of the decisions.
 #[cfg(test)]
 pub(crate) const CODES: [&str; 2] = [code(rate::Code::Ok), code(rate::Code::OverLimit)];
 

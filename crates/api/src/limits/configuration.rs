@@ -1,7 +1,8 @@
-//! The configuration that is in force, with what was counted of each limit, and what is wrong with the one that is not.
+//! Active configuration of the limits with the counts of each limit, and the errors of a refused
+//! one.
 //!
-//! A configuration can have hundreds of thousands of descriptors. An answer has those of one level, with what is below them as long as there is room,
-//! and costs what it shows.
+//! A configuration can have hundreds of thousands of descriptors. An answer has those of one level,
+//! and the levels below while they fit. Its cost grows with its own size only.
 
 mod load;
 pub(crate) mod loads;
@@ -28,7 +29,8 @@ use crate::http::problem::{Code, Problem};
 use crate::http::request::{Answer, RequestContext, ServerHooks};
 use crate::http::time::Rfc3339;
 
-/// Bytes of all descriptors of an answer. A common one has 400, and none alone has a half of this.
+/// Most bytes of all descriptors in an answer. A typical one has 400 bytes, and none has half of
+/// this maximum.
 const MOST_BYTES: usize = 168 * 1024;
 
 /// One level of the configuration.
@@ -63,7 +65,7 @@ pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     let wanted = Wanted::of(ask.query)?;
     let host = &ask.api.host;
     let loads = (host.loads)();
-    // It is held until its hits were read, so that its slots are of no other limits.
+    // The configuration is held until its hits were read, so that no other limits get its slots.
     let configuration = host.limits.limiter.configuration();
     let configuration = configuration.as_deref();
     let mut shown = ConfigurationShown {
@@ -117,7 +119,7 @@ fn utf8(text: Vec<u8>) -> String {
     String::from_utf8(text).expect("JSON that serde writes is UTF-8")
 }
 
-/// A page of what was found.
+/// Writes a page of search results.
 fn counted(host: &ServerHooks, found: Found<'_>) -> (Vec<u8>, Option<String>) {
     let Found {
         mut items,
@@ -128,7 +130,7 @@ fn counted(host: &ServerHooks, found: Found<'_>) -> (Vec<u8>, Option<String>) {
     page(items, next, |at| cursors[at].clone(), |_| false)
 }
 
-/// A page of domains.
+/// Writes a page of domains.
 fn domains(
     host: &ServerHooks,
     configuration: &Configuration,
@@ -159,7 +161,7 @@ fn domains(
     })
 }
 
-/// A page of descriptors of a level.
+/// Writes a page of the descriptors of a level.
 fn descriptors<'c>(
     host: &ServerHooks,
     level: &'c Level,
@@ -186,7 +188,7 @@ fn descriptors<'c>(
     })
 }
 
-/// Takes the room of everything in a level, if there is so much.
+/// Reserves room for all descriptors below a level, if there is enough.
 fn takes(room: &mut usize, level: &Level) -> bool {
     let size = level.descriptors();
     let fits = size <= *room;
@@ -196,7 +198,7 @@ fn takes(room: &mut usize, level: &Level) -> bool {
     fits
 }
 
-/// Puts in what was counted.
+/// Adds the counts of the limits.
 fn count<'s, 'c: 's>(host: &ServerHooks, shown: impl Iterator<Item = &'s mut DescriptorShown<'c>>) {
     let mut places: Vec<(u32, &mut Option<UseShown>)> = Vec::new();
     for descriptor in shown {
@@ -208,7 +210,8 @@ fn count<'s, 'c: 's>(host: &ServerHooks, shown: impl Iterator<Item = &'s mut Des
     }
 }
 
-/// Items as JSON, as many as fit, and the cursor of the first one that does not, or else `next`. `without_below` makes an item smaller, if it can.
+/// Writes the items that fit as a JSON list. Returns the cursor of the first item that does not
+/// fit, or else `next`. `without_below` makes an item smaller, if it can.
 fn page<T: Serialize>(
     mut items: Vec<T>,
     next: Option<String>,

@@ -1,4 +1,5 @@
-//! Overrides: limits and keys that are paused, throttled or scaled for a while, on all servers that share the limiter's Redis.
+//! Overrides that pause, throttle or scale limits and keys, on all servers that share the limiter's
+//! Redis.
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -19,7 +20,7 @@ use crate::http::request::{Answer, RequestContext};
 use crate::http::time::Rfc3339;
 use crate::workflows::limits::Entry;
 
-/// Who decided something where nobody needs a token.
+/// Name of the author of an override if no tokens are needed.
 const ANONYMOUS: &str = "anonymous";
 
 /// A limit or a key to pause or to scale.
@@ -39,7 +40,7 @@ pub(crate) struct OverrideBody {
     /// By what the hits that the limit allows are multiplied.
     #[cfg_attr(test, schema(minimum = 0, maximum = 1000))]
     scale: Option<f64>,
-    /// How long it holds; until somebody removes it if left out.
+    /// How long it holds; until it is removed if left out.
     r#for: Option<Span>,
     /// With `pause`: whether requests are refused, too; if not, only jobs wait.
     gateway: Option<bool>,
@@ -70,19 +71,19 @@ pub(crate) struct OverrideShown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(value_type = Option<Vec<Vec<String>>>))]
     entries: Option<Vec<(&'a str, &'a str)>>,
-    /// What it does. What is throttled is paused because whoever is behind the limit said so.
+    /// Effect of the override. `throttled`: the service behind the limit asked for the pause.
     effect: &'static str,
     /// By what the hits are multiplied that a scaled limit allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     scale: Option<f64>,
     /// Whether it is also for requests; if not, only for jobs.
     gateway: bool,
-    /// When it ends; null when somebody has to remove it.
+    /// When it ends; null when it holds until it is removed.
     #[cfg_attr(test, schema(required))]
     until: Option<Rfc3339>,
     /// When it was decided.
     at: Rfc3339,
-    /// The name of the token of whoever decided it; `anonymous` where nobody needs a token.
+    /// Name of the token of its author; `anonymous` where no token is needed.
     by: &'a str,
     /// Why.
     reason: &'a str,
@@ -123,7 +124,7 @@ const KINDS: [EffectKind; 3] = [
     EffectKind::Scaled,
 ];
 
-/// The words for what overrides do.
+/// Words of the effects.
 #[cfg(test)]
 pub(crate) const EFFECTS: [&str; 3] = [word(KINDS[0]), word(KINDS[1]), word(KINDS[2])];
 
@@ -135,7 +136,7 @@ const fn word(kind: EffectKind) -> &'static str {
     }
 }
 
-/// What an override is about: all keys of a limit, or one key.
+/// Returns the target of an override: all keys of a limit, or one key.
 fn target(
     rule: Option<String>,
     domain: Option<String>,
@@ -280,7 +281,7 @@ pub(crate) async fn set(ask: &RequestContext<'_>) -> Answer {
         .put(&new, now, deadline())
         .await
         .map_err(refusal)?;
-    // It is kept: if this reading fails, the next one follows within a second.
+    // The override is stored. If this refresh fails, the next one follows within a second.
     let _ = limits.refresh().await;
     Ok(json::ok(&OverrideShown::of(&new)))
 }
@@ -324,12 +325,12 @@ pub(crate) async fn remove(ask: &RequestContext<'_>) -> Answer {
             "nothing overrides this limit or key",
         ));
     }
-    // As above.
+    // The override is removed. If this refresh fails, the next one follows within a second.
     let _ = limits.refresh().await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Why an override is not kept.
+/// Returns the problem of an override that is not stored.
 fn refusal(error: OverrideError) -> Problem {
     match &error {
         OverrideError::Factor(_) => Problem::field("scale", error.to_string()),

@@ -1,4 +1,4 @@
-//! Which keys are asked for most, and what was refused last, of requests and of jobs.
+//! Keys with the most hits, and the latest refusals, of requests and of jobs.
 
 use serde::Serialize;
 use tidegate_ratelimit::{Caller, Refusal, Sketch, TopKey};
@@ -10,7 +10,7 @@ use crate::http::json;
 use crate::http::request::{Answer, RequestContext};
 use crate::http::time::Rfc3339;
 
-/// What this server was asked for most, and what it refused last.
+/// Keys with the most hits at this server, and its latest refusals.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = TopKeys))]
 pub(crate) struct Top<'a> {
@@ -33,7 +33,8 @@ struct KeyShown<'a> {
     #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
     entries: Vec<(&'a str, &'a str)>,
     hits: u64,
-    /// Whether the number of hits is an estimate, because there were so many decisions or keys that not all were counted.
+    /// Whether the number of hits is an estimate, because too many decisions or keys came to count
+    /// all.
     is_estimate: bool,
 }
 
@@ -42,7 +43,7 @@ struct KeyShown<'a> {
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitRefusal))]
 struct RefusalShown<'a> {
     at: Rfc3339,
-    /// Who was refused.
+    /// Caller that was refused.
     caller: &'static str,
     domain: &'a str,
     /// Pairs of a key and a value. What is long is cut.
@@ -86,7 +87,7 @@ impl<'a> RefusalShown<'a> {
     }
 }
 
-/// The words for callers.
+/// Words of the callers.
 #[cfg(test)]
 pub(crate) const CALLERS: [&str; 2] = [caller(Caller::Request), caller(Caller::Job)];
 

@@ -1,4 +1,4 @@
-//! Which jobs wait under which limits, how much of these is used, and who has their places.
+//! Jobs that wait under limits, the use of these limits, and their holders.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -30,7 +30,7 @@ pub(crate) struct WaitingKeyPage<'a> {
     /// The cursor of the next page; null when this is the last. There may be a next page after one that is not full.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<String>,
-    /// What is missing, when a part of the store does not answer. Left out when nothing is.
+    /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
 }
@@ -79,7 +79,7 @@ struct LimitInUse {
     holders: Option<Vec<Holder>>,
 }
 
-/// What the window of a rate limit has used.
+/// Use of the window of a rate limit.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct WindowUse {
@@ -166,7 +166,8 @@ async fn shown<'a>(ask: &RequestContext<'_>, keys: &'a [WaitingKey]) -> Vec<KeyS
     keys.iter().map(&mut shown).collect()
 }
 
-/// What each rate limit of the keys has used, in their order. Nothing when the counters cannot be read: the rest is shown all the same.
+/// Returns the use of each rate limit of the keys, in their order. It is empty if the counters
+/// cannot be read: the rest is shown nevertheless.
 async fn used(ask: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Option<WindowUse>> {
     let all: Vec<(&str, Vec<Entry>)> = keys
         .iter()
@@ -208,7 +209,7 @@ async fn used(ask: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Option<Windo
     usage.into_iter().map(|usage| usage.map(shown)).collect()
 }
 
-/// A cursor as text.
+/// Encodes a cursor as text.
 fn written(cursor: &[u8]) -> String {
     cursor
         .iter()

@@ -1,4 +1,4 @@
-//! The document: all routes of the table with what is said of them, and the schemas.
+//! Generator of the document: all routes of the table with their descriptions, and the schemas.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -200,7 +200,7 @@ fn headers(names: &[&str]) -> Value {
     Value::Object(names.iter().map(reference).collect())
 }
 
-/// What the headers of answers say.
+/// Returns the descriptions of the headers of answers.
 fn described_headers() -> Value {
     let text = json!({"type": "string"});
     json!({
@@ -213,7 +213,7 @@ fn described_headers() -> Value {
     })
 }
 
-/// All codes that a route can answer with.
+/// Returns all codes that a route can answer with.
 fn problems(route: &Route, about: &Description) -> Vec<Code> {
     let mut codes = about.problems.to_vec();
     if route.role.is_none() {
@@ -239,7 +239,7 @@ fn problems(route: &Route, about: &Description) -> Vec<Code> {
     codes
 }
 
-/// As it is committed: what fits into a line is on one, so that people can read it.
+/// Returns the committed text. A value that fits into a line is on one, so that people can read it.
 fn text() -> String {
     let mut text = String::new();
     write(&mut text, &document(), 0);
@@ -276,7 +276,7 @@ fn write(text: &mut String, value: &Value, depth: usize) {
     text.push(close);
 }
 
-/// `make gen` runs this test with TIDEGATE_GENERATE set, and then it writes the file.
+/// `make gen` runs this test with TIDEGATE_GENERATE set. Then it writes the file.
 #[test]
 #[expect(
     clippy::disallowed_methods,

@@ -1,9 +1,10 @@
-//! What `docs/openapi.json` says of one operation, in the terms of the table of routes.
+//! Description of one operation in `docs/openapi.json`, in the terms of the table of routes.
 
 use super::parameters::Parameter;
 use crate::http::problem::Code;
 
-/// Answers of an operation that is carried out. Texts are names of schemas, if nothing else is said.
+/// Answers of an operation that succeeds. A text is the name of a schema, unless its comment says
+/// otherwise.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answers {
     /// 200 with JSON.

@@ -9,7 +9,7 @@ pub(crate) struct Parameter {
     pub(crate) schema: Kind,
 }
 
-/// What a parameter may be.
+/// Type of a parameter's value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Text,
@@ -178,5 +178,5 @@ pub(crate) const PAGE: Parameter = header(
     "Any text: pages of other sites cannot send it.",
 );
 
-/// Any parameter: addresses of probes and of the page keep working with whatever is added to them.
+/// Any parameter: the URLs of probes and of the page accept every query.
 pub(crate) const ANY: Parameter = query("", "", Kind::Text);

@@ -1,4 +1,4 @@
-//! The schemas of all requests and answers, from their types.
+//! Schemas of all requests and answers, from their types.
 
 use serde_json::{Map, Value, json};
 use tidegate_workflow::{JobState, Status};
@@ -25,7 +25,7 @@ fn add<T: ToSchema>(schemas: &mut Schemas) {
     schemas.push((T::name().into_owned(), T::schema()));
 }
 
-/// What clients send. Unknown fields are refused.
+/// Schemas of requests. Unknown fields are refused.
 fn requests() -> Schemas {
     let mut schemas = Schemas::new();
     add::<definition::DefinitionBody<'_>>(&mut schemas);
@@ -48,7 +48,7 @@ fn requests() -> Schemas {
     schemas
 }
 
-/// What the server answers. Fields and words may be added.
+/// Schemas of answers. Fields and words may be added.
 fn answers() -> Schemas {
     let mut schemas = Schemas::new();
     add::<problem::Body<'_>>(&mut schemas);
@@ -90,7 +90,7 @@ fn answers() -> Schemas {
     schemas
 }
 
-/// All of them by name.
+/// Returns all schemas by name.
 pub(super) fn all() -> Map<String, Value> {
     let mut all = Map::new();
     let requests = requests()
@@ -106,7 +106,7 @@ pub(super) fn all() -> Map<String, Value> {
         all.insert(name, schema);
     }
     describe_words(&mut all);
-    // A name of its own, so that generators of clients do not make one up for each field.
+    // It has its own name, so that generators of clients do not make up a name for each field.
     for (schema, field) in [("Definition", "globals"), ("JobDefinition", "params")] {
         let field = &mut all[schema]["properties"][field];
         let reference =
@@ -125,7 +125,8 @@ pub(super) fn all() -> Map<String, Value> {
     all
 }
 
-/// A field of an answer that is not required is left out, and never null. In requests both are the same.
+/// Removes null from the fields of answers that are not required: they are left out, and never
+/// null. In requests both mean absence.
 fn without_needless_nulls(schema: &mut Value) {
     let required = schema["required"].clone();
     let is_required = |name: &str| {
@@ -150,7 +151,7 @@ fn without_needless_nulls(schema: &mut Value) {
     }
 }
 
-/// Objects of which nothing is described may have any entries.
+/// Lets objects without described fields have any entries.
 fn open_objects(schema: &mut Value) {
     let Some(entries) = schema.as_object_mut() else {
         return;
@@ -169,7 +170,7 @@ fn is_object(kind: &Value) -> bool {
             .is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"))
 }
 
-/// Why a job does not run yet.
+/// Reasons for which a job does not run yet.
 const WAIT_REASONS: [&str; 11] = [
     "not_started",
     "workflow_paused",
@@ -183,7 +184,7 @@ const WAIT_REASONS: [&str; 11] = [
     "no_handler",
     "in_queue",
 ];
-/// When a job runs, by how the jobs before it ended.
+/// Rules for which outcomes of the jobs before it let a job run.
 const TRIGGER_RULES: [&str; 5] = [
     "all_success",
     "all_done",
@@ -191,7 +192,7 @@ const TRIGGER_RULES: [&str; 5] = [
     "any_failed",
     "none_failed",
 ];
-/// Why a lease was lost.
+/// Reasons for which a lease was lost.
 const LOSS_REASONS: [&str; 8] = [
     "expired",
     "timed_out",
@@ -203,7 +204,7 @@ const LOSS_REASONS: [&str; 8] = [
     "unknown",
 ];
 
-/// Sets of words in answers grow, so clients are told the words, and not that there are no others.
+/// Sets of words in answers grow, so a schema lists the known words but allows others.
 fn describe_words(all: &mut Map<String, Value>) {
     describe(&mut all["Status"], &Status::ALL.map(Status::word));
     describe(&mut all["JobState"], &JobState::WORDS);

@@ -9,14 +9,14 @@ use tidegate_workflow::Timestamp;
 use super::percentile::Times;
 use crate::metrics::{Activity, Event};
 
-/// The time between two points.
+/// Time between two points.
 pub const STEP: Duration = Duration::from_secs(10);
-/// An hour of them.
+/// Most points: one hour.
 const POINTS: usize = 360;
-/// What is known now is looked at again after this, however many ask.
+/// Time for which a sample is reused, whatever the number of its readers.
 const APART: Duration = Duration::from_secs(1);
 
-/// Names of the numbers of a point.
+/// Names of the values of a point.
 pub(super) const NAMES: [&str; SERIES] = [
     "calls",
     "decisions_ok",
@@ -33,34 +33,34 @@ pub(super) const NAMES: [&str; SERIES] = [
     "decision_p99_ms",
 ];
 const SERIES: usize = 13;
-/// The first of them are rates.
+/// Number of rates, which are the first values of a point.
 const RATES: usize = 11;
 
-/// What the gateway has counted since the server started.
+/// Counts of the gateway since the server started.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    /// Calls that asked for decisions.
+    /// Number of calls that asked for decisions.
     pub calls: u64,
-    /// Hits that were within their limits, near ones included.
+    /// Number of hits within their limits, near ones included.
     pub within_limit: u64,
-    /// Hits near their limits.
+    /// Number of hits near their limits.
     pub near_limit: u64,
-    /// Hits over their limits.
+    /// Number of hits over their limits.
     pub over_limit: u64,
-    /// Calls that got no decision.
+    /// Number of calls without a decision.
     pub failed: u64,
-    /// How long the calls took.
+    /// Histogram of the durations of the calls.
     pub times: Times,
 }
 
-/// The rates of a moment; not a number where nothing is known.
+/// Values of one point in time. A value is NaN if it is not known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point([f32; SERIES]);
 
 impl Point {
     const UNKNOWN: Self = Self([f32::NAN; SERIES]);
 
-    /// The number of that name, in thousandths. None: nothing is known.
+    /// Returns the value with three decimals. `None` if it is not known.
     pub(super) fn shown(&self, at: usize) -> Option<f64> {
         let value = f64::from(self.0[at]);
         value
@@ -69,22 +69,22 @@ impl Point {
     }
 }
 
-/// The last hour, in points.
+/// Points of the last hour.
 #[derive(Debug, Default)]
 pub struct History(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     points: VecDeque<Point>,
-    /// When the latest of them was made.
+    /// Time of the latest point.
     until: Option<Timestamp>,
-    /// What was counted then.
+    /// Counters at that time.
     noted: Option<Counted>,
-    /// What is known of the last second, and what was counted at its end.
+    /// Latest sample, and the counters at its end.
     fresh: Option<(Point, Counted)>,
 }
 
-/// Everything that was counted at a moment.
+/// All counters at one time.
 #[derive(Debug, Clone)]
 struct Counted {
     at: Instant,
@@ -123,7 +123,7 @@ impl Counted {
         }
     }
 
-    /// The rates between two moments.
+    /// Returns the rates between two times.
     fn since(&self, before: &Self) -> Point {
         let mut point = Point::UNKNOWN;
         let seconds = (self.at - before.at).as_secs_f32();
@@ -131,7 +131,7 @@ impl Counted {
             return point;
         }
         for (rate, (now, then)) in point.0.iter_mut().zip(self.rates.iter().zip(&before.rates)) {
-            // A configuration that is loaded anew begins to count again.
+            // The counters of a configuration start again at 0 when it is loaded anew.
             *rate = now.saturating_sub(*then) as f32 / seconds;
         }
         let times = self.times.since(&before.times);
@@ -145,7 +145,7 @@ impl Counted {
 }
 
 impl History {
-    /// Adds a point, at the time `now`: call this every [`STEP`].
+    /// Adds a point at the time `now`. It is called every [`STEP`].
     pub fn note(&self, activity: &Activity, totals: Totals, now: Timestamp) {
         let counted = Counted::of(activity, totals);
         let mut state = self.lock();
@@ -158,13 +158,13 @@ impl History {
         state.noted = Some(counted);
     }
 
-    /// The points, the oldest first, and the time of the latest.
+    /// Returns the points, the oldest first, and the time of the latest.
     pub(super) fn points(&self) -> (Option<Timestamp>, Vec<Point>) {
         let state = self.lock();
         (state.until, state.points.iter().copied().collect())
     }
 
-    /// What is known of the last second or a little more.
+    /// Returns the sample of the last second or a little more.
     pub(super) fn now(&self, activity: &Activity, totals: &dyn Fn() -> Totals) -> Point {
         let now = Instant::now();
         let mut state = self.lock();
@@ -174,7 +174,7 @@ impl History {
             return *point;
         }
         let counted = Counted::of(activity, totals());
-        // Who looks for the first time since long gets the rates since the latest point.
+        // If the previous sample is older than `STEP`, rates are computed since the latest point.
         let recent = state.fresh.as_ref().map(|(_, before)| before);
         let recent =
             recent.filter(|before| counted.at.saturating_duration_since(before.at) <= STEP);

@@ -1,13 +1,13 @@
-//! Percentiles of times, from counts in buckets that grow with the time.
+//! Percentiles of durations, from buckets whose width grows with the duration.
 
 use std::time::Duration;
 
-/// Buckets for each doubling: a percentile is off by an eighth of it at most.
+/// Buckets for each doubling. A percentile is off by an eighth at most.
 const EACH: u32 = 4;
-/// Up to half a minute.
+/// Number of buckets, up to half a minute.
 const BUCKETS: usize = 100;
 
-/// How many calls took how long.
+/// Histogram of the durations of calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Times([u64; BUCKETS]);
 
@@ -18,10 +18,10 @@ impl Default for Times {
 }
 
 impl Times {
-    /// How many buckets there are.
+    /// Number of buckets.
     pub const BUCKETS: usize = BUCKETS;
 
-    /// The bucket of a time.
+    /// Returns the bucket of a duration.
     #[must_use]
     pub fn bucket(microseconds: u64) -> usize {
         let least = microseconds.max(u64::from(EACH));
@@ -33,12 +33,12 @@ impl Times {
             .min(BUCKETS - 1)
     }
 
-    /// Adds so many calls of a bucket.
+    /// Adds a number of calls to a bucket.
     pub fn add(&mut self, bucket: usize, calls: u64) {
         self.0[bucket] += calls;
     }
 
-    /// Those that were added since.
+    /// Returns the calls that were added since.
     pub(super) fn since(&self, before: &Self) -> Self {
         let mut more = self.clone();
         for (now, then) in more.0.iter_mut().zip(&before.0) {
@@ -47,7 +47,8 @@ impl Times {
         more
     }
 
-    /// The time within which this share of the calls ended; the middle of its bucket. None: there were none.
+    /// Returns the duration within which this share of the calls ended: the middle of its bucket.
+    /// `None` if there were no calls.
     pub(super) fn percentile(&self, share: f64) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();
         let wanted = ((all as f64 * share).ceil() as u64).max(1);

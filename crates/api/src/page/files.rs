@@ -1,4 +1,4 @@
-//! The files of the page, as `ui/` was bundled: a build needs no Node.
+//! Files of the page, as `ui/` was bundled: a build needs no Node.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
@@ -12,7 +12,8 @@ use flate2::write::GzEncoder;
 use crate::http::problem::{Code, Problem};
 use crate::http::request::{Answer, RequestContext};
 
-/// The page loads and runs its own files and nothing else, and stands in no frame.
+/// Content security policy of the page: it loads and runs its own files only, and no frame shows
+/// it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
     worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
@@ -20,11 +21,11 @@ struct File {
     name: &'static str,
     media: &'static str,
     bytes: &'static [u8],
-    /// Made when it is first asked for.
+    /// Compressed bytes, made for the first request.
     compressed: OnceLock<Vec<u8>>,
 }
 
-/// The first is the page, the others are what it loads.
+/// The first file is the page, the others are its assets.
 #[rustfmt::skip] // a line for each
 static FILES: [File; 6] = [
     File::new("", "text/html; charset=utf-8", include_bytes!("../../../../ui/dist/index.html")),
@@ -56,7 +57,8 @@ impl File {
         }
     }
 
-    /// The file; or that it has not changed, to a browser that keeps it. It asks each time, so that a new server has a new page at once.
+    /// Answers with the file, or with 304 if the browser has it. The browser asks each time, so
+    /// that a new server shows its new page at once.
     fn answer(&'static self, headers: &HeaderMap) -> Response {
         let bytes = if accepts_gzip(headers) {
             self.compressed()
@@ -84,7 +86,7 @@ impl File {
         (about, encoding, bytes).into_response()
     }
 
-    /// The file, compressed; as it is when that is not smaller.
+    /// Returns the compressed file, or the plain one if compression does not make it smaller.
     fn compressed(&'static self) -> &'static [u8] {
         let compressed = self.compressed.get_or_init(|| {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -107,7 +109,7 @@ fn tag(bytes: &[u8]) -> String {
     format!("\"{:016x}\"", hasher.finish())
 }
 
-/// Whether a client takes gzip: it names it, and not with the weight 0.
+/// Whether a client accepts gzip: it names gzip, with a weight other than 0.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let all = headers
         .get_all(header::ACCEPT_ENCODING)

@@ -1,4 +1,5 @@
-//! Signing in: a browser keeps its token in a cookie that no script can read, since a stream of events can send no other header.
+//! Sign-in: a browser keeps its token in a cookie that scripts cannot read, because an event stream
+//! can send no other header.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::http::problem::{Code, Problem};
 use crate::http::request::{Answer, RequestContext};
 use crate::http::tokens::Role;
 
-/// Who signs in.
+/// Token to sign in with.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = SignIn))]
@@ -26,19 +27,19 @@ pub(crate) struct SignInBody {
     token: String,
 }
 
-/// Who asks, and what they may do.
+/// Name and role of the caller.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Session {
     /// Whether this server asks for tokens.
     sign_in: bool,
-    /// `read`, `work` or `admin`; null for whoever may do nothing.
+    /// `read`, `work` or `admin`; null for a caller without a role.
     #[cfg_attr(test, schema(required))]
     role: Option<&'static str>,
     /// The name of the token; null without one.
     #[cfg_attr(test, schema(required))]
     name: Option<String>,
-    /// The version of the server; null for whoever may do nothing.
+    /// Version of the server; null for a caller without a role.
     #[cfg_attr(test, schema(required))]
     version: Option<&'static str>,
 }
@@ -95,8 +96,9 @@ fn session(ask: &RequestContext<'_>, found: Option<(Role, Arc<str>)>) -> Session
     }
 }
 
-/// It has no path: a browser sends it to the folder of the call that set it, so it works behind a proxy that puts a path in front. A
-/// browser says where its page came from, and a page that came over TLS keeps its cookie to that.
+/// The cookie has no path: a browser sends it to the folder of the call that set it. That works
+/// behind a proxy that adds a path, too. A page that came over TLS, by its origin, limits its
+/// cookie to TLS.
 fn cookie(value: &str, more: &str, headers: &HeaderMap) -> String {
     let over_tls = headers
         .get(ORIGIN)

@@ -1,4 +1,4 @@
-//! The table of all operations. Its form is described at the macro.
+//! Table of all operations. The macro in `routes.rs` describes its form.
 
 use axum::http::Method;
 use tidegate_workflow::{Action, Paused, PolicyTarget};
@@ -23,7 +23,7 @@ use crate::{events, live, openapi, overview, policies, queues, readiness, test_c
 const READ: Option<Role> = Some(Role::Read);
 const WORK: Option<Role> = Some(Role::Work);
 const ADMIN: Option<Role> = Some(Role::Admin);
-/// No token is needed.
+/// Role of operations that need no token.
 const OPEN: Option<Role> = None;
 
 routes! {

@@ -1,10 +1,11 @@
-//! Where attempts are in the trace of their workflow.
+//! Trace contexts of attempts.
 
 use tidegate_workflow::{Claimed, Graph, JobIndex, WorkflowId};
 
 use super::{TraceContext, Traces};
 
-/// Where an attempt is in the trace of its workflow, whose span is that of the creation. None: the trace is not exported, or there is none.
+/// Returns the context of an attempt and its parent span, which is that of the creation. `None` if
+/// the workflow has no trace, or one that is not exported.
 #[must_use]
 pub fn attempt_context(
     graph: &Graph,
@@ -18,7 +19,7 @@ pub fn attempt_context(
 }
 
 impl Traces {
-    /// The `traceparent` of an attempt for its worker. None: nobody exports its span.
+    /// Returns the `traceparent` of an attempt for its worker. `None` if its span is not exported.
     pub(crate) fn of_attempt(&self, claimed: &Claimed) -> Option<String> {
         self.exporter.as_ref()?;
         let context = attempt_context(

@@ -1,4 +1,4 @@
-//! A call that creates workflows, on its way.
+//! Span of a call that creates workflows.
 
 use std::time::Instant;
 
@@ -7,16 +7,17 @@ use tidegate_workflow::Json;
 
 use super::{CallSpan, Creations, Exporter, TraceContext, Traces};
 
-/// A call that creates workflows; by default, one that nobody traces. Whoever drops it before its end has not waited for the answer.
+/// Call that creates workflows. By default it has no trace. Dropping it before its end means that
+/// the caller has not waited for the answer.
 #[derive(Default)]
 pub(crate) struct Creating {
-    /// Where its caller is.
+    /// Context of the caller.
     caller: Option<TraceContext>,
-    /// None: nobody exports spans.
+    /// Span of the call. `None` if no spans are exported.
     span: Option<Open>,
 }
 
-/// A span that somebody exports, if it is sampled.
+/// Span that is exported if it is sampled.
 struct Open {
     exporter: Exporter,
     route: &'static str,
@@ -25,7 +26,7 @@ struct Open {
 }
 
 enum Standing {
-    /// It is not known yet whose child it is.
+    /// The parent is not known yet.
     Undecided,
     NotSampled,
     Sampled {
@@ -35,7 +36,7 @@ enum Standing {
 }
 
 impl Creating {
-    /// Begins a call with these headers.
+    /// Starts a call with these headers.
     pub(crate) fn begin(traces: &Traces, route: &'static str, headers: &HeaderMap) -> Self {
         let open = |exporter: &Exporter| Open {
             exporter: exporter.clone(),
@@ -49,8 +50,9 @@ impl Creating {
         }
     }
 
-    /// The global of a workflow that says where its creation is. `globals` are the others, and there are `room` bytes for all of them. None: they
-    /// stay as they are, because they have a trace of their own, or there is none, or no room for it.
+    /// Returns the globals of a workflow with the context of this call added to `globals`. They may
+    /// have `max_bytes` bytes. `None` if they stay as they are: they have a context, the call has
+    /// none, or the result is too large.
     pub(crate) fn globals(
         &mut self,
         globals: Option<&str>,
@@ -68,7 +70,7 @@ impl Creating {
         (with.text().len() <= room()).then_some(with)
     }
 
-    /// Where the call is. Without headers that say it, it is a child of `other`.
+    /// Returns the context of the call. If the headers have none, `fallback` is its parent.
     fn decide(&mut self, other: impl FnOnce() -> Option<TraceContext>) -> Option<&TraceContext> {
         if let Some(span) = &mut self.span {
             if let Standing::Undecided = span.standing {
@@ -89,9 +91,9 @@ impl Creating {
         self.caller.as_ref()
     }
 
-    /// Says how the call ended.
+    /// Ends the call with the status of its answer.
     pub(crate) fn end(mut self, status: StatusCode, created: Creations<'_>) {
-        // A call whose definition could not be read is the child of its caller all the same.
+        // A call whose definition could not be read is a child of its caller, too.
         self.decide(|| None);
         self.hand_over(Some(status), created);
     }

@@ -1,4 +1,4 @@
-//! A place in a trace, as W3C Trace Context writes it: in headers, and in the global of a workflow.
+//! Trace context of W3C: in headers, and in the global of a workflow.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -6,25 +6,27 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Graph, JobIndex, WorkflowId};
 
-/// The most bytes of `tracestate` that are kept: as many as W3C asks for. A longer one is left out.
+/// Most bytes of `tracestate` that are kept: the minimum that W3C requires. A longer one is left
+/// out.
 const STATE: usize = 512;
-/// The length of `traceparent` as it is written here.
+/// Length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
 
-/// A span, and the trace that it is in.
+/// Span, and the trace that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace; not 0.
+    /// Id of the trace; not 0.
     pub trace: u128,
-    /// The span; not 0.
+    /// Id of the span; not 0.
     pub span: u64,
-    /// Whether the trace is to be exported. None: whoever began it has not decided, which W3C does not know.
+    /// Whether the trace is to be exported. `None` if its creator has not decided, which W3C has no
+    /// value for.
     pub sampled: Option<bool>,
-    /// What vendors added, as it came.
+    /// Value of `tracestate`, unchanged.
     pub state: String,
 }
 
-/// What a creator left in the global.
+/// Trace context as the global stores it.
 #[derive(Serialize, Deserialize)]
 struct Left<'a> {
     #[serde(borrow)]
@@ -34,7 +36,8 @@ struct Left<'a> {
 }
 
 impl TraceContext {
-    /// Reads `VERSION-TRACE-SPAN-FLAGS` in lower-case hex; later versions may have more. None: it is something else.
+    /// Parses `VERSION-TRACE-SPAN-FLAGS` in lower-case hex. Later versions may have more. `None` if
+    /// the text has another form.
     #[must_use]
     pub fn read(traceparent: &[u8]) -> Option<Self> {
         let (known, more) = traceparent.split_at_checked(LENGTH)?;
@@ -59,13 +62,14 @@ impl TraceContext {
         })
     }
 
-    /// Where the creation of a workflow was.
+    /// Returns the context of the creation of a workflow.
     #[must_use]
     pub fn of_creation(graph: &Graph) -> Option<Self> {
         Self::of_global(graph.trace()?)
     }
 
-    /// Where the attempt of a job is with this number of its lease, in the trace of its workflow. Each server finds the same.
+    /// Returns the context of an attempt, by the number of its lease, in the trace of its workflow.
+    /// All servers compute the same ids.
     #[must_use]
     pub fn of_attempt(self, workflow: WorkflowId, job: JobIndex, fence: u64) -> Self {
         let [high, low] = [0, 8]
@@ -80,7 +84,7 @@ impl TraceContext {
         }
     }
 
-    /// What a global says. None: nothing that can be read. Whoever creates workflows can leave anything there.
+    /// Parses the global. `None` if it cannot be parsed: creators of workflows may set any value.
     pub(crate) fn of_global(trace: &str) -> Option<Self> {
         let Left {
             traceparent,
@@ -99,7 +103,7 @@ impl TraceContext {
         Some(context)
     }
 
-    /// The global that says it, as JSON.
+    /// Returns the global for this context, as JSON.
     pub(crate) fn global(&self) -> String {
         let tracestate = (!self.state.is_empty()).then_some(Cow::Borrowed(&*self.state));
         let left = Left {
@@ -109,7 +113,7 @@ impl TraceContext {
         serde_json::to_string(&left).expect("keys are texts")
     }
 
-    /// The header of W3C. Flags that are not known here are not passed on, as it asks.
+    /// Returns the header of W3C. Unknown flags are not passed on, as the standard requires.
     #[must_use]
     pub fn traceparent(&self) -> String {
         let mut text = String::with_capacity(LENGTH);
@@ -124,14 +128,15 @@ impl TraceContext {
     }
 }
 
-/// A number of at most 32 digits.
+/// Parses a number of at most 32 digits.
 fn hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number: u128, digit| {
         Some(number << 4 | u128::from((*digit as char).to_digit(16)?))
     })
 }
 
-/// One more number of those that an id depends on. The finalizer of splitmix64, <https://prng.di.unimi.it/splitmix64.c>: every bit counts.
+/// Mixes another number into an id with the finalizer of splitmix64,
+/// <https://prng.di.unimi.it/splitmix64.c>: every bit counts.
 fn mixed(id: u64, more: u64) -> u64 {
     let mut mixed = (id ^ more).wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

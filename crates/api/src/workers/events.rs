@@ -1,4 +1,4 @@
-//! What a worker should know at once, as a stream of server-sent events: that a lease is over, and that it is to drain.
+//! Server-sent events for a worker: lost leases, and draining.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -26,17 +26,19 @@ use crate::http::quota::QuotaGuard;
 use crate::http::request::{Answer, RequestContext};
 use crate::metrics::OpenStream;
 
-/// How often the jobs of the worker are looked at: a cancellation is told within a second.
+/// Poll interval for the jobs of the worker: a cancellation is sent within a second.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often the leases are read that other servers gave to the worker. They say it as seldom.
+/// Interval of reading the leases that other servers gave to the worker. Servers report them no
+/// more often.
 const ELSEWHERE: Duration = Duration::from_secs(5);
-/// Proxies close connections that say nothing for a minute.
+/// Interval of the comment that keeps an idle stream open. Proxies close connections without
+/// traffic after a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Most leases of one worker that are looked at.
+/// Most leases of one worker that are checked.
 const MOST_LEASES: usize = 200;
-/// The longest that a worker may say it has run.
+/// Longest uptime that a worker may report.
 const MAX_UPTIME: Duration = Duration::from_secs(100 * 365 * 86_400);
-/// Texts that wait for a reader who is slow.
+/// Texts that are queued for a slow reader.
 const TEXTS: usize = 4;
 
 /// A lease of the worker is over before it has reported: it should stop the work.
@@ -92,23 +94,23 @@ pub(crate) async fn events(ask: &RequestContext<'_>) -> Answer {
     Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
 }
 
-/// Follows one worker for one reader; ends with the reader or the server.
+/// Follows one worker for one reader. It ends with the reader or the server.
 struct Watch {
     name: String,
-    /// When the process of the reader started, if it says so.
+    /// Start time of the reader's process, if it reports its uptime.
     started: Option<Timestamp>,
     engine: Engine,
     roll: Arc<WorkerRegistry>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     drains: watch::Receiver<Arc<Drains>>,
     drain: CancellationToken,
-    /// One of the streams that may be open.
+    /// Quota of this stream.
     _places: (QuotaGuard, OpenStream),
     texts: mpsc::Sender<Result<Bytes, Infallible>>,
-    /// Leases that other servers gave to it, and when these were read.
+    /// Leases that other servers gave to the worker, and the time of reading them.
     elsewhere: Vec<LeaseRef>,
     asked: Option<Instant>,
-    /// The version at which the jobs of a workflow were looked at, and which these were.
+    /// Version at which the jobs of each workflow were checked, and the leases that were checked.
     versions: HashMap<WorkflowId, (u64, Vec<LeaseRef>)>,
     told: HashSet<LeaseRef>,
 }
@@ -140,7 +142,7 @@ impl Watch {
                 }
             }
             tokio::select! {
-                // What is told of other workers changes it, too, and wakes nobody too often.
+                // Changes about other workers wake the stream too, but not too often.
                 _ = timeout(LOOK, self.drains.changed()) => {}
                 () = self.texts.closed() => return,
                 () = self.drain.cancelled() => return,
@@ -148,7 +150,7 @@ impl Watch {
         }
     }
 
-    /// Adds the leases that were lost since the last look.
+    /// Adds the leases that were lost since the last poll.
     async fn look(&mut self, text: &mut String) {
         let mut leases: HashMap<WorkflowId, Vec<LeaseRef>> = HashMap::new();
         let all = self.leases().await;
@@ -179,7 +181,7 @@ impl Watch {
     async fn leases(&mut self) -> HashSet<LeaseRef> {
         if self.asked.is_none_or(|asked| asked.elapsed() >= ELSEWHERE) {
             self.asked = Some(Instant::now());
-            // What cannot be read now is as it was.
+            // If the read fails, the earlier list stays.
             if let Ok(told) = shared_status::elsewhere(&self.engine, (self.clock)()).await {
                 let own = told.iter().filter(|(name, _)| *name == self.name);
                 self.elsewhere = own
@@ -195,7 +197,7 @@ impl Watch {
             .collect()
     }
 
-    /// Those of these leases of one workflow that are over, and why.
+    /// Returns the leases of one workflow that are over, with the reason of each.
     async fn lost(
         &mut self,
         workflow: WorkflowId,
@@ -207,7 +209,7 @@ impl Watch {
             Err(EngineError::NoWorkflow { .. }) => {
                 return leases.into_iter().map(|lease| (lease, "unknown")).collect();
             }
-            // The next look may find out.
+            // The next poll may succeed.
             Err(_) => return Vec::new(),
         };
         if self
@@ -225,7 +227,7 @@ impl Watch {
         for lease in &leases {
             let job = snapshot.job(lease.job);
             match (job.state, job.ended_by) {
-                // It has the lease, or has reported.
+                // The lease is valid, or has been reported.
                 _ if job.token == lease.token => {}
                 (JobState::Running { .. }, _) => lost.push((*lease, "taken_over")),
                 (_, Some(end)) => lost.push((*lease, end.word())),

@@ -1,4 +1,4 @@
-//! The workers that talk to this server, what they run, and which of all are to drain.
+//! Registry of the workers that call this server, their leases, and all draining workers.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,45 +10,45 @@ use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Claim, Claimed, LeaseRef, Timestamp};
 use tokio::sync::watch;
 
-/// Most workers that a server knows.
+/// Most workers that a server keeps.
 const MOST_WORKERS: usize = 1_000;
-/// Most leases that it knows of all of them, about 15 MB.
+/// Most leases that a server keeps for all workers, about 15 MB.
 const MOST_LEASES: usize = 100_000;
-/// Queues and handlers that are kept of a worker.
+/// Most queues and handlers that are kept of a worker.
 const MOST_NAMES: usize = 20;
-/// A worker that has called nothing for so long, and has no leases, is forgotten.
+/// Time after which a worker without calls and leases is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(120);
-/// How late it may be known which leases are those of one worker: all are looked at to find its own.
+/// Longest age of the index of leases by worker. It is made of all leases.
 const SORTED: Duration = Duration::from_millis(250);
 
-/// A worker as its server knows it.
+/// Worker as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkerRecord {
-    /// When it called last.
+    /// Time of the last call.
     pub(super) at: Timestamp,
-    /// What its latest claim asked for; the first of each.
+    /// First queues and handlers of the latest claim.
     pub(super) queues: Vec<String>,
     pub(super) handlers: Option<Vec<String>>,
-    /// When its process started, if its latest claim said so.
+    /// Start time of its process, if its latest claim reports it.
     pub(super) started: Option<Timestamp>,
-    /// When it was last known to ask for anything else: before that, or for more names than are kept.
+    /// Time at which its queues or handlers last changed, or were more than are kept.
     filters_changed_at: Option<Timestamp>,
 }
 
-/// A worker, and what it has since when.
+/// Worker, and its leases with the time of each claim.
 pub(super) type Listed = (String, WorkerRecord, Vec<(LeaseRef, Timestamp)>);
 
-/// Why a worker is to take no more jobs.
+/// Request that a worker takes no more jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Drain {
-    /// Microseconds.
+    /// Time of the request in microseconds.
     pub(super) since: u64,
-    /// The name of the token of whoever wants it.
+    /// Name of the token of the caller.
     pub(super) by: Option<String>,
 }
 
 impl Drain {
-    /// Whether a process that started at this time is to drain. A process with an unknown start is.
+    /// Whether a process that started at this time drains. A process with an unknown start does.
     pub(super) fn is_for(&self, started: Option<Timestamp>) -> bool {
         started.is_none_or(|started| started.micros() <= self.since)
     }
@@ -56,11 +56,11 @@ impl Drain {
 
 pub(super) type Drains = BTreeMap<String, Drain>;
 
-/// A process of a worker.
+/// Process of a worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Process<'a> {
     pub(crate) worker: &'a str,
-    /// When it started, if it says so.
+    /// Start time, if the worker reports it.
     pub(crate) started: Option<Timestamp>,
 }
 
@@ -72,31 +72,31 @@ impl Process<'_> {
     }
 }
 
-/// The workers that talk to this server.
+/// Registry of the workers that call this server.
 #[derive(Debug)]
 pub(crate) struct WorkerRegistry {
     known: Mutex<RegistryState>,
     drains: watch::Sender<Arc<Drains>>,
-    /// Whether the drains were looked for since a task keeps it.
+    /// Whether the draining workers were read since the task of the registry started.
     pub(super) looked: watch::Sender<bool>,
-    /// Whether a task keeps it.
+    /// Whether the registry has a task.
     pub(super) kept: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct RegistryState {
     workers: HashMap<Arc<str>, WorkerRecord>,
-    /// One place for each lease, and nothing else: each job comes by here twice.
+    /// One entry for each lease, and nothing else: each job adds and removes one.
     leases: HashMap<LeaseRef, HeldLease>,
-    /// When a worker was last seen for which there was no room.
+    /// Latest time at which a worker did not fit in.
     unknown: Option<Timestamp>,
-    /// Workers that drain and have called no server, and since when.
+    /// Draining workers that have called no server, and the time since which they have not.
     unseen: BTreeMap<String, Timestamp>,
-    /// The leases of each worker, when somebody asked last.
+    /// Index of leases by worker, and the time at which it was made.
     sorted: Option<(Timestamp, Sorted)>,
 }
 
-/// A lease.
+/// Lease of a worker.
 #[derive(Debug)]
 struct HeldLease {
     worker: Arc<str>,
@@ -135,12 +135,13 @@ impl WorkerRegistry {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody has to keep it now: nobody does, and this caller is the first to see that.
+    /// Whether this caller has to start the task of the registry: none runs, and it is the first to
+    /// see that.
     pub(super) fn needs_keeper(&self) -> bool {
         !self.kept.load(Relaxed) && !self.kept.swap(true, Relaxed)
     }
 
-    /// Notes what a worker asks for.
+    /// Records the queues and handlers of a claim.
     pub(super) fn note_claim(&self, claim: &Claim, started: Option<Timestamp>, now: Timestamp) {
         let first = |names: &[String]| names[..names.len().min(MOST_NAMES)].to_vec();
         let is =
@@ -181,7 +182,7 @@ impl WorkerRegistry {
         }
     }
 
-    /// Notes the jobs that a worker got.
+    /// Records the jobs that a worker got.
     pub(crate) fn note_leases(&self, worker: &str, claimed: &[Claimed], now: Timestamp) {
         if claimed.is_empty() {
             return;
@@ -207,7 +208,7 @@ impl WorkerRegistry {
         );
     }
 
-    /// Notes that leases last longer.
+    /// Records that leases were extended.
     pub(crate) fn note_extended(
         &self,
         extended: impl Iterator<Item = LeaseRef>,
@@ -228,7 +229,7 @@ impl WorkerRegistry {
         }
     }
 
-    /// Notes that leases are over.
+    /// Records that leases are over.
     pub(crate) fn note_over(&self, over: impl Iterator<Item = LeaseRef>) {
         let mut known = self.known();
         for lease in over {
@@ -236,7 +237,7 @@ impl WorkerRegistry {
         }
     }
 
-    /// Forgets leases that have ended, and workers that are gone.
+    /// Removes leases that have ended, and workers that are gone.
     pub(super) fn forget(&self, now: Timestamp) {
         let mut known = self.known();
         let RegistryState {
@@ -247,11 +248,11 @@ impl WorkerRegistry {
         } = &mut *known;
         *sorted = None;
         leases.retain(|_, held| held.until > now);
-        // Each lease has the name of its worker.
+        // Each lease shares the name of its worker.
         workers.retain(|name, seen| Arc::strong_count(name) > 1 || now.since(seen.at) < FORGOTTEN);
     }
 
-    /// All workers, by name.
+    /// Returns all workers, by name.
     pub(super) fn workers(&self) -> Vec<Listed> {
         let known = self.known();
         let mut leases = known.sort();
@@ -267,7 +268,8 @@ impl WorkerRegistry {
         all
     }
 
-    /// Whether a worker of this server may take such a job. False: workers ask for its queue, and none of them for its handler.
+    /// Whether a worker of this server may take such a job. False if no worker that claims from the
+    /// queue has the handler.
     pub(crate) fn may_serve(&self, queue: &str, handler: &str, now: Timestamp) -> bool {
         let known = self.known();
         let drains = self.drains.borrow().clone();
@@ -294,7 +296,7 @@ impl WorkerRegistry {
         takes_jobs.map(|(_, seen)| seen).any(serves)
     }
 
-    /// What a worker has, but for what it has got just now.
+    /// Returns the leases of a worker. Those of the last quarter of a second may be missing.
     pub(super) fn leases_of(&self, worker: &str, now: Timestamp) -> Vec<LeaseRef> {
         let known = &mut *self.known();
         if known
@@ -325,12 +327,13 @@ impl WorkerRegistry {
         });
     }
 
-    /// Whether a worker is to take no more jobs.
+    /// Whether a process takes no more jobs.
     pub(crate) fn is_draining(&self, process: &Process<'_>) -> bool {
         process.drains(&self.drains.borrow())
     }
 
-    /// The process that has this name and has run for `uptime`. Without an uptime it is the one that claimed last at this server.
+    /// Returns the process of this name that has run for `uptime`. Without an uptime it is the
+    /// process that claimed last at this server.
     pub(crate) fn process<'a>(
         &self,
         worker: &'a str,
@@ -344,7 +347,8 @@ impl WorkerRegistry {
         }
     }
 
-    /// Workers that drain and are gone: for two minutes they have called neither this server nor the others, whose workers are `at_others`.
+    /// Returns draining workers that are gone: for two minutes they have called no server.
+    /// `at_others` has the workers of other servers.
     pub(super) fn gone_draining(&self, at_others: &HashSet<String>, now: Timestamp) -> Vec<String> {
         let drains = self.drains.borrow().clone();
         let RegistryState {
@@ -366,9 +370,9 @@ impl WorkerRegistry {
         !self.drains.borrow().is_empty()
     }
 
-    /// Returns when a worker is to take no more jobs.
+    /// Returns when the process is to take no more jobs.
     pub(crate) async fn drained(&self, process: &Process<'_>) {
-        // The sender is this one, so it lasts.
+        // The sender belongs to `self`, so it is not dropped.
         let _ = self
             .drains
             .subscribe()
@@ -407,7 +411,7 @@ mod tests {
         roll
     }
 
-    /// A worker that was started anew under its old name ended at once, for ever.
+    /// A worker that was restarted under its old name ended at once, after each restart.
     #[test]
     fn a_worker_that_started_after_it_was_drained_works() {
         let roll = draining("worker-0");

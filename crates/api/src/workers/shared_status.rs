@@ -1,4 +1,4 @@
-//! What servers tell each other about their workers, over the store.
+//! Reports of servers about their workers, which they share through the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,41 +12,43 @@ use tokio::time::{Instant, sleep_until};
 use super::registry::{Drains, Listed, WorkerRegistry};
 use crate::http::request::ServerHooks;
 
-/// How often a server looks who is to drain that does not hear of it, as long as workers talk to it.
+/// Poll interval of the list of draining workers while notifications are not received, as long as
+/// workers call this server.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How often it says what its workers do, and looks although it hears of what others do: that may get lost.
+/// Interval at which a server reports its workers and reads the list of draining workers in any
+/// case: notifications may get lost.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// What a server said longer ago does not count.
+/// Age after which the report of a server does not count.
 const REPORT_TTL: Duration = Duration::from_secs(30);
-/// Leases that are told of each worker.
+/// Most leases that are reported of each worker.
 const MOST_LEASES: usize = 100;
-/// Most bytes that a server says.
+/// Most bytes of a report.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// What a server says of its workers.
+/// Report of a server about its workers.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ServerReport {
-    /// Microseconds.
+    /// Time of the report in microseconds.
     at: u64,
     workers: BTreeMap<String, WorkerReport>,
 }
 
-/// What is told of a worker. Times are in microseconds.
+/// Report about one worker. Times are in microseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct WorkerReport {
     pub(super) seen: u64,
     pub(super) queues: Vec<String>,
     pub(super) handlers: Option<Vec<String>>,
-    /// When its process started, if it says so.
+    /// Start time of its process, if the worker reports it.
     #[serde(default)]
     pub(super) started: Option<u64>,
-    /// How many leases it has, and the first of them with the time of the claim.
+    /// Number of its leases, and the first of them with the time of the claim.
     pub(super) running: usize,
     pub(super) leases: Vec<(String, u64)>,
 }
 
 impl WorkerReport {
-    /// The name of a worker, and what is told of it.
+    /// Returns the name of a worker, and its report.
     fn of((name, seen, mut leases): Listed) -> (String, Self) {
         let running = leases.len();
         leases.sort_by_key(|(lease, since)| (*since, lease.workflow, lease.job));
@@ -78,7 +80,7 @@ impl WorkerReport {
         })
     }
 
-    /// The same worker as another server knows it.
+    /// Merges the report of another server about this worker.
     fn add(&mut self, other: Self) {
         if other.seen > self.seen {
             (self.seen, self.started) = (other.seen, other.started);
@@ -90,12 +92,12 @@ impl WorkerReport {
     }
 }
 
-/// Keeps the roll as long as workers talk to this server.
+/// Runs the task of the registry as long as workers call this server.
 pub(super) async fn keep(roll: Arc<WorkerRegistry>, engine: Engine, host: ServerHooks) {
     loop {
         let until = Instant::now() + REPORT_INTERVAL;
         while Instant::now() < until {
-            // What cannot be read now is as it was.
+            // If the read fails, the earlier list stays.
             if let Ok(drains) = drains(&engine).await {
                 roll.set_drains(drains);
             }
@@ -121,7 +123,7 @@ pub(super) async fn keep(roll: Arc<WorkerRegistry>, engine: Engine, host: Server
                 .store()
                 .put_row(SharedTable::Workers, &server, None)
                 .await;
-            // Drains of workers that are gone end here, also when no worker is left.
+            // Draining of workers that are gone ends here, even if no worker is left.
             if roll.has_drains() {
                 continue;
             }
@@ -137,7 +139,7 @@ pub(super) async fn keep(roll: Arc<WorkerRegistry>, engine: Engine, host: Server
     }
 }
 
-/// Ends the draining of workers that are gone. What cannot be read or written now is tried again.
+/// Ends the draining of workers that are gone. If the store fails, the next round tries again.
 async fn end_drains(roll: &WorkerRegistry, engine: &Engine, now: Timestamp) {
     if !roll.has_drains() {
         return;
@@ -166,7 +168,7 @@ fn note(roll: &WorkerRegistry, now: Timestamp) -> ServerReport {
     }
 }
 
-/// All workers that are to drain. What is no note of this version does not count.
+/// Returns all draining workers. A row that this version cannot parse does not count.
 pub(super) async fn drains(engine: &Engine) -> Result<Drains, StoreError> {
     let posted = engine.store().table_rows(SharedTable::Draining).await?;
     Ok(posted
@@ -175,7 +177,7 @@ pub(super) async fn drains(engine: &Engine) -> Result<Drains, StoreError> {
         .collect())
 }
 
-/// The workers of all servers, by name. Those of this server are as they are now.
+/// Returns the workers of all servers, by name. Those of this server are current.
 pub(super) async fn workers(
     roll: &WorkerRegistry,
     engine: &Engine,
@@ -193,7 +195,7 @@ pub(super) async fn workers(
     Ok(all)
 }
 
-/// The workers of the other servers.
+/// Returns the workers of the other servers.
 pub(super) async fn elsewhere(
     engine: &Engine,
     now: Timestamp,
@@ -203,7 +205,7 @@ pub(super) async fn elsewhere(
     for (server, note) in engine.store().table_rows(SharedTable::Workers).await? {
         match serde_json::from_str(&note) {
             _ if server == own => {}
-            // A server that died leaves its note.
+            // A server that died leaves its report.
             Ok(ServerReport { at, .. }) if now.since(Timestamp::from_micros(at)) > REPORT_TTL => {
                 let _tried_again = engine
                     .store()

@@ -1,4 +1,4 @@
-//! What operators do to one workflow.
+//! Actions of operators on one workflow.
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -20,7 +20,7 @@ use crate::http::time;
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Done {
     id: Id,
-    /// What it is doing now.
+    /// State of the workflow now.
     status: StatusWord,
     /// Whether there was nothing left to do: it was so already.
     already: bool,
@@ -37,13 +37,13 @@ pub(crate) struct RetryBody {
 }
 
 impl RetryBody {
-    /// The condition of the action.
+    /// Returns the condition of the action.
     pub(crate) fn resolve(self) -> Result<Condition, Problem> {
         condition(self.as_of)
     }
 }
 
-/// The condition of an action that is limited to jobs that ended by a moment, if one is given.
+/// Returns the condition of an action on the jobs that ended by a time, if one is given.
 pub(super) fn condition(as_of: Option<String>) -> Result<Condition, Problem> {
     let wrong = || Problem::field("as_of", "expected a time such as 2026-11-21T12:00:00Z");
     let as_of = as_of
@@ -79,7 +79,7 @@ pub(crate) struct ExpireBody {
     after: RetentionBody,
 }
 
-/// Does an action that has no body.
+/// Applies an action without a body.
 pub(crate) async fn act(ask: &RequestContext<'_>, action: Action) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     done(ask, action, Condition::default()).await
@@ -121,7 +121,7 @@ pub(crate) async fn delete(ask: &RequestContext<'_>) -> Answer {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Does it, and says what the workflow is doing then.
+/// Applies an action, and answers with the state of the workflow after it.
 pub(crate) async fn done(ask: &RequestContext<'_>, action: Action, condition: Condition) -> Answer {
     let id = ask.workflow()?;
     let ActionResult { status, already } = ask

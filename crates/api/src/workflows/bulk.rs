@@ -1,4 +1,4 @@
-//! One thing done to many workflows.
+//! Bulk actions: one action on many workflows.
 
 use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Action, Condition, Filter, Order, Query as ListQuery, WorkflowId};
@@ -20,13 +20,15 @@ use crate::http::request::{Answer, RequestContext};
 use crate::http::request_id::RequestId;
 use crate::http::time;
 
-/// Actions of one call at a time: enough to share writes, few enough to leave room for workers.
+/// Most concurrent actions of one call: enough to share writes, few enough to leave capacity for
+/// workers.
 const AT_A_TIME: usize = 64;
-/// Jobs of the workflows on which all calls act at a time, unless one workflow has more: their states are in memory.
+/// Most jobs of the workflows that all calls act on at a time, unless one workflow has more. It
+/// bounds the states in memory.
 const MOST_JOBS: u32 = 32_768;
 static ROOM: Semaphore = Semaphore::const_new(MOST_JOBS as usize);
 
-/// What to do to which workflows.
+/// Action, and the workflows to apply it to.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Bulk))]
@@ -47,7 +49,7 @@ pub(crate) struct BulkBody {
     cursor: Option<String>,
 }
 
-/// What is done to each.
+/// Action on each workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema), schema(as = BulkAction))]
@@ -148,7 +150,7 @@ impl FilterBody {
 }
 
 impl BulkBody {
-    /// What to do, and to which.
+    /// Returns the action, its condition, and the query for its workflows.
     fn resolve(self) -> Result<(Action, Condition, ListQuery), Problem> {
         let limit = self.limit.unwrap_or(MOST_ITEMS);
         if !(1..=MOST_ITEMS).contains(&limit) {
@@ -170,7 +172,7 @@ impl BulkBody {
                 "only the action retry takes this field",
             ));
         }
-        // The list may be outdated when the action is done.
+        // The list may be outdated when the action is applied.
         let condition = Condition {
             statuses: query.filter.statuses.clone(),
             ..condition(self.as_of)?
@@ -246,7 +248,8 @@ pub(crate) async fn bulk(ask: &RequestContext<'_>) -> Answer {
     }))
 }
 
-/// Works on each workflow, of which the number of jobs is given, when there is room for it. Returns what came of it, in any order.
+/// Runs work for each workflow, with the given number of jobs, within the bounds of concurrency.
+/// Returns the results in any order.
 async fn each_in_room<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
     each: Vec<(WorkflowId, usize)>,
     work: impl Fn(WorkflowId) -> W,
@@ -280,7 +283,7 @@ mod tests {
 
     use super::*;
 
-    /// An action on 64 workflows of 131,072 jobs took 3 GB, and held up claims for seven seconds.
+    /// An action on 64 workflows of 131,072 jobs took 3 GB, and delayed claims by seven seconds.
     #[tokio::test]
     async fn workflows_that_are_worked_on_at_a_time_have_few_jobs_together() {
         const LARGE: usize = 131_072;

@@ -1,4 +1,4 @@
-//! Creating workflows, one or many.
+//! Creation of one workflow or of many.
 
 use axum::http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -55,14 +55,14 @@ pub(crate) struct CreatedBody<'a> {
     warnings: Vec<CreationWarning>,
 }
 
-/// What became of each workflow, in the order of the request.
+/// Result of each workflow, in the order of the request.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = BatchResult))]
 pub(crate) struct BatchAnswer<'a> {
     items: Vec<BatchItem<'a>>,
 }
 
-/// What became of one workflow: `id`, `existing` and perhaps `warnings`, or `error`.
+/// Result of one workflow: `id`, `existing` and perhaps `warnings`, or `error`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct BatchItem<'a> {
@@ -80,7 +80,7 @@ struct BatchItem<'a> {
     error: Option<problem::Body<'a>>,
 }
 
-/// A workflow that was created, now or before, and the parts of it that have no effect.
+/// Workflow that was created, now or before, and the parts of it that have no effect.
 struct Accepted {
     created: Created,
     warnings: Vec<CreationWarning>,
@@ -115,7 +115,7 @@ const fn status(existing: bool) -> StatusCode {
     }
 }
 
-/// The idempotency key of the request's header.
+/// Returns the idempotency key of the request's header.
 fn key(ask: &RequestContext<'_>) -> Result<Option<String>, Problem> {
     let key = ask
         .headers
@@ -125,7 +125,7 @@ fn key(ask: &RequestContext<'_>) -> Result<Option<String>, Problem> {
         .map_err(|_| Problem::field("Idempotency-Key", "expected visible ASCII characters"))
 }
 
-/// The key of an item of a batch that has none of its own.
+/// Returns the key of an item of a batch that has none itself.
 fn key_of_item(key: Option<&str>, at: usize) -> Option<String> {
     key.map(|key| format!("{key}#{at}"))
 }
@@ -159,7 +159,7 @@ pub(crate) async fn create(ask: &RequestContext<'_>) -> Answer {
     Ok(response)
 }
 
-/// The workflow of a call, and its name.
+/// Creates the workflow of a call. Returns it and its name.
 async fn accepted(
     ask: &RequestContext<'_>,
     creating: &mut Creating,
@@ -180,7 +180,8 @@ async fn accepted(
     Ok((Accepted { created, warnings }, name))
 }
 
-/// Returns the parts of a graph that have no effect; none before the server has a configuration.
+/// Returns the parts of a graph that have no effect. The list is empty if the server has no
+/// configuration.
 fn find_warnings(ask: &RequestContext<'_>, graph: &Graph) -> Vec<CreationWarning> {
     if !graph.has_limits() {
         return Vec::new();
@@ -189,7 +190,7 @@ fn find_warnings(ask: &RequestContext<'_>, graph: &Graph) -> Vec<CreationWarning
     configuration.map_or_else(Vec::new, |known| domains_without_rule(graph, &known))
 }
 
-/// Reads the body together with what is known of the trace, which comes back.
+/// Parses the body, perhaps on another thread. The call's trace goes there and comes back.
 async fn read<T: Send + 'static>(
     ask: &RequestContext<'_>,
     creating: &mut Creating,
@@ -239,7 +240,7 @@ pub(crate) async fn create_batch(ask: &RequestContext<'_>) -> Answer {
     }))
 }
 
-/// What became of each workflow of a batch.
+/// Creates the workflows of a batch. Returns the result of each.
 async fn batch_of(
     ask: &RequestContext<'_>,
     creating: &mut Creating,
@@ -247,7 +248,7 @@ async fn batch_of(
     let mut new = Vec::new();
     let mut order = Vec::new();
     let key = key(ask)?;
-    // The keys of the items would be the same in every such call.
+    // The keys of the items would be equal in every such call.
     if key.as_deref() == Some("") {
         return Err(Problem::field(
             "Idempotency-Key",
@@ -279,7 +280,7 @@ async fn batch_of(
     Ok(order.into_iter().map(outcome).collect())
 }
 
-/// The workflows of a batch, each right or wrong for itself.
+/// Parses the workflows of a batch, each valid or not by itself.
 fn definitions(
     body: &[u8],
     (key, terms): (Option<&str>, &Policies),
@@ -304,7 +305,7 @@ fn definitions(
         };
         return Ok(workflows.into_iter().enumerate().map(one).collect());
     }
-    // Something is wrong: the others are created all the same, so each is read for itself.
+    // One item is wrong. The others are created nevertheless, so each is parsed by itself.
     let RawBatchBody { workflows } = body::read(body)?;
     body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
     let one = |(at, raw): (usize, &RawValue)| {

@@ -1,4 +1,4 @@
-//! Definitions as they come: what a caller writes, with all that it may leave out.
+//! Definitions of workflows as callers send them, with all optional fields.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::http::problem::{Code, Problem};
 use crate::traces::Creating;
 use crate::workflows::limits::LimitBody;
 
-/// What is wrong with a definition.
+/// Mistake in a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionMistake {
     /// The stable code that the server would answer with, such as `unknown_dependency`.
     pub code: &'static str,
-    /// Where, such as `jobs[3].after[0]`; None when the text is not JSON.
+    /// Path of the mistake, such as `jobs[3].after[0]`. `None` if the text is not JSON.
     pub path: Option<String>,
-    /// What, as a sentence.
+    /// Explanation of the mistake, a sentence.
     pub detail: String,
 }
 
@@ -49,7 +49,7 @@ pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Definition))]
 pub(crate) struct DefinitionBody<'a> {
-    /// What workflows of this kind are called.
+    /// Name of workflows of this kind.
     name: String,
     #[serde(borrow, deserialize_with = "body::objects")]
     #[cfg_attr(test, schema(min_items = 1, max_items = 131072))]
@@ -61,7 +61,7 @@ pub(crate) struct DefinitionBody<'a> {
     /// Words to find it by.
     #[cfg_attr(test, schema(max_items = 16))]
     tags: Option<Vec<String>>,
-    /// What the failure of one job means for the others; `continue` if left out.
+    /// Effect of the failure of one job on the others; `continue` if left out.
     #[serde(default, deserialize_with = "body::optional_word")]
     on_failure: Option<OnFailureBody>,
     /// How long it is kept after its end; if left out, the server decides.
@@ -80,9 +80,9 @@ pub(crate) struct DefinitionBody<'a> {
 pub(crate) struct JobBody<'a> {
     /// Unique in the workflow; the handler if left out.
     name: Option<String>,
-    /// What a worker runs.
+    /// Name of the handler that a worker runs.
     handler: String,
-    /// What the handler gets, together with the workflow's globals: at most 256 KiB of both.
+    /// Params of the handler, together with the workflow's globals: at most 256 KiB of both.
     #[serde(borrow)]
     #[cfg_attr(test, schema(value_type = Option<Object>))]
     params: Option<&'a RawValue>,
@@ -112,13 +112,13 @@ pub(crate) struct JobBody<'a> {
     after: Option<Names>,
     /// Names of jobs that run after it.
     before: Option<Names>,
-    /// What it must be given before it runs, all at once.
+    /// Limits that must all admit the job before it runs.
     #[serde(default, deserialize_with = "body::optional_objects")]
     #[cfg_attr(test, schema(max_items = 4))]
     limits: Option<Vec<LimitBody>>,
 }
 
-/// What the failure of one job means for the others.
+/// Effect of the failure of one job on the others.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema), schema(as = OnFailure))]
@@ -127,7 +127,7 @@ enum OnFailureBody {
     FailFast,
 }
 
-/// When a workflow starts: at once, or when it is told to.
+/// When a workflow starts: at once, or by a later call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema))]
@@ -155,7 +155,7 @@ pub(crate) struct RetentionBody(pub(crate) Retention);
 
 impl<'de> Deserialize<'de> for RetentionBody {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // `never` is what some say of an end.
+        // Some callers say `never` for the time of removal.
         let read = |text: &str| {
             if text == "never" {
                 Some(Retention::Forever)
@@ -172,11 +172,11 @@ impl<'de> Deserialize<'de> for RetentionBody {
 }
 
 impl DefinitionBody<'_> {
-    /// The workflow to create, as an item of a batch. `key` is its idempotency key unless it has one of its own. Its jobs get the limits that
-    /// their queues and handlers give them.
+    /// Validates the definition as an item of a batch. `key` is its idempotency key unless it has
+    /// one itself. Its jobs get the limits of their queues and handlers from `policies`.
     ///
     /// # Errors
-    /// Something in it is wrong; the path begins at the definition.
+    /// The definition has a mistake. The path is relative to the definition.
     pub(crate) fn resolve_item(
         self,
         key: Option<String>,
@@ -191,10 +191,11 @@ impl DefinitionBody<'_> {
         self.resolve(key, terms, creating)
     }
 
-    /// The workflow to create. `key` is the idempotency key of the request's header. `creating` knows in which trace it is created.
+    /// Validates the definition. `key` is the idempotency key of the request's header. `creating`
+    /// holds the trace of the call.
     ///
     /// # Errors
-    /// Something in it is wrong; the path begins at the definition.
+    /// The definition has a mistake. The path is relative to the definition.
     pub(crate) fn resolve(
         self,
         key: Option<String>,
@@ -216,7 +217,7 @@ impl DefinitionBody<'_> {
                 Problem::new(Code::PayloadTooLarge, detail).at(format!("jobs[{at}].params"))
             );
         }
-        // The trace gives way to what the author passes.
+        // The trace is left out if the author's globals and params need its bytes.
         let room = || MAX_PARAMS.saturating_sub(self.jobs.iter().map(params).max().unwrap_or(0));
         let traced = creating.globals(self.globals.map(RawValue::get), room);
         let idempotency_key = match (self.idempotency_key, key) {
@@ -300,7 +301,7 @@ impl Rule {
     }
 }
 
-/// Text that the parser has cut out.
+/// Returns JSON that the parser has already checked.
 pub(crate) fn json(raw: &RawValue) -> Json {
     Json::from_checked(raw.get())
 }
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(found, expected, "{json}");
     }
 
-    /// Checks fields of a job beside its handler.
+    /// Checks fields of a job other than its handler.
     fn check_job(fields: &str, expected: Option<(&str, &str)>) {
         let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a",{fields}}}]}}"#);
         let path = expected.map(|(_, path)| format!("jobs[0].{path}"));

@@ -1,4 +1,4 @@
-//! Work that is done once at a time, for callers in turn.
+//! Lock for expensive work, fair among callers.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,19 +10,20 @@ use tokio::time::timeout;
 use crate::http::problem::{Code, Problem};
 use crate::http::quota::{Caller, QUOTA_TIMEOUT};
 
-/// Requests of one caller that stand in line. The last of more would not have its turn in time.
+/// Most waiting requests of one caller. Further ones would not get the lock in time.
 const MOST_WAITING: usize = 64;
 
-/// Of each caller, one request stands in line beside those of others; its further ones wait behind it.
+/// Lock that one request holds at a time. One request of each caller competes for it; the caller's
+/// further requests wait behind that one.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// What is done once at a time, as a sentence begins that says so.
+    /// Name of the work, as the beginning of a sentence in problems.
     what: &'static str,
     one: Semaphore,
     lines: Mutex<BTreeMap<Caller, Arc<Semaphore>>>,
 }
 
-/// A turn, until this is dropped.
+/// Held lock, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FairGuard<'a> {
     _all: SemaphorePermit<'a>,
@@ -38,13 +39,14 @@ impl Turns {
         }
     }
 
-    /// Waits for the caller's turn. Dropping the future gives up its place.
+    /// Acquires the lock. Dropping the future gives up the place in the queue.
     ///
     /// # Errors
-    /// It did not come in time, or too many requests of the caller wait already.
+    /// The lock was not free in time, or too many requests of the caller wait already.
     pub(crate) async fn acquire(&self, caller: &Caller) -> Result<FairGuard<'_>, Problem> {
         let line = self.line(caller);
-        // The table, this one, and the one whose turn it is.
+        // References: the table, this request, and the request of the caller that competes or holds
+        // the lock.
         if Arc::strong_count(&line) > MOST_WAITING + 2 {
             return Err(self.busy(format_args!(
                 "{MOST_WAITING} requests of this caller wait already"
@@ -93,7 +95,8 @@ mod tests {
 
     use super::*;
 
-    /// Sixty requests of one caller stood in line before the only one of another, which was refused after ten seconds.
+    /// Sixty requests of one caller waited before the only one of another, which was refused after
+    /// ten seconds.
     #[tokio::test]
     async fn who_asks_once_waits_for_one_of_each_other_caller() {
         let turns = Turns::new("tests are made");

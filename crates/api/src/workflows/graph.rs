@@ -1,4 +1,5 @@
-//! Pictures of a workflow. Drawing takes a thread of its own, so that claims and reports do not wait for it.
+//! Pictures of a workflow. They are drawn on a blocking thread, so that claims and reports do not
+//! wait.
 
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -15,7 +16,7 @@ use crate::http::query::Query;
 use crate::http::quota::{self, Reserved};
 use crate::http::request::{Answer, RequestContext};
 
-/// How a graph is drawn.
+/// Format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GraphFormat {
     Json,
@@ -25,10 +26,10 @@ pub(crate) enum GraphFormat {
     Text,
 }
 
-/// Columns of a text that says nothing of its reader.
+/// Columns of a text if the request names no width.
 const WIDTH: usize = 120;
-/// One picture is drawn at a time, so that drawing takes no more than one core of the machine. Whoever waits holds nothing but a
-/// connection.
+/// Lock for drawing: one picture at a time takes no more than one core. A waiting request holds
+/// nothing but its connection.
 static TURNS: Turns = Turns::new("pictures are drawn");
 
 pub(crate) async fn graph(ask: &RequestContext<'_>, format: GraphFormat) -> Answer {
@@ -43,7 +44,7 @@ pub(crate) async fn graph(ask: &RequestContext<'_>, format: GraphFormat) -> Answ
     // A picture of ten thousand jobs takes less than a tenth of a second.
     let turn = TURNS.acquire(&ask.caller()).await?;
     let snapshot = ask.api.show(id).await?;
-    // If the reader goes away, the picture is finished and dropped.
+    // If the reader goes away, the picture is still drawn, and then dropped.
     let drawing = spawn_blocking(move || {
         drawn(&snapshot, format, terminal.as_ref()).map(|picture| (picture, turn))
     });
@@ -54,7 +55,7 @@ pub(crate) async fn graph(ask: &RequestContext<'_>, format: GraphFormat) -> Answ
         let help = "graph.txt is short for any graph, and /jobs has all jobs in pages";
         Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
     })?;
-    // The next one is drawn when this one is on its way.
+    // The lock is held until the quota is reserved, so that few pictures are in memory.
     let picture: Bytes =
         quota::reserve_text(&ask.api.rooms.answers, &ask.caller(), picture).await?;
     drop(turn);

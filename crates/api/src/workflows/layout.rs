@@ -1,4 +1,4 @@
-//! Where a graph's boxes and lines are, for a page that draws them itself.
+//! Layout of a graph in pixels, for a page that draws it.
 
 use serde::Serialize;
 use tidegate_workflow::layout::{Block, Edge, End, Layout, Node, Point};

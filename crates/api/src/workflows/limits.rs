@@ -1,4 +1,4 @@
-//! Limits of jobs, as they are sent and as they are shown.
+//! Limits of jobs in definitions and in answers.
 
 use std::fmt;
 
@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 use crate::http::body;
 use crate::http::problem::Problem;
 
-/// What a job must be given before it runs: with `domain`, units of a rate limit, which requests through the gateway take, too; with
-/// `concurrency`, a place among the jobs that run at the same time.
+/// Limit that must admit a job before it runs: with `domain`, units of a rate limit, which requests
+/// through the gateway use, too; with `concurrency`, a place among the jobs that run at the same
+/// time.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitDefinition))]
@@ -84,10 +85,10 @@ impl<'de> Deserialize<'de> for Entry {
 }
 
 impl LimitBody {
-    /// The limits of a list; `path` leads to it.
+    /// Validates the limits of a list. `path` is the path of the list.
     ///
     /// # Errors
-    /// One of them is of neither kind, or of both.
+    /// A limit is of neither kind, or of both.
     pub(crate) fn resolve_all(
         all: Vec<Self>,
         path: &dyn fmt::Display,
@@ -100,7 +101,7 @@ impl LimitBody {
         all.into_iter().enumerate().map(resolve).collect()
     }
 
-    /// What is wrong comes with the field that it is about.
+    /// Validates a limit. An error has the field and the detail.
     fn resolve(self) -> Result<LimitDefinition, (&'static str, &'static str)> {
         let entries = || Entry::pairs(self.entries.unwrap_or_default());
         match (self.domain, self.concurrency) {
@@ -165,7 +166,7 @@ pub(crate) struct LimitShown {
 }
 
 impl LimitShown {
-    /// The limits of a job, if it has some.
+    /// Lists the limits of a job.
     pub(crate) fn all_of(limits: &Limits) -> Vec<Self> {
         limits
             .each()

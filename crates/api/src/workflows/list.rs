@@ -1,4 +1,4 @@
-//! Finding workflows: pages of them, and how many there are.
+//! Pages of workflows, and their counts.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) struct WorkflowPage<'a> {
     /// The cursor of the next page; null when this is the last.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<String>,
-    /// What is missing, when a part of the store does not answer. Left out when nothing is.
+    /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Count {
     /// With `by=name`, the cursor of the next names. Left out when these are the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
-    /// What is missing, when a part of the store does not answer. Left out when nothing is.
+    /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Count {
 #[cfg_attr(test, derive(ToSchema), schema(as = StatusNumbers))]
 struct Numbers(BTreeMap<&'static str, u64>);
 
-/// Which workflows a query asks for.
+/// Reads the filter of a query.
 fn filter(query: &mut Query) -> Result<Filter, Problem> {
     Ok(Filter {
         statuses: query.statuses()?,
@@ -67,7 +67,7 @@ fn filter(query: &mut Query) -> Result<Filter, Problem> {
     })
 }
 
-/// The place in a list that `next_cursor` of the page before says.
+/// Parses the `next_cursor` of the page before.
 pub(crate) fn cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
     let wrong = |_| {
         Problem::new(
@@ -124,7 +124,8 @@ pub(crate) async fn count(ask: &RequestContext<'_>) -> Answer {
         Some(_) => return Err(Problem::field("by", "expected name")),
     };
     query.end()?;
-    // Before it counts: what is created meanwhile may be counted, and must not be taken for something that was.
+    // The time is read before counting. Otherwise a workflow created meanwhile would seem to be
+    // older.
     let engine = ask.api.engine();
     let as_of = Rfc3339(ask.api.now());
     let Partial { found, mut missing } = engine.count(&filter).await?;
@@ -160,7 +161,7 @@ pub(crate) async fn count(ask: &RequestContext<'_>) -> Answer {
     }))
 }
 
-/// The name of which the page before was the last.
+/// Validates the last name of the page before.
 fn name_cursor(text: Option<String>) -> Result<Option<String>, Problem> {
     let is_name = |text: &String| text.len() <= MAX_NAME && !text.chars().any(char::is_control);
     if text.as_ref().is_some_and(|text| !is_name(text)) {

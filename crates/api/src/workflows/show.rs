@@ -1,4 +1,4 @@
-//! Showing one workflow, at once or when it is over.
+//! View of one workflow, at once or after its end.
 
 use std::time::Duration;
 
@@ -20,15 +20,16 @@ use crate::jobs::view::{MOST_TEXT, is_long, too_long};
 
 /// Most bytes of outputs and errors in one answer.
 const MOST_RESULTS: usize = 64 * 1024 * 1024;
-/// Jobs whose results are read with one call of the store: they may have 16 MiB of outputs and a third of that of errors.
+/// Jobs whose results one call of the store reads: at most 16 MiB of outputs, and a third of that
+/// of errors.
 const RESULTS_AT_A_TIME: usize = 16;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// One answer with all jobs of a large workflow, or with all outputs, is gathered at a time, since it may take 64 MiB and as much again as
-/// text. Whoever waits holds nothing but a connection.
+/// Lock for answers with all outputs, or with all jobs of a large workflow. Such an answer takes up
+/// to 64 MiB, and as much again as text. A waiting request holds nothing but its connection.
 static TURNS: Turns =
     Turns::new("answers with all outputs, or with all jobs of a large workflow, are gathered");
 
-/// How much of a workflow is shown.
+/// Detail of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum View {
     Summary,
@@ -76,7 +77,7 @@ pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     })
 }
 
-/// The workflow with its jobs, and with what they left behind where that is wanted.
+/// Answers with the workflow and its jobs, and with their results in the full view, under the lock.
 async fn in_turn(ask: &RequestContext<'_>, id: WorkflowId, view: View) -> Answer {
     let _turn = TURNS.acquire(&ask.caller()).await?;
     let snapshot = ask.api.show(id).await?;
@@ -89,7 +90,7 @@ async fn in_turn(ask: &RequestContext<'_>, id: WorkflowId, view: View) -> Answer
         View::Summary | View::Jobs => None,
     };
     let text = text(ask.api, snapshot, results).await?;
-    // The next one is gathered when this one is on its way.
+    // The lock is held until the quota is reserved.
     let text = quota::reserve_text(&ask.api.rooms.answers, &ask.caller(), text).await?;
     Ok((
         Extension(Reserved),
@@ -99,13 +100,14 @@ async fn in_turn(ask: &RequestContext<'_>, id: WorkflowId, view: View) -> Answer
         .into_response())
 }
 
-/// The view of a workflow with its jobs. A long one is written apart, so that claims do not wait for it.
+/// Writes the view of a workflow with its jobs. A long one is written on a blocking thread, so that
+/// claims do not wait.
 async fn text(
     api: &AppState,
     snapshot: Snapshot,
     results: Option<Vec<JobResult>>,
 ) -> Result<Vec<u8>, Problem> {
-    /// What jobs left behind that is written in a millisecond.
+    /// Bytes of results that are written in a millisecond.
     const FEW: usize = 128 * 1024;
     let many = results.iter().flatten().map(size).sum::<usize>() > FEW;
     let long = many
@@ -127,7 +129,7 @@ async fn text(
     text.ok_or_else(too_long)
 }
 
-/// What all jobs left behind, read in parts, so that what is too much for one answer is not gathered first.
+/// Reads the results of all jobs in batches. Reading stops when they are too large for one answer.
 async fn all_results<R: Future<Output = Result<Vec<JobResult>, EngineError>>>(
     jobs: usize,
     read: impl Fn(Vec<JobIndex>) -> R,
@@ -160,12 +162,12 @@ fn size(result: &JobResult) -> usize {
 /// Returns when the workflow is over, the time has passed, or the server drains.
 async fn settle(api: &AppState, id: WorkflowId, wait: Duration) -> Result<(), EngineError> {
     if !wait.is_zero() {
-        // Before the first look, so that nothing falls between.
+        // The subscription begins before the first read, so that no change falls between.
         let (_view, mut known) = api.follow(id);
         let seen = api.engine().glance(id).await?;
         if !seen.status.is_over() {
             let ended = |known: &FeedVersion| match *known {
-                // What was learned before may be about an earlier end.
+                // An earlier version may be about an earlier end.
                 FeedVersion::Version { version, over } => over && version > seen.version,
                 FeedVersion::Removed => true,
             };
@@ -182,7 +184,8 @@ async fn settle(api: &AppState, id: WorkflowId, wait: Duration) -> Result<(), En
 mod tests {
     use super::*;
 
-    /// Three hundred outputs of a megabyte each: 256 of them were read before they were found to be too many.
+    /// Of three hundred outputs of a megabyte, 256 were read before the answer was refused as too
+    /// large.
     #[tokio::test]
     async fn results_that_are_too_many_are_not_read_to_their_end() {
         let output = axum::body::Bytes::from(vec![b'1'; 1 << 20]);

@@ -1,4 +1,4 @@
-//! A workflow as it is shown: in lists, by itself, in events.
+//! JSON view of a workflow: in lists, by itself, in events.
 
 use serde::{Serialize, Serializer};
 use tidegate_workflow::{
@@ -32,7 +32,7 @@ pub(crate) struct Workflow<'a> {
     job_counts: JobCounts,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_failure: Option<OnFailureWord>,
-    /// What every job gets below its own params, when there is any.
+    /// Globals of all jobs, which the params of a job override, when there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(value_type = Option<Object>))]
     globals: Option<Verbatim<'a>>,
@@ -47,7 +47,8 @@ pub(crate) struct Workflow<'a> {
     jobs: Option<Jobs<'a>>,
 }
 
-/// All jobs. Each is made when it is written, since all of them take more than their text.
+/// List of all jobs. Each view is made when it is written, because all views at once take more
+/// memory than their text.
 #[derive(Debug)]
 struct Jobs<'a> {
     snapshot: &'a Snapshot,
@@ -103,7 +104,7 @@ impl From<&Counts> for JobCounts {
 }
 
 impl<'a> Workflow<'a> {
-    /// What lists say of it.
+    /// Makes the view for lists.
     pub(crate) fn summary(id: WorkflowId, label: &'a Label, meta: &Meta) -> Self {
         Self {
             id: Id(id),
@@ -114,7 +115,7 @@ impl<'a> Workflow<'a> {
             started_at: meta.started_at.map(Rfc3339),
             finished_at: meta.finished_at.map(Rfc3339),
             expires_at: meta.expires_at.map(Rfc3339),
-            // In a workflow that is over, nothing that waits will run by itself.
+            // In a workflow that is over, no waiting job will run by itself.
             job_counts: JobCounts {
                 blocked: meta.status.is_over().then(|| meta.counts.of("waiting")),
                 ..(&meta.counts).into()
@@ -127,13 +128,13 @@ impl<'a> Workflow<'a> {
         }
     }
 
-    /// The same of one that was read as a whole.
+    /// Makes the view for lists from a snapshot, which knows the blocked jobs.
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
         Self::summary(snapshot.id(), &snapshot.graph().label, snapshot.meta())
             .with_blocked(snapshot.blocked())
     }
 
-    /// The same of one of which only that was read.
+    /// Makes the view for lists from a summary, which knows the blocked jobs.
     pub(crate) fn outlined(outline: &'a WorkflowSummary) -> Self {
         let Listed {
             workflow,
@@ -148,7 +149,7 @@ impl<'a> Workflow<'a> {
         self
     }
 
-    /// All of it but what its jobs left behind, which is there when `results` are.
+    /// Makes the view with all jobs, and with their results if there are any.
     pub(crate) fn with_jobs(snapshot: &'a Snapshot, results: Option<&'a [JobResult]>) -> Self {
         let graph = snapshot.graph();
         let retention = snapshot.meta().retention;

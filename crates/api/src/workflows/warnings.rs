@@ -1,4 +1,4 @@
-//! Warnings about parts of a workflow that have no effect. The workflow is created all the same.
+//! Warnings about parts of a workflow that have no effect. The workflow is created nevertheless.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Where a server is, and how the parts of an address are written.
+//! Addresses of a server, and percent-encoding of paths and queries.
 
 use std::fmt;
 
@@ -13,19 +13,19 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     scheme: Scheme,
     authority: Authority,
-    /// What comes before the paths of the API.
+    /// Part of the path before the paths of the API, without a slash at its end.
     prefix: String,
 }
 
 impl Target {
     /// Reads a URL, or a host and a port.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        // What stands before the @ may be a password, so no part of the text is shown.
+        // The text before the @ may be a password, so no part of the address is shown.
         if text.contains('@') {
             return Err("the server's address has a user or a password in it; give a token with TIDEGATE_TOKEN or \
                         --token-file instead"
@@ -68,7 +68,8 @@ fn is_web(scheme: &Scheme) -> bool {
     *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS
 }
 
-/// `Uri` accepts a port that is not a number and then reports no port, so such addresses are refused here.
+/// Whether the authority has a host, and a port that is a number. `Uri` accepts other ports and
+/// then reports none.
 fn has_host(authority: &Authority) -> bool {
     let port_is_read =
         authority.as_str().ends_with(authority.host()) || authority.port_u16().is_some();
@@ -81,7 +82,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A name as a part of a path.
+/// `text`, percent-encoded as one segment of a path or one value of a query.
 pub(crate) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
@@ -91,7 +92,7 @@ pub(crate) fn escaped(text: &str) -> String {
 pub(crate) struct Query(String);
 
 impl Query {
-    /// Adds a pair, when there is a value.
+    /// Adds the pair `name` and `value`. Without a value the query stays as it is.
     pub(crate) fn with(mut self, name: &str, value: Option<impl AsRef<str>>) -> Self {
         if let Some(value) = value {
             let mark = if self.0.is_empty() { "?" } else { "&" };
@@ -100,7 +101,7 @@ impl Query {
         self
     }
 
-    /// `path` and the pairs.
+    /// `path` followed by the pairs.
     pub(crate) fn of(&self, path: &str) -> String {
         format!("{path}{}", self.0)
     }

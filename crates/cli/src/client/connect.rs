@@ -22,14 +22,16 @@ use tokio_rustls::rustls::{
 use crate::client::address::Target;
 use crate::client::exit::Failure;
 
-/// Longest wait for a connection.
+/// Timeout of a connection attempt, with DNS and without TLS.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a connection that nobody uses is used again. After a stream was silent for long, the others may be dead as well.
+/// Time that an unused connection stays in the pool. After a stream was silent for longer, the
+/// pooled connections may be dead as well.
 const IDLE: Duration = Duration::from_secs(20);
 
 pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// A client that trusts the authorities of the system, and those of the PEM file `more`.
+/// A client that trusts the certificate authorities of the system, and those in the PEM file
+/// `extra_authorities`.
 pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections, Failure> {
     let mut roots = RootCertStore::empty();
     // Reading the system's authorities takes time, so plain HTTP does without.
@@ -66,7 +68,7 @@ pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections
         .build(connector.wrap_connector(sockets)))
 }
 
-/// Why the server at `target` did not answer.
+/// Explains why the server at `target` did not answer.
 pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
     let causes: Vec<_> = causes(error).collect();
     if let Some(error) = causes.iter().find_map(|cause| cause.downcast_ref()) {
@@ -98,7 +100,8 @@ pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
     )
 }
 
-/// What is behind an error, in plain words. Libraries explain an end without notice to programmers, with a link.
+/// The cause of an error in plain words. For a connection that ended without notice, the libraries
+/// have a text for programmers, with a link.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
     let causes: Vec<_> = causes(error).collect();
     match causes.last() {
@@ -117,8 +120,8 @@ fn is_end(error: &(dyn Error + 'static)) -> bool {
         .is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Whether the other end sent what is not HTTP/1, or spoke first as HTTP/2 servers do. hyper has no name for the latter: it is
-/// the error without a cause that is none of the others.
+/// Whether the other end sent what is not HTTP/1, or spoke first as HTTP/2 servers do. hyper has no
+/// name for the latter: it is the error without a cause that is none of the others.
 fn is_other_protocol(error: &hyper::Error) -> bool {
     let is_loss = error.is_closed()
         || error.is_canceled()
@@ -127,7 +130,8 @@ fn is_other_protocol(error: &hyper::Error) -> bool {
     error.is_parse() || (!is_loss && error.source().is_none())
 }
 
-/// `error` and its causes. An I/O error does not list the error that it wraps as its source, so this looks inside.
+/// `error` and its causes. An I/O error does not list the error that it wraps as its source, so
+/// this looks inside.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(
         Some(error),
@@ -166,8 +170,8 @@ fn untrusted(target: &Target, error: &TlsError) -> String {
     format!("the certificate of {target} is refused: {reason}")
 }
 
-/// Whether a certificate was refused because it is that of an authority. rustls has no word of its own for it, and passes on what
-/// the library says that checks certificates.
+/// Whether a certificate was refused because it is that of an authority. rustls has no word of its
+/// own for it, and passes on what the library says that checks certificates.
 fn is_authority(error: &OtherError) -> bool {
     error.to_string() == "CaUsedAsEndEntity"
 }

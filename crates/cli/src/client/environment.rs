@@ -1,4 +1,5 @@
-//! The environment variables of the command line: the server, the token, and what the terminal can show.
+//! The environment variables of the command line: the server, the token, and what the terminal can
+//! show.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,19 +7,19 @@ use std::path::PathBuf;
 /// The default server.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
 
-/// Where the server is, and what the terminal can show.
+/// Settings that the command line reads from environment variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     /// The address of the server.
     pub(crate) server: String,
     /// The token for it.
     pub(crate) token: Option<String>,
-    /// A file with certificate authorities to trust.
+    /// File with certificate authorities to trust.
     pub(crate) authorities: Option<PathBuf>,
     pub(crate) locale: Locale,
 }
 
-/// What a terminal, if there is one, can show.
+/// Colours and characters that the terminal can show, as the environment describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Locale {
     pub(crate) colour: Colour,
@@ -65,7 +66,8 @@ impl Locale {
     fn parse(of: impl Fn(&str) -> Option<String>) -> Self {
         let plain =
             of("NO_COLOR").is_some() || of("TERM").is_some_and(|terminal| terminal == "dumb");
-        // The first of these that is set decides. In a container none is set, and most terminals around one are modern.
+        // The first of these that is set decides. In a container none is set, and most terminals
+        // around one are modern.
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
             .find_map(of)

@@ -1,4 +1,4 @@
-//! Server-sent events, as they come from a socket.
+//! Reader of server-sent events from the body of a response.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use tokio::time::timeout;
 
-/// Longest event that is kept: a summary of a workflow is a tenth of this at most.
+/// Size limit of an event in bytes. A summary of a workflow has at most a tenth of this.
 const LONGEST: usize = 1 << 20;
-/// What a text may begin with, and what is no part of it.
+/// Byte order mark. A stream may begin with it; it is not part of the first line.
 const MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// A stream of events.
 #[derive(Debug)]
 pub(crate) struct Events<B> {
     body: B,
-    /// Nothing at all for so long means that the connection is lost.
+    /// A stream without any byte for this time counts as lost.
     silence: Duration,
-    /// Received, and not yet read.
+    /// Bytes that were received and not yet parsed.
     rest: Bytes,
     reader: Reader,
 }
@@ -41,8 +41,8 @@ impl<B: Body<Data = Bytes> + Unpin> Events<B> {
         }
     }
 
-    /// The next event; None at the end of the stream, or when it was silent or one event was too long. If the future is
-    /// dropped, the next call returns the same event.
+    /// Returns the next event. Returns `None` at the end of the stream, after a silence, or if one
+    /// event is too long. If the future is dropped, the next call returns the event.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.reader.read(&mut self.rest) {
@@ -57,7 +57,8 @@ impl<B: Body<Data = Bytes> + Unpin> Events<B> {
     }
 }
 
-/// Makes events of bytes, by the rules of <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
+/// Parser of event streams, by the rules of
+/// <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
 #[derive(Debug, Default)]
 struct Reader {
     /// The line so far.
@@ -65,12 +66,13 @@ struct Reader {
     /// The event so far.
     event: Event,
     is_begun: bool,
-    /// The last byte was a CR: an LF that follows belongs to the same end of a line, also when it comes much later.
+    /// The last byte was a CR. An LF that follows belongs to that line end, even if it comes in a
+    /// later chunk.
     is_after_cr: bool,
 }
 
 impl Reader {
-    /// Reads up to the end of an event. Without one, all is read.
+    /// Reads up to the end of an event. If there is no end, all bytes are consumed and kept.
     fn read(&mut self, bytes: &mut Bytes) -> Option<Event> {
         while let Some(length) = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')) {
             let end = bytes[length];
@@ -92,7 +94,7 @@ impl Reader {
         self.line.len() + self.event.name.len() + self.event.data.len()
     }
 
-    /// What the line that has ended says; an empty one ends an event.
+    /// Processes the field in the finished line. An empty line ends an event.
     fn end_line(&mut self) -> Option<Event> {
         let line = std::mem::take(&mut self.line);
         let is_first = !std::mem::replace(&mut self.is_begun, true);
@@ -115,7 +117,7 @@ impl Reader {
         None
     }
 
-    /// An event without data is none.
+    /// Returns the finished event. An event without data is dropped, as the standard requires.
     fn end_event(&mut self) -> Option<Event> {
         let mut event = std::mem::take(&mut self.event);
         event.data.pop().map(|_| event)

@@ -17,9 +17,9 @@ pub enum Exit {
     Failed = 1,
     /// The workflow was cancelled.
     Cancelled = 2,
-    /// The time to wait is over.
+    /// The timeout of a wait was reached.
     TimedOut = 3,
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound = 4,
     /// The server refused.
     Refused = 5,
@@ -33,7 +33,7 @@ pub enum Exit {
     // The last codes are those that shells give to a program that a signal (SIGINT, SIGPIPE) ended.
     /// Interrupted while waiting.
     Interrupted = 130,
-    /// Nobody reads the output any more.
+    /// The reader of the output closed it.
     Unread = 141,
 }
 
@@ -89,16 +89,16 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why something was not done.
+/// The reason why a command was not carried out.
 #[derive(Debug)]
 pub struct Failure {
-    /// The code to end with.
+    /// Exit code of the program.
     pub exit: Exit,
-    /// What went wrong, and what to do.
+    /// Message for people: the reason, and a remedy.
     pub text: String,
-    /// What the server calls it.
+    /// The code that the server gave in its problem document.
     pub(crate) code: Option<String>,
-    /// Where in the request.
+    /// Path of the wrong field in the request.
     pub(crate) path: Option<String>,
     /// The id of the request in the server's log.
     pub(crate) request: Option<String>,
@@ -126,7 +126,7 @@ impl Failure {
         Self::new(Exit::Unavailable, text)
     }
 
-    /// What the server called it, and where it found it.
+    /// Adds the code and the path that the server gave.
     pub(crate) fn by_server(self, code: Option<String>, path: Option<String>) -> Self {
         Self { code, path, ..self }
     }
@@ -134,7 +134,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Line breaks are ours; names in the lines may come from anywhere.
+        // Line breaks are part of the message; other characters may come from a server.
         let lines: Vec<String> = self.text.lines().map(printable).collect();
         write!(f, "error: {}", lines.join("\n"))?;
         let details = [
@@ -152,14 +152,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Tells a person why something was not done.
+/// Prints the failure on standard error.
 pub fn complain(failure: &Failure) {
     if failure.exit != Exit::Unread {
         print_message(&failure.to_string());
     }
 }
 
-/// Warns a person about something that was done. `text` may come from a server.
+/// Prints a warning about something that was done. `text` may come from a server.
 pub(crate) fn warn(text: &str) {
     print_message(&format!("warning: {}", printable(text)));
 }

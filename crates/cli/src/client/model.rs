@@ -1,4 +1,4 @@
-//! What the server answers, as far as people are shown it.
+//! Answers of the server: the fields that the command line shows.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,7 +9,7 @@ use crate::output::counted::counted;
 use crate::output::moment::Moment;
 use crate::output::printable::printable;
 
-/// What a workflow can be.
+/// Statuses of a workflow.
 pub(crate) const STATUSES: [&str; 6] = [
     "pending",
     "running",
@@ -18,7 +18,7 @@ pub(crate) const STATUSES: [&str; 6] = [
     "failed",
     "cancelled",
 ];
-/// What a job can be.
+/// States of a job.
 pub(crate) const STATES: [&str; 8] = [
     "waiting",
     "scheduled",
@@ -30,7 +30,7 @@ pub(crate) const STATES: [&str; 8] = [
     "skipped",
 ];
 
-/// The partitions that are missing in an answer, because they do not answer.
+/// Partitions that are missing in an answer because they did not answer the server.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub(crate) struct Incomplete {
     partitions: Vec<u16>,
@@ -47,13 +47,13 @@ impl Incomplete {
         ))
     }
 
-    /// Done if nothing is missing, else [`Incomplete::failure`].
+    /// Succeeds if nothing is missing; otherwise returns [`Incomplete::failure`].
     pub(crate) fn exit(incomplete: Option<&Self>) -> Result<Exit, Failure> {
         incomplete.map_or(Ok(Exit::Done), |incomplete| Err(incomplete.failure()))
     }
 }
 
-/// A workflow in a list, or as it is shown.
+/// A workflow in a list, or a workflow that is shown alone.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) id: String,
@@ -66,7 +66,7 @@ pub(crate) struct Summary {
     pub(crate) finished_at: Option<Moment>,
     pub(crate) expires_at: Option<Moment>,
     pub(crate) job_counts: Counts,
-    /// Only when they were asked for.
+    /// Present only if the request asked for jobs.
     #[serde(default)]
     pub(crate) jobs: Vec<Job>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Summary {
 pub(crate) struct Counts {
     pub(crate) total: u64,
     pub(crate) waiting: u64,
-    /// Those of the waiting that cannot run because of a failure, if the server says.
+    /// Waiting jobs that cannot run because of a failure, if the server reports them.
     pub(crate) blocked: Option<u64>,
     pub(crate) scheduled: u64,
     pub(crate) ready: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Job {
     pub(crate) why_not_running: Option<Why>,
     #[serde(default)]
     pub(crate) limits: Vec<LimitOfJob>,
-    // Only in full.
+    // The next fields are sent only for a single job.
     pub(crate) params: Option<Box<RawValue>>,
     pub(crate) output: Option<Box<RawValue>>,
     #[serde(default)]
@@ -121,7 +121,7 @@ pub(crate) struct Job {
     pub(crate) progress: Option<Progress>,
 }
 
-/// How far a job is, as its worker said last.
+/// Progress of a job, as its worker reported it last.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Progress {
     pub(crate) percent: u64,
@@ -135,10 +135,10 @@ pub(crate) struct Progress {
 #[derive(Debug, Deserialize)]
 pub(crate) struct LogPage {
     pub(crate) items: Vec<Box<RawValue>>,
-    /// Lines before these that are not kept any more.
+    /// Number of earlier lines that are not kept any more.
     #[serde(default)]
     pub(crate) dropped: u64,
-    /// What the next part comes after.
+    /// Position after which the next page begins.
     pub(crate) next: String,
 }
 
@@ -150,13 +150,13 @@ pub(crate) struct LogLine {
     pub(crate) text: String,
 }
 
-/// Why a job is not running.
+/// Reason why a job is not running.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Why {
     pub(crate) text: String,
 }
 
-/// What went wrong in an attempt.
+/// The error of one attempt.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct AttemptError {
     pub(crate) attempt: u64,
@@ -205,7 +205,7 @@ pub(crate) struct Queue {
     pub(crate) waiting_workers: u64,
 }
 
-/// Why the server did not do as asked.
+/// A problem document: the reason why the server did not carry out a request.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Problem {
     #[serde(default)]
@@ -215,7 +215,7 @@ pub(crate) struct Problem {
     pub(crate) code: Option<String>,
     pub(crate) path: Option<String>,
     pub(crate) request_id: Option<String>,
-    /// The server knows that it did nothing.
+    /// Whether the server is sure that the request changed nothing.
     #[serde(default)]
     pub(crate) nothing_done: bool,
 }
@@ -225,7 +225,8 @@ impl Summary {
         matches!(self.status.as_str(), "succeeded" | "failed" | "cancelled")
     }
 
-    /// Its jobs by state, such as `1 failed, 2 running`, of the states that `wanted` names.
+    /// Numbers of jobs by state, such as `1 failed, 2 running`, for the states that `wanted`
+    /// accepts.
     pub(crate) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
         let wanted = self.present().filter(|(word, _)| wanted(word));
         wanted
@@ -234,8 +235,8 @@ impl Summary {
             .join(", ")
     }
 
-    /// Words and numbers of the states that there are, what matters most first. A job that is blocked will not run unless somebody does
-    /// something.
+    /// Names and counts of the states that have jobs, the most important first. A blocked job does
+    /// not run unless a person acts.
     pub(crate) fn present(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = &self.job_counts;
         let blocked = counts
@@ -255,7 +256,7 @@ impl Summary {
         each.into_iter().filter(|&(_, number)| number > 0)
     }
 
-    /// Such as `42%  2/7 succeeded, 1 failed, 3 running, 1 waiting`.
+    /// Progress in words, such as `42%  2/7 succeeded, 1 failed, 3 running, 1 waiting`.
     pub(crate) fn progress(&self) -> String {
         let states = self.listed(|word| word != "succeeded");
         let states = if states.is_empty() {
@@ -272,7 +273,7 @@ impl Summary {
         )
     }
 
-    /// How long it ran, or has run by `now`.
+    /// Time that the workflow ran, or has run by `now`.
     pub(crate) fn duration(&self, now: Moment) -> Option<std::time::Duration> {
         Some(self.finished_at.unwrap_or(now).since(self.started_at?))
     }
@@ -281,13 +282,13 @@ impl Summary {
 impl Counts {
     /// Jobs that ended, in any state.
     fn over(&self) -> u64 {
-        // A server may say anything, and a sum too large must not end the program.
+        // A server may send any number; a sum that overflows must not end the program.
         [self.failed, self.cancelled, self.skipped]
             .into_iter()
             .fold(self.succeeded, u64::saturating_add)
     }
 
-    /// How much of the work is over, in percent; less than 100 until all is.
+    /// Percentage of the jobs that are over; below 100 until all are.
     pub(crate) fn percent(&self) -> u64 {
         self.over()
             .saturating_mul(100)
@@ -305,7 +306,7 @@ impl Job {
         )
     }
 
-    /// How long its latest attempt took, or has taken by `now`.
+    /// Time that the latest attempt took, or has taken by `now`.
     pub(crate) fn duration(&self, now: Moment) -> Option<std::time::Duration> {
         let end = match self.state.as_str() {
             "running" => now,

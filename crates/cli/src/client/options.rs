@@ -1,4 +1,4 @@
-//! The options that most commands share: which server, and how its answers are shown.
+//! Options that most commands share: the server, and the format of the output.
 
 use std::path::PathBuf;
 
@@ -20,10 +20,12 @@ pub struct Options {
     /// File with the token; TIDEGATE_TOKEN is the token itself
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// File with certificate authorities to trust besides those of the system [default: TIDEGATE_CACERT]
+    /// File with certificate authorities to trust besides those of the system [default:
+    /// TIDEGATE_CACERT]
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
-    /// table, wide (all columns), json, yaml or name (only ids or names) [default: table on a terminal, else json]
+    /// table, wide (all columns), json, yaml or name (only ids or names) [default: table on a
+    /// terminal, else json]
     #[arg(
         long,
         short,
@@ -36,25 +38,25 @@ pub struct Options {
 }
 
 impl Options {
-    /// The screen that these options and the environment say.
+    /// The screen that these options and the environment describe.
     #[must_use]
     pub fn screen(&self) -> Screen {
         Screen::new(self.output, Environment::read().locale)
     }
 
-    /// Whether any of them was given.
+    /// Whether any of these options was given.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.output.is_some() || self.names_server()
     }
 
-    /// Whether any of those that name a server was given.
+    /// Whether any option that names a server was given.
     #[must_use]
     pub fn names_server(&self) -> bool {
         self.server.is_some() || self.token_file.is_some() || self.cacert.is_some()
     }
 
-    /// The server and the screen that these options and the environment say.
+    /// The server and the screen that these options and the environment describe.
     pub(crate) fn open(&self) -> Result<(Remote, Screen), Failure> {
         let settings = Environment::read();
         let token = match &self.token_file {
@@ -75,7 +77,7 @@ impl Options {
     }
 }
 
-/// Hides these options in the help of a command that does not take them.
+/// Hides options in the help of a command that does not accept them.
 #[must_use]
 pub fn without_options(command: Command, names: &[&str]) -> Command {
     let all = Options::augment_args(Command::new("options"));

@@ -1,4 +1,4 @@
-//! Lists that the server gives in pages.
+//! Reader of lists that the server sends in pages.
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -9,12 +9,13 @@ use super::model::{Incomplete, Page};
 use super::remote::{Ask, Remote};
 use crate::output::{Listed, Screen};
 
-/// The largest page that the server gives.
+/// Page size limit of the server, in items.
 pub(crate) const PAGE: usize = 1_000;
-/// Empty pages one after the other: a server looks through some thousand workflows for each.
+/// Limit of consecutive pages without items. For each such page, a server scans some thousand
+/// workflows.
 const EMPTY: usize = 1_000;
 
-/// The items of the pages that were read.
+/// Items of the pages that were read.
 #[derive(Debug)]
 pub(crate) struct Pages {
     items: Vec<Box<RawValue>>,
@@ -23,7 +24,8 @@ pub(crate) struct Pages {
     incomplete: Option<Incomplete>,
 }
 
-/// Reads pages until there are `limit` items, or no more. Items that come meanwhile shift nothing.
+/// Reads pages until there are `limit` items, or no more pages. Items that are added meanwhile do
+/// not shift the rest.
 pub(crate) async fn pages(
     path: &str,
     query: &Query,
@@ -33,7 +35,7 @@ pub(crate) async fn pages(
     pages_of(PAGE, path, query, limit, remote).await
 }
 
-/// [`pages`] of at most so many items.
+/// Reads pages like [`read_pages`], of at most `page_size` items each.
 pub(crate) async fn pages_of(
     most: usize,
     path: &str,
@@ -70,7 +72,7 @@ pub(crate) async fn pages_of(
 }
 
 impl Pages {
-    /// Prints the items. If there are more, it names the option that asks for them.
+    /// Prints the items. If there are more, it prints the option that raises the limit.
     pub(crate) fn show<T: Listed + DeserializeOwned>(
         &self,
         option: &str,
@@ -85,17 +87,19 @@ impl Pages {
     }
 }
 
-/// Counts pages without items. Some are usual: for a name together with a tag, the server looks through all with the tag.
+/// Counter of consecutive pages without items. Some are usual: for a name together with a tag, the
+/// server scans all workflows with the tag.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     empty: usize,
 }
 
 impl Patience {
-    /// Takes note of a page that is not the last.
+    /// Counts a page that is not the last.
     ///
     /// # Errors
-    /// There were so many empty ones that the end will not come. Stopping in silence would hide what comes after them.
+    /// Returned after `MAX_EMPTY_PAGES` consecutive pages without items, since the list may have no
+    /// end. Stopping without an error would hide the items after them.
     pub(crate) fn page(&mut self, found: usize) -> Result<(), Failure> {
         self.empty = if found == 0 { self.empty + 1 } else { 0 };
         if self.empty < EMPTY {

@@ -1,4 +1,4 @@
-//! A client of a server's API.
+//! HTTP client of a server's API: requests, limits of answers, and failures.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::client::exit::{Exit, Failure};
 use crate::client::model::Problem;
 use crate::output::printable::printable;
 
-/// Longest wait for an answer to what the server does at once.
+/// Timeout of a request whose answer does not depend on other events.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Largest answer that is held. The largest picture has 32 MiB, and a page less.
+/// Size limit of an answer in bytes. A drawing has at most 32 MiB, and a page less.
 const LARGEST: usize = 64 << 20;
-/// Largest answer that shows all of something: a workflow of the largest size, in full, is some 100 MB.
+/// Size limit of an answer with all details: the largest workflow in full has some 100 MB.
 const LARGEST_WHOLE: usize = 256 << 20;
 
-/// A server.
+/// Client of the API of one server.
 #[derive(Debug)]
 pub(crate) struct Remote {
     target: Target,
@@ -33,30 +33,32 @@ pub(crate) struct Remote {
     client: Connections,
 }
 
-/// Something to ask a server.
+/// A request to the API.
 #[derive(Debug)]
 pub(crate) struct Ask {
     method: Method,
     path: String,
     body: Bytes,
-    /// Bytes of the answer.
+    /// Size limit of the answer in bytes.
     most: usize,
     effect: Effect,
 }
 
-/// What it means when nobody knows whether the server did it.
+/// Effect of a request whose outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// Nothing: it only reads.
+    /// The request only reads.
     Read,
-    /// It may have been done.
+    /// The request may have been carried out.
     Write,
-    /// The same, but doing it again changes nothing.
+    /// The request may have been carried out; it has an idempotency key, so a repetition changes
+    /// nothing.
     Repeatable,
 }
 
 impl Effect {
-    /// The same when the server knows that it did nothing.
+    /// Advice for a request of which the server knows that it changed nothing, as a line of its
+    /// own.
     const fn nothing(self) -> &'static str {
         match self {
             Self::Read => "",
@@ -66,7 +68,7 @@ impl Effect {
         }
     }
 
-    /// What a person should know then, as a line of its own.
+    /// Advice for a request whose outcome is unknown, as a line of its own.
     const fn doubt(self) -> &'static str {
         match self {
             Self::Read => "",
@@ -89,7 +91,7 @@ impl Ask {
         }
     }
 
-    /// A workflow with all of its jobs, or a job with all of its errors.
+    /// Request for a workflow with all of its jobs, or a job with all of its errors.
     pub(crate) fn whole(path: impl Into<String>) -> Self {
         Self {
             most: LARGEST_WHOLE,
@@ -121,7 +123,7 @@ impl Ask {
         }
     }
 
-    /// The same with an idempotency key in its body.
+    /// Marks a request with an idempotency key in its body: it can be repeated safely.
     pub(crate) fn with_key(self) -> Self {
         Self {
             effect: Effect::Repeatable,
@@ -129,7 +131,7 @@ impl Ask {
         }
     }
 
-    /// The same of a call that only asks.
+    /// Marks a POST request that only reads.
     pub(crate) fn without_effect(self) -> Self {
         Self {
             effect: Effect::Read,
@@ -137,14 +139,14 @@ impl Ask {
         }
     }
 
-    /// A failure after which nobody knows whether it was done.
+    /// The failure of a request whose outcome is unknown.
     fn doubtful(&self, text: &str) -> Failure {
         Failure::unavailable(format!("{text}{}", self.effect.doubt()))
     }
 }
 
 impl Remote {
-    /// `authorities` are trusted besides the system's.
+    /// Creates a client that trusts `authorities` besides those of the system.
     pub(crate) fn new(
         target: Target,
         token: Option<HeaderValue>,
@@ -158,12 +160,13 @@ impl Remote {
         })
     }
 
-    /// Where it is.
+    /// The address of the server.
     pub(crate) fn shown(&self) -> &Target {
         &self.target
     }
 
-    /// Asks, and returns the text of the answer. If the future is dropped, the server may still do what was asked.
+    /// Sends a request, and returns the text of the answer. If the future is dropped, the server
+    /// may still carry out the request.
     pub(crate) async fn text(&self, ask: &Ask) -> Result<String, Failure> {
         let answer = async {
             let response = self.send(ask, "application/json").await?;
@@ -172,14 +175,14 @@ impl Remote {
         self.patiently(ask, answer).await
     }
 
-    /// Asks, and reads the answer.
+    /// Sends a request, and parses the answer.
     pub(crate) async fn read<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, Failure> {
         let text = self.text(ask).await?;
         self.parse(&text)
             .map_err(|failure| ask.doubtful(&failure.text))
     }
 
-    /// Reads an answer, or a part of it.
+    /// Parses an answer, or a part of it.
     pub(crate) fn parse<'a, T: Deserialize<'a>>(&self, text: &'a str) -> Result<T, Failure> {
         serde_json::from_str(text).map_err(|error| {
             let shown = self.target.to_string();
@@ -189,7 +192,7 @@ impl Remote {
         })
     }
 
-    /// Asks for events, which come as long as the answer is read.
+    /// Opens a stream of events, which lasts as long as the answer is read.
     pub(crate) async fn stream(&self, path: &str) -> Result<Incoming, Failure> {
         let ask = Ask::get(path);
         let opened = async {
@@ -266,9 +269,9 @@ impl Remote {
         text.map_err(|reason| ask.doubtful(&format!("the answer of {} {reason}", self.target)))
     }
 
-    /// What the server says instead of an answer.
+    /// Reads the problem document of an answer that is not a success.
     async fn refusal(&self, ask: &Ask, response: Response<Incoming>) -> Failure {
-        // Longest text that is of any use to a person.
+        // Size limit of an error text in bytes; no person reads more.
         const LONGEST: usize = 64 << 10;
         let status = response.status();
         let bytes = Limited::new(response.into_body(), LONGEST)
@@ -284,7 +287,7 @@ impl Remote {
                 "what answers at {} is not a Tidegate server: it says {status}",
                 self.target
             );
-            // A proxy that waited in vain says so in its own words.
+            // A proxy reports a timeout of the server in its own words.
             return if status.is_server_error() {
                 ask.doubtful(&text)
             } else {
@@ -306,7 +309,7 @@ impl Remote {
         }
     }
 
-    /// What is wrong. It is one line, whatever names are in it.
+    /// The reason in one line, whatever names it contains.
     fn reason(&self, status: StatusCode, Problem { title, detail, .. }: &Problem) -> String {
         let text = printable(if detail.is_empty() { title } else { detail });
         match (status, &self.token) {
@@ -319,7 +322,8 @@ impl Remote {
     }
 }
 
-/// The rule of docs/cli.md: 64 for wrong input, 5 for a state or a token that does not allow it, 4 for what does not exist.
+/// Exit code of a status, by the rule of docs/cli.md: 64 for wrong input, 5 for a state or a token
+/// that does not allow the request, 4 for an unknown object.
 fn exit(status: StatusCode) -> Exit {
     match status {
         StatusCode::NOT_FOUND => Exit::NotFound,

@@ -1,4 +1,4 @@
-//! Which workflow is meant: its id, the beginning of it, its key, or its name.
+//! Reference to a workflow: its id, the beginning of its id, its key, or its name.
 
 use serde::Deserialize;
 
@@ -7,13 +7,13 @@ use crate::client::exit::{Exit, Failure};
 use crate::client::remote::{Ask, Remote};
 use crate::output::printable::printable;
 
-/// Characters of an id, and the fewest that a short form has.
+/// Number of characters of an id, and the minimum of a short form.
 const WHOLE: usize = 26;
 const FEWEST: usize = 4;
-/// Workflows that are named when several are meant.
+/// Limit of workflows that an ambiguous reference lists.
 const NAMED: usize = 5;
 
-/// One workflow, as a person names it.
+/// Reference to one workflow, as a person writes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Which(String);
 
@@ -37,7 +37,7 @@ struct Item {
     status: String,
 }
 
-/// The path of a workflow.
+/// API path of the workflow with this id.
 pub(crate) fn path(id: &str) -> String {
     format!("/v1/workflows/{}", escaped(id))
 }
@@ -48,7 +48,7 @@ impl Which {
         Ok(path(&self.id(remote).await?))
     }
 
-    /// The id of the workflow. A whole id is not looked up.
+    /// Resolves the reference to an id. A full id is returned without a request.
     pub(crate) async fn id(&self, remote: &Remote) -> Result<String, Failure> {
         if let Some(key) = self.0.strip_prefix("key:") {
             let query = Query::default().with("key", Some(key));
@@ -85,7 +85,7 @@ impl Which {
             .items)
     }
 
-    /// The one workflow whose id begins like this.
+    /// Finds the one workflow whose id begins with the text.
     async fn only(&self, remote: &Remote) -> Result<String, Failure> {
         let query = Query::default()
             .with("id_prefix", Some(self.0.to_ascii_uppercase()))
@@ -131,12 +131,12 @@ impl Which {
     }
 }
 
-/// Whether a text can be the beginning of an id, and is not a whole one.
+/// Whether a text can be the beginning of an id, and is shorter than an id.
 fn is_beginning(text: &str) -> bool {
     (FEWEST..WHOLE).contains(&text.len()) && text.chars().all(is_in_ids)
 }
 
-/// Whether a text can be a whole id.
+/// Whether a text can be a full id.
 fn is_id(text: &str) -> bool {
     text.len() == WHOLE && text.chars().all(is_in_ids)
 }

@@ -1,8 +1,8 @@
-//! The types of YAML 1.2's core schema, as JSON.
+//! Scalars of YAML's core schema 1.2, converted to JSON.
 
 use tidegate_yaml::{Form, Schema};
 
-/// Scalars are read as JSON. Tags are refused.
+/// Schema of the YAML reader whose scalars are JSON texts. Tags are refused.
 #[derive(Debug)]
 pub(super) enum CoreSchema {}
 
@@ -22,12 +22,13 @@ impl Schema for CoreSchema {
     }
 }
 
-/// A text as JSON.
+/// A text as a JSON string.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a text is JSON")
 }
 
-/// What a scalar without quotes means in the core schema, as JSON. Numbers keep all of their digits.
+/// The value of a scalar without quotes in the core schema, as JSON. Numbers keep all of their
+/// digits.
 fn plain(text: &str) -> Result<String, String> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok("null".to_owned()),
@@ -59,13 +60,14 @@ fn plain(text: &str) -> Result<String, String> {
     Ok(decimal(text).unwrap_or_else(|| quoted(text)))
 }
 
-/// Whether it is infinity, or not a number.
+/// Whether the scalar is infinity or NaN.
 fn is_endless(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN")
 }
 
-/// A decimal number as JSON writes it: without a plus, without zeros before it, and with a digit on both sides of its point.
+/// A decimal number in the syntax of JSON: without a plus, without leading zeros, and with a digit
+/// on both sides of the point.
 fn decimal(text: &str) -> Option<String> {
     let (minus, unsigned) = match text.strip_prefix('-') {
         Some(unsigned) => ("-", unsigned),

@@ -1,4 +1,5 @@
-//! JSON as it was written: the fields of an object, and the place that a path leads to. Nothing is copied.
+//! Positions in JSON text: the fields of an object, and the value that a path leads to. Nothing is
+//! copied.
 
 use std::fmt;
 
@@ -21,7 +22,7 @@ pub(super) fn name(raw: &RawValue) -> Result<String, serde_json::Error> {
     serde_json::from_str(raw.get())
 }
 
-/// Where `part`, which is a slice of `text`, begins.
+/// Position of `part`, which is a slice of `text`.
 pub(super) fn place_of(part: &str, text: &str) -> Place {
     Place::of(
         text,
@@ -29,7 +30,8 @@ pub(super) fn place_of(part: &str, text: &str) -> Place {
     )
 }
 
-/// The place of what a path leads to, as of a tree of YAML. Of fields with the same name, the last is taken.
+/// Position of the value that a path leads to, by the rules of the YAML tree. Of fields with equal
+/// names, the last counts.
 pub(super) fn place(text: &str, path: &str) -> Option<Place> {
     let mut value = text;
     let mut path = path;
@@ -40,7 +42,7 @@ pub(super) fn place(text: &str, path: &str) -> Option<Place> {
     found.map(|part| place_of(part, text))
 }
 
-/// The name or item that the first step of a path leads to, its value, and the rest of the path.
+/// The name or item of the first step of a path, its value, and the rest of the path.
 fn step<'a, 'p>(json: &'a str, path: &'p str) -> Option<(&'a str, &'a str, &'p str)> {
     if json.trim_start().starts_with('[') {
         let (number, rest) = tree::item(path)?;
@@ -62,7 +64,7 @@ fn step<'a, 'p>(json: &'a str, path: &'p str) -> Option<(&'a str, &'a str, &'p s
     best
 }
 
-/// Hands the fields of an object over, one by one.
+/// Calls `on_field` for every field of an object.
 fn read<'a>(json: &'a str, each: impl FnMut(Pair<'a>)) -> Result<(), serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(json);
     reader.deserialize_map(Fields(each))?;
@@ -86,7 +88,7 @@ impl<'de, F: FnMut(Pair<'de>)> Visitor<'de> for Fields<F> {
     }
 }
 
-/// One item of a list.
+/// Visitor that returns one item of a list.
 struct Item(usize);
 
 impl<'de> Visitor<'de> for Item {

@@ -1,4 +1,4 @@
-//! The definition that a command is given.
+//! Arguments of a command that creates a workflow: the file of the definition, a key and tags.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::{Definition, text_of};
 use crate::client::exit::Failure;
 use crate::client::remote::{Ask, Remote};
 
-/// What to create.
+/// Definition to create a workflow from.
 #[derive(Debug, Args)]
 pub struct Source {
     /// File with the definition, in JSON or YAML; - is standard input
@@ -22,19 +22,20 @@ pub struct Source {
     tags: Vec<String>,
 }
 
-/// When a new workflow starts.
+/// Time at which a new workflow starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// As the definition says.
+    /// The definition decides.
     Unsaid,
-    /// At once.
+    /// The workflow starts when it is created.
     Now,
-    /// When somebody starts it.
+    /// The workflow starts on request.
     Manual,
 }
 
 impl Source {
-    /// Reads the definition, and puts the arguments over it. Standard input is read to its end, without a pause for others.
+    /// Reads the definition, and applies the arguments to it. Standard input is read in blocking
+    /// mode to its end.
     pub(crate) fn read(&self, begin: Begin) -> Result<Definition, Failure> {
         let text = text_of(&self.file);
         let text = text
@@ -42,7 +43,7 @@ impl Source {
         self.definition(text, begin)
     }
 
-    /// Creates it, and returns the answer of the server.
+    /// Creates the workflow, and returns the answer of the server.
     pub(crate) async fn create(
         &self,
         definition: &Definition,
@@ -101,7 +102,7 @@ impl Source {
         Ok(())
     }
 
-    /// What the server found wrong at a path, with the place in the file that the path leads to.
+    /// Prefixes the position in the file to a failure that the server reported at a path.
     fn placed(&self, failure: Failure, definition: &Definition) -> Failure {
         let Some(path) = &failure.path else {
             return failure;
@@ -125,7 +126,7 @@ impl Source {
     }
 }
 
-/// Whether creating it again creates no other.
+/// Whether the definition has an idempotency key, so that repeated creation is safe.
 fn has_key(definition: &Definition) -> bool {
     definition
         .fields

@@ -1,4 +1,4 @@
-//! YAML as a tree whose nodes know their place, and as the JSON that it means.
+//! Tree of a YAML text whose nodes have positions, and its conversion to JSON.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use tidegate_yaml::{Content, Document, Position};
 
 use super::core_schema::{CoreSchema, quoted};
 
-/// Greatest depth of lists and maps: the same as the server allows in JSON.
+/// Depth limit of lists and maps, equal to the limit of the server for JSON.
 const MAX_DEPTH: usize = 100;
 
 type Node = tidegate_yaml::Node<String>;
@@ -21,14 +21,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of a byte of `text`.
+    /// Position of the byte at `offset`.
     pub(super) fn of(text: &str, offset: usize) -> Self {
         let before = &text.as_bytes()[..offset.min(text.len())];
         let line = before
             .rsplit(|byte| *byte == b'\n')
             .next()
             .unwrap_or(before);
-        // Columns are characters. The bytes of a character after its first are left out.
+        // Columns are counted in characters, so continuation bytes of UTF-8 are skipped.
         let column = line.iter().filter(|byte| **byte & 0xC0 != 0x80).count() + 1;
         Self {
             line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
@@ -36,7 +36,7 @@ impl Place {
         }
     }
 
-    /// Line and column.
+    /// Line and column as a pair.
     pub(super) fn pair(self) -> (usize, usize) {
         (self.line, self.column)
     }
@@ -52,7 +52,7 @@ impl From<Position> for Place {
     }
 }
 
-/// What is wrong, and where.
+/// A mistake in a YAML text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mistake {
     pub(crate) place: Place,
@@ -69,12 +69,12 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// A text as a tree. Its scalars are JSON.
+/// YAML text as a tree. Its scalars are JSON.
 #[derive(Debug)]
 pub(crate) struct Tree(Option<Node>);
 
 impl Tree {
-    /// Reads the one document of a text; a text without any is null.
+    /// Parses the one document of a text. A text without a document is null.
     pub(crate) fn read(text: &str) -> Result<Self, Mistake> {
         let document = tidegate_yaml::parse::<CoreSchema>(text.as_bytes(), MAX_DEPTH);
         let Document { root, rest } = document.map_err(|error| Mistake {
@@ -92,7 +92,7 @@ impl Tree {
         Ok(Self(root))
     }
 
-    /// The same as JSON.
+    /// The tree as JSON.
     pub(crate) fn json(&self) -> String {
         let Some(root) = &self.0 else {
             return "null".to_owned();
@@ -102,20 +102,22 @@ impl Tree {
         out
     }
 
-    /// The place of what a path such as `jobs[0].after[1]` leads to, or of the innermost thing on the way there; nothing when not
-    /// even its first step is here. The place of a field is that of its name.
+    /// Position of the value that a path such as `jobs[0].after[1]` leads to, or of the last node
+    /// on that path. None if the first step does not exist. The position of a field is that of its
+    /// name.
     pub(crate) fn place(&self, path: &str) -> Option<Place> {
         place(self.0.as_ref()?, path)
     }
 }
 
-/// A key, which JSON has only as text.
+/// The text of a key: JSON has only texts as keys.
 fn name(pair: &Pair) -> String {
     let json = pair.key();
     serde_json::from_str(json).unwrap_or_else(|_| json.clone())
 }
 
-/// Refuses a map that has a key twice, since one would hide the other. A key may replace one that a merge key brought.
+/// Refuses a map with a repeated key, since one value would hide the other. A key may override one
+/// of a merge key.
 fn refuse_repeated(node: &Node) -> Result<(), Mistake> {
     match &*node.content {
         Content::Scalar(_) => Ok(()),
@@ -160,7 +162,8 @@ fn write(node: &Node, out: &mut String) {
     }
 }
 
-/// The fields of a map in their order. Of fields with the same name, the last one holds: it stands in the place of the first.
+/// Fields of a map in order. Of fields with equal names, the last value counts and has the position
+/// of the first.
 fn fields(pairs: &[Pair]) -> Vec<(String, &Node)> {
     let mut fields: Vec<(String, &Node)> = Vec::with_capacity(pairs.len());
     let mut known = HashMap::new();
@@ -194,13 +197,13 @@ fn place(node: &Node, path: &str) -> Option<Place> {
     place(inner, rest).or(Some(at.into()))
 }
 
-/// The number of the item that a path begins with, and the rest of the path.
+/// Index of the item that a path begins with, and the rest of the path.
 pub(super) fn item(path: &str) -> Option<(usize, &str)> {
     let (number, rest) = path.strip_prefix('[')?.split_once(']')?;
     Some((number.parse().ok()?, rest))
 }
 
-/// The rest of a path that begins with the name of a field. Names may have dots in them.
+/// The rest of a path that begins with the field `name`. Names may contain dots.
 pub(super) fn after<'a>(name: &str, path: &'a str) -> Option<&'a str> {
     let rest = path.strip_prefix('.').unwrap_or(path).strip_prefix(name)?;
     Some(rest).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

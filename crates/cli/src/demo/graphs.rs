@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A workflow that is created again and again.
+/// A kind of workflow that the demo creates at a fixed interval.
 pub(super) struct Repeated {
-    /// Time from one to the next.
+    /// Interval between two workflows.
     pub(super) every: Duration,
-    /// The definition of the one with this number.
+    /// Definition of the workflow with this number.
     pub(super) graph: fn(u64) -> Value,
 }
 
-/// All of them.
+/// All kinds of workflows.
 pub(super) fn repeated() -> [Repeated; 4] {
     let every = |seconds, graph| Repeated {
         every: Duration::from_secs(seconds),
@@ -26,7 +26,7 @@ pub(super) fn repeated() -> [Repeated; 4] {
     ]
 }
 
-/// Some orders fail at the payment, for good or for one attempt.
+/// Order workflow. Some orders fail at the payment, permanently or in one attempt.
 fn order(number: u64) -> Value {
     let cents = 900 + number * 37 % 9_000;
     json!({
@@ -41,7 +41,7 @@ fn order(number: u64) -> Value {
     })
 }
 
-/// A job before many, and one after them.
+/// Thumbnails workflow: one job, then 24 parallel jobs, then one job.
 fn thumbnails(number: u64) -> Value {
     let names: Vec<_> = (1..=24)
         .map(|width| format!("resize-{}", width * 40))
@@ -58,7 +58,8 @@ fn thumbnails(number: u64) -> Value {
     json!({"name": "thumbnails", "tags": ["images"], "jobs": jobs})
 }
 
-/// Jobs that share a limit with the calls of the gateway, and more of them than it has room for.
+/// Crawl workflow: 40 jobs share a rate limit with calls of the gateway, more than the limit allows
+/// at a time.
 fn crawl(number: u64) -> Value {
     let names: Vec<_> = (1..=40).map(|page| format!("page-{page}")).collect();
     let limits = json!([{"domain": "partner", "entries": [["client", "crawler"]]}]);
@@ -69,7 +70,7 @@ fn crawl(number: u64) -> Value {
     json!({"name": "crawl", "tags": ["partner"], "globals": {"run": number}, "jobs": jobs})
 }
 
-/// Five steps of thirty jobs: each job needs two of the step before it.
+/// Report workflow: five steps of thirty jobs. Each job depends on two jobs of the step before.
 fn report(number: u64) -> Value {
     const WIDTH: usize = 30;
     let name = |step: usize, job: usize| format!("step-{step}-{}", job % WIDTH + 1);

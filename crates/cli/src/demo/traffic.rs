@@ -1,4 +1,4 @@
-//! Calls as a gateway makes them: a few users ask for much, and most ask for little.
+//! Calls of a gateway: a few users send many requests, and most users send few.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::post;
 use crate::client::remote::Remote;
 
-/// Time between two calls.
+/// Interval between two calls.
 const BETWEEN: Duration = Duration::from_millis(25);
-/// Every so many calls, one is of the partner's API, which jobs call as well.
+/// Number of calls from one call of the partner's API to the next. Jobs call this API as well.
 const PARTNER: u64 = 40;
 
 pub(super) async fn run(gateway: &Remote) {
@@ -18,7 +18,7 @@ pub(super) async fn run(gateway: &Remote) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for number in 0_u64.. {
         ticks.tick().await;
-        // A refusal is a part of the show, and without an answer the next call tells more.
+        // Refusals are expected, and a lost answer needs no handling.
         let _ = post(gateway, "/json", &call(number)).await;
     }
 }
@@ -47,7 +47,7 @@ fn call(number: u64) -> Value {
     json!({"domain": "shop", "descriptors": descriptors})
 }
 
-/// A number below `end`. Small ones are frequent.
+/// A random number below `end`. Small numbers are frequent.
 fn rare(end: u32) -> u32 {
     let part = fastrand::f64();
     (part * part * f64::from(end)) as u32

@@ -1,4 +1,5 @@
-//! A worker of the demo: it takes one job after another, writes to its log, and sleeps instead of working.
+//! A worker of the demo: it runs one job after another, writes to its log, and sleeps instead of
+//! working.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use tokio::time::sleep;
 use super::{PAUSE, post};
 use crate::client::remote::Remote;
 
-/// Of this many orders, one has a card that the bank declines.
+/// Number of orders for one whose card the bank declines.
 const DECLINED: u64 = 25;
-/// Of this many, one has a bank that does not answer at first.
+/// Number of orders for one whose bank does not answer in the first attempt.
 const BUSY: u64 = 9;
 
 #[derive(Debug, Deserialize)]
@@ -65,11 +66,11 @@ async fn work(api: &Remote, name: &str, job: &Job) {
     let report = json!({
         "reports": [report], "notes": [{"lease": job.lease, "log": [format!("{} has ended", job.job)]}],
     });
-    // A lost report needs nothing: the lease ends, and another worker gets the job.
+    // A lost report needs no handling: the lease ends, and another worker gets the job.
     let _ = post(api, "/v1/jobs/report", &report).await;
 }
 
-/// How long a job takes.
+/// Random duration of a job.
 fn time(handler: &str) -> Duration {
     let milliseconds = match handler {
         "bank.charge" => 300,
@@ -81,7 +82,7 @@ fn time(handler: &str) -> Duration {
     Duration::from_millis(fastrand::u64(milliseconds / 2..milliseconds * 2))
 }
 
-/// The outcome of a job.
+/// Report of a job's outcome.
 fn ended(job: &Job) -> Value {
     let failed = |kind: &str, message: &str, retry: &str| json!({"outcome": "failed", "retry": retry, "error": {"kind": kind, "message": message}});
     match (job.handler.as_str(), job.params.order) {

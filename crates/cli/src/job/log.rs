@@ -1,4 +1,4 @@
-//! `tidegate job log`: what workers wrote to the log of a job.
+//! `tidegate job log`: lines that workers wrote to the log of a job.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::client::remote::{Ask, Remote};
 use crate::output::printable::{indented, printable};
 use crate::output::{Format, Listed, Screen};
 
-/// The pause between two looks at a log that is followed.
+/// Interval between two reads of a log that is followed.
 const LOOK: Duration = Duration::from_secs(1);
-/// Lines that are gathered at most: more than a server keeps.
+/// Limit of collected lines, above the number that a server keeps.
 const MOST: usize = 100_000;
 
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ impl Log {
     }
 }
 
-/// The lines after a place, or the first that are kept.
+/// Reads the lines after a position, or from the first line that is kept.
 async fn page(job: &str, after: Option<&String>, remote: &Remote) -> Result<LogPage, Failure> {
     remote
         .read(&Ask::get(
@@ -102,7 +102,8 @@ async fn follow(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Fai
             (true, _) => {}
             (false, true) => return Ok(Exit::Done),
             (false, false) => {
-                // Whoever reports the end of a job sends the last lines before it: a last look finds them.
+                // A worker sends the last lines before it reports the end of the job: one more read
+                // finds them.
                 over = remote.read::<model::Job>(&Ask::whole(job)).await?.is_over();
                 if !over {
                     sleep(LOOK).await;
@@ -116,7 +117,7 @@ fn not_kept(lines: u64) -> String {
     format!("{lines} earlier lines are not kept any more")
 }
 
-/// Shows lines that came: for a program each on a line of its own.
+/// Prints new lines. In JSON, each is on a line of its own.
 fn show(items: &[Box<RawValue>], remote: &Remote, screen: &Screen) -> Result<(), Failure> {
     if items.is_empty() {
         return Ok(());
@@ -130,7 +131,7 @@ fn show(items: &[Box<RawValue>], remote: &Remote, screen: &Screen) -> Result<(),
     screen.list::<model::LogLine>(items, None, |item| remote.parse(item))
 }
 
-/// A line for people, with its moment and attempt.
+/// A line for people, with its time and attempt.
 fn line(line: &model::LogLine) -> String {
     let head = format!("{}  {}  ", line.at.to_the_second(), line.attempt);
     let text = indented(&line.text, head.chars().count());

@@ -1,4 +1,4 @@
-//! What a request would be answered.
+//! `tidegate limit check`: the decision that a request would get.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ struct Checked {
     descriptors: Vec<Status>,
 }
 
-/// The answer for a descriptor.
+/// The decision for a descriptor.
 #[derive(Debug, Deserialize)]
 struct Status {
     entries: Vec<(String, String)>,
@@ -36,7 +36,7 @@ struct Rate {
     unit: String,
 }
 
-/// One line.
+/// The decision in one line.
 fn line(of: &Status) -> String {
     let mut parts = vec![of.code.replace('_', " "), shown(&of.entries)];
     match &of.limit {

@@ -1,4 +1,4 @@
-//! Which jobs wait under which limits.
+//! `tidegate limit list`: jobs that wait under limits.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ use crate::output::moment::{Moment, short};
 use crate::output::table::{Cell, Table};
 use crate::output::{Listed, Screen};
 
-/// Most items of a page.
+/// Page size limit of the server for this list, in items.
 const PAGE: usize = 100;
 
 /// Ready jobs of one queue and one handler that have the same limits.
@@ -54,7 +54,7 @@ pub(super) async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Res
     pages.show::<Key>("limit", remote, screen)
 }
 
-/// A line for each limit; those of jobs with several follow each other.
+/// Table with a line for each limit; several limits of the same jobs follow each other.
 fn table(keys: &[Key], screen: &Screen) -> Table {
     let now = Moment::now();
     let moment = |at: Moment| {
@@ -104,7 +104,7 @@ fn table(keys: &[Key], screen: &Screen) -> Table {
 impl Listed for Key {
     const NOTHING: &str = "no job with a limit waits\n";
 
-    /// What tells it from all others: its queue, its handler and its limits.
+    /// The queue, the handler and the limits, which identify the group.
     fn name(&self) -> String {
         let limits = self.limits.iter().map(|in_use| in_use.limit.to_string());
         [self.queue.clone(), self.handler.clone()]

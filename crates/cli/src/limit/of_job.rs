@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::output::counted::counted;
 use crate::output::printable::printable;
 
-/// Units of a rate limit, or a bound of the jobs that run at the same time. Of a kind that is not known here, nothing is shown but its entries.
+/// A rate limit or a concurrency limit of a job. Of an unknown kind, only the entries are shown.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Limit {
     domain: Option<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Limit {
     entries: Vec<(String, String)>,
 }
 
-/// One line.
+/// The limit in one line.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();

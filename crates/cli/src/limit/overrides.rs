@@ -1,4 +1,5 @@
-//! Limits and keys that are paused, throttled or scaled: listed, decided and removed.
+//! `tidegate limit overrides`, `pause`, `scale` and `resume`: limits and keys that are paused,
+//! throttled or scaled.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,7 +25,7 @@ struct OverrideList {
     unreadable: u64,
 }
 
-/// One of them.
+/// An override of a limit or a key.
 #[derive(Debug, Deserialize)]
 struct Override {
     rule: Option<String>,
@@ -43,7 +44,7 @@ struct Override {
 }
 
 impl Override {
-    /// What it does, such as `scaled by 0.5`.
+    /// The effect in words, such as `scaled by 0.5`.
     fn effect(&self) -> String {
         match self.scale {
             Some(factor) => format!("{} by {factor}", self.effect),
@@ -67,7 +68,7 @@ impl Override {
         }
     }
 
-    /// One line.
+    /// The override in one line.
     fn line(&self, screen: &Screen) -> String {
         let until = match self.until {
             Some(_) => format!("ends {}", self.until(screen, Moment::now())),

@@ -1,4 +1,4 @@
-//! Which limit or key a command is about.
+//! The limit or key that a command applies to.
 
 use clap::{Args, ValueHint};
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ pub(super) struct Target {
     rule: Option<String>,
 }
 
-/// Reads an entry, for clap.
+/// Parses an entry, for clap.
 pub(super) fn entry(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')
@@ -27,7 +27,7 @@ pub(super) fn entry(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Entries as people write them.
+/// Entries in the form in which people write them.
 pub(super) fn shown(entries: &[(String, String)]) -> String {
     entries
         .iter()
@@ -37,7 +37,7 @@ pub(super) fn shown(entries: &[(String, String)]) -> String {
 }
 
 impl Target {
-    /// Its fields in a request.
+    /// Fields of the target in a request body.
     pub(super) fn fields(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         match &self.rule {
@@ -50,7 +50,7 @@ impl Target {
         fields
     }
 
-    /// The same in an address.
+    /// Fields of the target in a query.
     pub(super) fn query(&self) -> Query {
         let entries = self
             .domain
@@ -62,7 +62,7 @@ impl Target {
             .with("entries", entries)
     }
 
-    /// Its name for people.
+    /// Name of the target for people.
     pub(super) fn name(&self) -> String {
         match (&self.rule, &self.domain) {
             (Some(rule), _) => rule.clone(),

@@ -1,4 +1,4 @@
-//! Which keys are asked for most, and what was refused last.
+//! `tidegate limit top`: the keys with the most hits, and the latest refusals.
 
 use serde::Deserialize;
 
@@ -47,7 +47,7 @@ pub(super) async fn show(remote: &Remote, screen: &Screen) -> Result<Exit, Failu
 }
 
 impl Top {
-    /// Two tables.
+    /// Text of both tables.
     fn text(&self, screen: &Screen) -> String {
         let now = Moment::now();
         let moment = |at: Moment| {

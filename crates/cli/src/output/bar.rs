@@ -1,4 +1,4 @@
-//! Progress on a terminal, on standard error: standard output is for the result.
+//! Progress bar on standard error, if that is a terminal. Standard output is for the result.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -7,12 +7,12 @@ use crate::client::model::Summary;
 use crate::output::table::cut;
 use crate::output::{Screen, columns};
 
-/// Marks of a bar.
+/// Width of the bar in characters.
 const MARKS: usize = 20;
-/// Goes to the start of the line and clears it.
+/// Escape sequence that returns to the start of the line and clears it.
 const CLEAR: &str = "\r\u{1b}[2K";
 
-/// One line that is written over and over, with remarks above it.
+/// One line that is overwritten repeatedly, with remarks above it.
 #[derive(Debug)]
 pub(crate) struct Bar<'a> {
     screen: &'a Screen,
@@ -27,7 +27,7 @@ impl<'a> Bar<'a> {
         }
     }
 
-    /// Draws it, if standard error is a terminal.
+    /// Draws the bar, if standard error is a terminal.
     pub(crate) fn draw(&mut self, workflow: &Summary) {
         let out = io::stderr();
         if !out.is_terminal() {
@@ -41,7 +41,8 @@ impl<'a> Bar<'a> {
         };
         let bar = format!("{}{}", full.repeat(filled), empty.repeat(MARKS - filled));
         let text = format!("{bar} {} {}", workflow.status, workflow.progress());
-        // A line that wraps cannot be overwritten. The terminal may be narrower now, so its width is read each time.
+        // A line that wraps cannot be overwritten. The terminal may be narrower now, so its width
+        // is read each time.
         let text = cut(&text, columns(&out).saturating_sub(1), self.screen.dots());
         let text = self.screen.paint(&text, &workflow.status);
         // A failure to show progress must not end the wait.
@@ -49,7 +50,7 @@ impl<'a> Bar<'a> {
         self.shown = Some(text);
     }
 
-    /// Writes a line that stays, above the bar if there is one.
+    /// Writes a line that stays, above the bar if it is shown.
     pub(crate) fn remark(&self, text: &str) {
         let (before, after) = self
             .shown

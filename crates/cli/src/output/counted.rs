@@ -1,6 +1,6 @@
-//! Numbers of things.
+//! Numbers with nouns.
 
-/// A number with what it counts, such as `1 workflow` or `2 workflows`.
+/// A number with its noun, such as `1 workflow` or `2 workflows`.
 #[must_use]
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all.
+//! Files that are written in full or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -7,14 +7,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
 
-/// Writes a file. A regular file has the old text or the new one, whatever happens; links, pipes and devices are written where
-/// they lead.
+/// Writes a file. A regular file has the old or the new text, even after a crash. Links, pipes and
+/// devices are written in place.
 ///
 /// # Errors
-/// It cannot be written. Then nothing is left of it.
+/// The file cannot be written. Then no partial file remains.
 pub(crate) fn write(file: &Path, text: &str) -> io::Result<()> {
     match fs::symlink_metadata(file) {
-        // Another name of the same file would keep the old text.
+        // A hard link to the file would keep the old text after a replacement.
         Ok(old) if !old.is_file() || old.nlink() > 1 => fs::write(file, text),
         Ok(old) => replace(file, Some(old.permissions()), text),
         Err(_) => replace(file, None, text),
@@ -26,7 +26,7 @@ fn replace(file: &Path, permissions: Option<fs::Permissions>, text: &str) -> io:
         return fs::write(file, text);
     };
     let new = match File::create_new(&beside) {
-        // A file may be open to us in a folder that is not.
+        // A file may be writable in a folder that is not.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && permissions.is_some() => {
             return fs::write(file, text);
         }
@@ -34,7 +34,7 @@ fn replace(file: &Path, permissions: Option<fs::Permissions>, text: &str) -> io:
     };
     let written = fill(new, permissions, text).and_then(|()| fs::rename(&beside, file));
     if written.is_err() {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -45,11 +45,11 @@ fn fill(mut file: File, permissions: Option<fs::Permissions>, text: &str) -> io:
         file.set_permissions(permissions)?;
     }
     file.write_all(text.as_bytes())?;
-    // Some file systems say only now that there is no room.
+    // Some file systems report a full disk only on sync.
     file.sync_all()
 }
 
-/// A hidden name in the same folder, so that renaming is one step.
+/// A hidden path in the folder of the file, so that the rename is atomic.
 fn beside(file: &Path) -> Option<PathBuf> {
     let mut name = OsString::from(".");
     name.push(file.file_name()?);

@@ -1,4 +1,4 @@
-//! Times for people, and times that people write.
+//! Points in time and durations: parsing of user input, and texts for people.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use jiff::fmt::friendly::SpanParser;
 use jiff::{SpanRelativeTo, Timestamp};
 use serde::{Deserialize, Deserializer, de};
 
-/// A hundred years. A longer span is taken for a mistake.
+/// Limit of a duration: a hundred years. A longer one is taken for a mistake.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// A moment as the server writes it.
+/// A point in time as the server writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Timestamp);
 
@@ -34,17 +34,17 @@ impl Moment {
         Self(Timestamp::now())
     }
 
-    /// The time from `earlier` to here; nothing when it is later.
+    /// The time from `earlier` to `self`; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::try_from(self.0.duration_since(earlier.0)).unwrap_or_default()
     }
 
-    /// To the second, for people.
+    /// Text with a resolution of one second, for people.
     pub(crate) fn to_the_second(self) -> String {
         self.to_string()[..19].replace('T', " ") + "Z"
     }
 
-    /// How far it is from `now`, such as `5m ago` or `in 2h`.
+    /// Distance from `now`, such as `5m ago` or `in 2h`.
     pub(crate) fn relative(self, now: Self) -> String {
         if self > now {
             return format!("in {}", short(self.since(now)));
@@ -57,7 +57,7 @@ impl Moment {
         }
     }
 
-    /// A time that a person wrote: RFC 3339, a date, or a span that is counted back from `now`.
+    /// Parses user input: a time of RFC 3339, a date, or a duration that is subtracted from `now`.
     pub(crate) fn parse(text: &str, now: Self) -> Option<Self> {
         if let Some(span) = span(text) {
             return Some(Self(
@@ -71,10 +71,10 @@ impl Moment {
     }
 }
 
-/// Reads a span, for clap.
+/// Parses a duration, for clap.
 ///
 /// # Errors
-/// It is not a span of at most a hundred years.
+/// The text is not a duration of at most a hundred years.
 pub fn span_of(text: &str) -> Result<Duration, String> {
     let number = text.trim().parse::<f64>().is_ok();
     let hint = if number {
@@ -94,7 +94,7 @@ fn span(text: &str) -> Option<Duration> {
         .filter(|span| *span <= LONGEST)
 }
 
-/// The one or two largest units of a span.
+/// A duration in its one or two largest units.
 pub(crate) fn short(span: Duration) -> String {
     let seconds = span.as_secs();
     let pair = |large: u64, one: &str, small: u64, other: &str| match small {

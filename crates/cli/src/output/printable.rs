@@ -1,8 +1,9 @@
-//! Texts of others, made safe for a terminal.
+//! Escaping of texts from outside, so that they are safe on a terminal.
 
 use crate::client::environment::Colour;
 
-/// One line of text, without characters that move a terminal's cursor or change its colours or writing direction.
+/// One line of text, without characters that move a terminal's cursor or change its colours or
+/// writing direction.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.replace(steers, "\u{FFFD}")
@@ -14,8 +15,8 @@ pub(crate) fn steers(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// A drawing, which has line breaks and tabs, and colours where `colour` allows them. Other sequences for terminals are made
-/// harmless.
+/// A drawing with line breaks and tabs, and with colours if `colour` allows them. Other escape
+/// sequences are made harmless.
 pub(crate) fn drawing(text: &str, colour: Colour) -> String {
     let line = |line: &str| {
         line.split('\t')
@@ -44,7 +45,7 @@ pub(crate) fn drawing(text: &str, colour: Colour) -> String {
     out
 }
 
-/// A line and its end.
+/// Applies `line` to the text of a line, and keeps its line break.
 fn lined(text: &str, line: impl Fn(&str) -> String) -> String {
     text.strip_suffix('\n').map_or_else(
         || line(text),
@@ -52,13 +53,13 @@ fn lined(text: &str, line: impl Fn(&str) -> String) -> String {
     )
 }
 
-/// JSON that means the same, with the characters that control a terminal escaped.
+/// JSON of equal meaning, with the characters that control a terminal escaped.
 pub(crate) fn escaped_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
             '\n' | '\t' => out.push(c),
-            // Only between values: in texts it is escaped.
+            // A carriage return is only between values here: in texts it is escaped.
             '\r' => out.push(' '),
             c if steers(c) => out += &format!("\\u{:04x}", u32::from(c)),
             c => out.push(c),
@@ -67,7 +68,8 @@ pub(crate) fn escaped_json(json: &str) -> String {
     out
 }
 
-/// The same for a text of several lines: its line breaks stay, and each line but the first begins with `indent` spaces.
+/// A text of several lines, made safe. Its line breaks stay, and each line but the first is
+/// indented.
 pub(crate) fn indented(text: &str, indent: usize) -> String {
     let lines: Vec<String> = text
         .lines()

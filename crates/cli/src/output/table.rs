@@ -1,4 +1,4 @@
-//! Tables. A text that is too wide for its column continues in the next line; nothing is left out.
+//! Tables. A text that is wider than its column continues in the next line; nothing is cut.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -6,16 +6,16 @@ use crate::client::environment::Colour;
 use crate::output::Screen;
 use crate::output::printable::printable;
 
-/// Spaces between two columns.
+/// Columns between two columns of the table.
 const GAP: usize = 2;
-/// Spaces before a note, and the least width of a note.
+/// Indent of a note in columns, and the minimum width of a note.
 const INDENT: usize = 4;
 const LEAST_NOTE: usize = 20;
-/// The least width of a column of names, as long as the table fits, and when it does not.
+/// Minimum width of a column while the table fits, and if it does not fit.
 const LEAST: usize = 8;
 const NARROW: usize = 4;
 
-/// Rows under a head. A column without any text is left out.
+/// Rows under a header. A column without any text is omitted.
 #[derive(Debug)]
 pub struct Table {
     head: Vec<&'static str>,
@@ -28,7 +28,7 @@ struct Row {
     note: Vec<String>,
 }
 
-/// A text, and the word whose colour it has.
+/// A text, and the state whose colour it has.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
     lines: Vec<String>,
@@ -36,20 +36,20 @@ pub struct Cell {
     wrap: Wrap,
 }
 
-/// When a cell is broken into lines because the screen is narrow, the first first.
+/// Order in which cells are broken into lines on a narrow screen, the first first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Wrap {
     #[default]
     Early,
-    /// A short text that is read as one, such as a status.
+    /// Short text that is read as a unit, such as a status.
     Late,
-    /// What is copied, such as an id.
+    /// Text to copy, such as an id.
     Never,
 }
 
 impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Self {
-        // A name with a line break in it must not look like two rows.
+        // A line break in a name must not look like a second row.
         Self {
             lines: vec![line(text.as_ref())],
             state: None,
@@ -68,7 +68,7 @@ impl Cell {
         }
     }
 
-    /// A short text that is broken only when nothing else can be.
+    /// A short text, which is broken only after all other texts are.
     pub(crate) fn short(text: &str) -> Self {
         Self {
             wrap: Wrap::Late,
@@ -128,7 +128,7 @@ impl Table {
         });
     }
 
-    /// Puts a text below the last row, on lines of its own.
+    /// Adds a note below the last row, on lines of its own.
     pub(crate) fn note(&mut self, text: &str) {
         if let Some(row) = self.rows.last_mut() {
             row.note = lines(text);
@@ -161,7 +161,7 @@ impl Table {
         out
     }
 
-    /// Each column as wide as its text, but the widest ones narrower when the screen is.
+    /// Widths of the columns: as wide as their text, and the widest ones reduced to fit the screen.
     fn widths(&self, used: &[usize], most: usize) -> Vec<usize> {
         let of = |at: usize| {
             self.rows
@@ -193,14 +193,14 @@ impl Table {
             (Wrap::Late, NARROW),
         ]
         .map(narrowed);
-        // When nothing fits, narrow columns help nobody.
+        // If no variant fits, the narrow ones are no better than the first.
         let fitting = tried
             .iter()
             .find(|widths| widths.iter().sum::<usize>() <= room);
         fitting.unwrap_or(&tried[0]).clone()
     }
 
-    /// How the cells of a column are broken.
+    /// The wrap of a column, which is the strictest of its cells.
     fn wrap(&self, at: usize) -> Wrap {
         self.rows
             .iter()
@@ -210,7 +210,7 @@ impl Table {
     }
 }
 
-/// Makes the widest columns narrower until all have room, or have their least width.
+/// Reduces the widest columns until the row fits, or until each has its minimum width.
 fn narrow(mut widths: Vec<usize>, least: &[usize], room: usize) -> Vec<usize> {
     while let total = widths.iter().sum::<usize>()
         && total > room
@@ -226,7 +226,7 @@ fn narrow(mut widths: Vec<usize>, least: &[usize], room: usize) -> Vec<usize> {
     widths
 }
 
-/// One row: as many lines as its highest cell has.
+/// One row of the table, with as many lines as its highest cell.
 fn block(cells: &[Cell], widths: &[usize], screen: &Screen) -> String {
     let wrap = |(cell, &most): (&Cell, &usize)| -> Vec<String> {
         cell.lines
@@ -256,7 +256,7 @@ fn block(cells: &[Cell], widths: &[usize], screen: &Screen) -> String {
     out
 }
 
-/// `text` in lines of at most `most` columns, broken between words where that is possible.
+/// `text` in lines of at most `max_width` columns, broken between words where that is possible.
 pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
     if text.width() <= most {
         return vec![text.to_owned()];
@@ -271,7 +271,7 @@ pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
         }
         for character in part.chars() {
             let width = character.width().unwrap_or(0);
-            // A space at the end of a line may stick out; it is trimmed.
+            // A space at the end of a line may exceed the width; it is trimmed.
             if character != ' ' && used > 0 && used + width > most {
                 lines.push(std::mem::take(&mut line));
                 used = 0;
@@ -287,7 +287,7 @@ pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
         .collect()
 }
 
-/// The places where a line may break: a whole word, or the parts between punctuation of a word that is longer than a line.
+/// Parts of a word between which a line may break. A word that fits into a line has one part.
 fn parts(word: &str, most: usize) -> Vec<&str> {
     if word.trim_end().width() <= most {
         return vec![word];
@@ -296,7 +296,7 @@ fn parts(word: &str, most: usize) -> Vec<&str> {
         .collect()
 }
 
-/// `text`, or as much of it as has room before `dots`.
+/// `text`, or as much of it as fits before `dots`.
 pub(crate) fn cut(text: &str, most: usize, dots: &str) -> String {
     if text.width() <= most {
         return text.to_owned();

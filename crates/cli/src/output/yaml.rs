@@ -1,16 +1,16 @@
-//! JSON as YAML in block style, for people who read YAML and programs that want it.
+//! Conversion of JSON to YAML in block style.
 
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 
 use crate::output::printable::steers;
 
-/// Greatest depth of lists and maps: that of the JSON reader.
+/// Depth limit of lists and maps, equal to that of the JSON parser.
 const MAX_DEPTH: usize = 128;
 
-/// The YAML document that means the same as a JSON text. Numbers keep their digits, and fields their order.
+/// The YAML document of a JSON text. Numbers keep their digits, and fields their order.
 pub(crate) fn document(json: &str) -> Result<String, serde_json::Error> {
-    // The writer relies on a text without mistakes.
+    // The writer relies on valid JSON.
     let json: &RawValue = serde_json::from_str(json)?;
     let mut writer = Writer {
         rest: json.get(),
@@ -20,16 +20,16 @@ pub(crate) fn document(json: &str) -> Result<String, serde_json::Error> {
     Ok(writer.out)
 }
 
-/// What comes before a value in its line.
+/// Text before a value in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lead {
-    /// Nothing, or the dash of an item.
+    /// No text, or the dash of an item.
     Line,
     /// A name and a colon.
     Name,
 }
 
-/// Reads JSON from front to back and writes YAML.
+/// Writer that reads JSON from front to back.
 struct Writer<'a> {
     rest: &'a str,
     out: String,
@@ -61,7 +61,7 @@ impl<'a> Writer<'a> {
         let is_map = self.rest.starts_with('{');
         let mut is_first = true;
         while !self.rest.starts_with(['}', ']']) {
-            // The brace before the first, and the comma before each other.
+            // The opening brace before the first, and the comma before each other.
             self.skip(1);
             if !is_first || lead == Lead::Name {
                 self.out += &"  ".repeat(depth);
@@ -87,7 +87,7 @@ impl<'a> Writer<'a> {
         self.rest[1..].trim_start().starts_with(['}', ']'])
     }
 
-    /// Takes the next text, number, word, or empty list or map, as YAML.
+    /// Consumes the next text, number, word, or empty list or map, and returns it as YAML.
     fn scalar(&mut self) -> Result<String, serde_json::Error> {
         if self.rest.starts_with('"') {
             let raw = self.take(string_length(self.rest));
@@ -116,13 +116,13 @@ impl<'a> Writer<'a> {
         taken
     }
 
-    /// Goes on behind `length` bytes and the white space after them.
+    /// Skips `length` bytes and the white space after them.
     fn skip(&mut self, length: usize) {
         self.rest = self.rest[length..].trim_start();
     }
 }
 
-/// The bytes of the text that begins here, with its quotes.
+/// Length of the string at the start of `json` in bytes, with its quotes.
 fn string_length(json: &str) -> usize {
     let mut escaped = false;
     let end = json.bytes().skip(1).position(|byte| {
@@ -133,7 +133,7 @@ fn string_length(json: &str) -> usize {
     end.map_or(json.len(), |end| end + 2)
 }
 
-/// A number. YAML 1.1 knows no exponent without a sign and without a point before it.
+/// A number. YAML 1.1 requires a sign in an exponent and a point before it.
 fn number(json: &str) -> String {
     let Some((digits, exponent)) = json
         .split_once(['e', 'E'])
@@ -150,7 +150,7 @@ fn number(json: &str) -> String {
     format!("{digits}{point}e{sign}{exponent}")
 }
 
-/// A text, in quotes unless every YAML reader takes it for a text without them.
+/// A text, in quotes unless every YAML parser reads it as a text without them.
 fn text(text: &str) -> String {
     // YAML 1.1 or 1.2 reads these words as other types.
     const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];

@@ -1,4 +1,4 @@
-//! One thing done to all workflows that a filter finds.
+//! One action on all workflows that a filter finds.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,11 +12,11 @@ use crate::output::counted::counted;
 use crate::output::printable::printable;
 use crate::workflow::targets::BulkAction;
 
-/// Failures that are told one by one.
+/// Limit of failures that are printed one by one.
 const MAX_SHOWN_FAILURES: usize = 20;
-/// Most workflows of one request.
+/// Limit of the server on workflows in one request.
 const MOST: u64 = 1_000;
-/// The status of a workflow that is not there.
+/// HTTP status for a workflow that does not exist.
 const ABSENT: u16 = 404;
 
 #[derive(Debug, Deserialize)]
@@ -31,7 +31,7 @@ struct Page {
 #[derive(Debug, Serialize, Deserialize)]
 struct Refused {
     id: String,
-    /// What a single call would have been answered with.
+    /// HTTP status that a request for this workflow alone would have got.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
     error: Reason,
@@ -43,23 +43,23 @@ struct Reason {
     detail: String,
 }
 
-/// What became of all of them.
+/// Result of the action on all workflows.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     matched: u64,
     done: u64,
     failed: Vec<Refused>,
-    /// The partitions whose workflows were neither counted nor changed.
+    /// Partitions whose workflows were neither counted nor changed.
     incomplete: Option<Incomplete>,
     end: End,
 }
 
 #[derive(Debug)]
 enum End {
-    /// They were only counted.
+    /// The workflows were only counted.
     DryRun,
     Whole,
-    /// What became of the others is not known.
+    /// A request failed; the result for the remaining workflows is unknown.
     BrokenOff(Failure),
 }
 
@@ -69,7 +69,7 @@ impl Refused {
     }
 }
 
-/// Acts on as many of the oldest as were counted, so that no more are changed than were counted.
+/// Acts on the oldest workflows, at most on as many as were counted.
 pub(crate) async fn act_on_oldest(
     deed: BulkAction,
     filter: &Value,
@@ -89,7 +89,7 @@ pub(crate) async fn act_on_oldest(
 }
 
 impl Outcome {
-    /// `matched` were found, and nothing was done.
+    /// The result of a count: `matched` workflows were found, and none was changed.
     pub(crate) fn counted(matched: u64, incomplete: Option<Incomplete>) -> Self {
         Self {
             matched,
@@ -132,9 +132,9 @@ impl Outcome {
         Ok(())
     }
 
-    /// Adds what became of some, and returns where the others begin.
+    /// Adds the result of one page, and returns the cursor of the next.
     fn take(&mut self, page: Page, deed: BulkAction) -> Option<String> {
-        // Somebody else removed these meanwhile, which is what was asked for.
+        // Another client removed these workflows meanwhile, which is the requested result.
         let is_gone =
             |refused: &Refused| deed == BulkAction::Remove && refused.status == Some(ABSENT);
         let (gone, failed): (Vec<Refused>, Vec<Refused>) =
@@ -149,7 +149,7 @@ impl Outcome {
         page.next_cursor
     }
 
-    /// Prints what was done and what was not, and says how the program ends.
+    /// Prints the result, and returns the exit code.
     pub(crate) fn told(self, deed: BulkAction, screen: &Screen) -> Result<Exit, Failure> {
         let Self {
             matched,
@@ -172,7 +172,7 @@ impl Outcome {
             })?;
         }
         for Refused { id, error, .. } in failed.iter().take(MAX_SHOWN_FAILURES) {
-            // A line is one failure, whatever is in its texts.
+            // Each failure is one line, whatever characters its texts contain.
             complain(&Failure::new(
                 Exit::Refused,
                 format!("{}: {}", printable(id), printable(&error.detail)),

@@ -18,7 +18,8 @@ use follower::{Follower, Last, Show};
 
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     #[command(flatten)]
@@ -27,14 +28,15 @@ pub(crate) struct Wait {
 
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     #[command(flatten)]
     until: WaitOptions,
 }
 
-/// Waits in silence, and says how the workflow ended.
+/// Waits without output, and prints the outcome at the end.
 pub(crate) async fn wait(wait: &Wait, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let mut bounds = WaitLimit::new(&wait.until);
     let first = found(&wait.id, &mut bounds, remote).await?;
@@ -42,7 +44,8 @@ pub(crate) async fn wait(wait: &Wait, remote: &Remote, screen: &Screen) -> Resul
     ended(&last, screen)
 }
 
-/// Shows progress on a terminal, and elsewhere every change, until the workflow is over.
+/// Follows a workflow until it is over. Shows progress on a terminal, and otherwise a line for
+/// every change.
 pub(crate) async fn watch(
     watch: &Watch,
     remote: &Remote,
@@ -64,7 +67,8 @@ pub(crate) async fn watch(
     Ok(outcome(&last.summary))
 }
 
-/// Does `create`, which gives an id, shows progress, if there is a terminal, until the workflow is over, and says how it ended.
+/// Runs `create`, which returns an id, then follows the workflow and prints its outcome. Shows
+/// progress on a terminal.
 pub(crate) async fn run(
     create: impl Future<Output = Result<String, Failure>>,
     until: &WaitOptions,
@@ -95,7 +99,7 @@ async fn progress(
     ended(&last, screen)
 }
 
-/// The workflow that is meant, as it is now.
+/// Resolves the reference, and reads the workflow.
 async fn found(which: &Which, bounds: &mut WaitLimit, remote: &Remote) -> Result<Last, Failure> {
     let first = Box::pin(async { look(which.id(remote).await?, remote).await });
     bounds.first(remote.shown(), "", first).await
@@ -110,7 +114,7 @@ async fn look(id: String, remote: &Remote) -> Result<Last, Failure> {
     })
 }
 
-/// Follows a workflow until it is over or the time is.
+/// Follows a workflow until it is over or the time limit is reached.
 async fn followed(
     first: Last,
     bounds: &mut WaitLimit,
@@ -120,12 +124,12 @@ async fn followed(
 ) -> Result<Last, Failure> {
     let id = first.id.clone();
     let mut follower = Follower::new(remote, screen, show, first);
-    // What it knows last counts, also when the time was over first.
+    // After a timeout, the last known state counts.
     bounds.wait(&id, Box::pin(follower.run())).await?;
     Ok(follower.last)
 }
 
-/// What the end of a workflow means for the exit code.
+/// Exit code for the status of a workflow.
 fn outcome(workflow: &Summary) -> Exit {
     match workflow.status.as_str() {
         "succeeded" => Exit::Done,
@@ -135,7 +139,7 @@ fn outcome(workflow: &Summary) -> Exit {
     }
 }
 
-/// Says how a workflow ended, or how far it came.
+/// Prints the outcome of a workflow, or its progress if it is not over.
 fn ended(
     Last {
         summary: workflow,

@@ -19,7 +19,7 @@ use crate::output::{Listed, Screen};
 
 const COUNT: &str = "/v1/workflows:count";
 
-/// Which workflows.
+/// Filter of workflows by name, tag and time.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Chosen {
     /// Only those of this name
@@ -28,7 +28,8 @@ pub(crate) struct Chosen {
     /// Only those with this tag
     #[arg(long, value_hint = ValueHint::Other)]
     tag: Option<String>,
-    /// Only those created then or later: 2026-11-21T12:00:00Z, 2026-11-21, or a span back from now such as 1h
+    /// Only those created then or later: 2026-11-21T12:00:00Z, 2026-11-21, or a span back from now
+    /// such as 1h
     #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
     since: Option<String>,
     /// Only those created before then
@@ -36,7 +37,7 @@ pub(crate) struct Chosen {
     until: Option<String>,
 }
 
-/// Of which statuses.
+/// Filter of workflows by status.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Statuses {
     /// Only those of these statuses, with commas between them
@@ -72,7 +73,7 @@ impl Statuses {
         self.status.is_empty()
     }
 
-    /// Those that were asked for, or `else_these`.
+    /// The statuses of the filter, or `else_these` if it has none.
     pub(crate) fn or(&self, else_these: &[&str]) -> Vec<String> {
         if self.status.is_empty() {
             else_these.iter().map(|&word| word.to_owned()).collect()
@@ -89,7 +90,7 @@ impl Chosen {
             .all(Option::is_none)
     }
 
-    /// As the parameters of a list. Spans are counted back from `now`.
+    /// The filter as the query of a list. Durations are subtracted from `now`.
     pub(crate) fn query(&self, now: Moment) -> Result<Query, Failure> {
         Ok(Query::default()
             .with("name", self.name.as_ref())
@@ -104,7 +105,8 @@ impl Chosen {
             ))
     }
 
-    /// As the filter of an action on what was created before `as_of`. Spans are counted back from `now`.
+    /// The filter as the body of a bulk action on workflows created before `as_of`. Durations are
+    /// subtracted from `now`.
     pub(crate) fn filter(
         &self,
         statuses: &[String],
@@ -205,7 +207,7 @@ fn table(items: &[Summary], screen: &Screen) -> Table {
     table
 }
 
-/// The status, and how far it is.
+/// The status, with the progress of a workflow that is not over.
 pub(crate) fn status(item: &Summary) -> String {
     match item.status.as_str() {
         "running" | "paused" => format!("{} {}%", item.status, item.job_counts.percent()),
@@ -213,7 +215,7 @@ pub(crate) fn status(item: &Summary) -> String {
     }
 }
 
-/// How many jobs succeeded, such as `3/7, 1 failed`.
+/// Number of jobs that succeeded, such as `3/7, 1 failed`.
 fn jobs(item: &Summary) -> String {
     let jobs = &item.job_counts;
     let failed = if jobs.failed > 0 {
@@ -228,12 +230,12 @@ fn jobs(item: &Summary) -> String {
 pub(crate) struct Counted {
     total: u64,
     pub(crate) by_status: BTreeMap<String, u64>,
-    /// By the server's clock. Older servers do not say it.
+    /// Time of the count by the server's clock. Older servers do not send it.
     pub(crate) as_of: Option<Moment>,
     pub(crate) incomplete: Option<Incomplete>,
 }
 
-/// The part of an answer that says what is missing.
+/// The part of an answer that names missing partitions.
 #[derive(Debug, Deserialize)]
 struct Completeness {
     incomplete: Option<Incomplete>,
@@ -244,11 +246,11 @@ struct Named {
     by_name: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// The first answer to a count by name with the names of all that follow it.
+/// Reads all pages of a count by name, and merges their names into the first answer.
 async fn all_names(query: Query, remote: &Remote) -> Result<String, Failure> {
     let text = remote.text(&Ask::get(query.of(COUNT))).await?;
     let mut all: Map<String, Value> = remote.parse(&text)?;
-    // Servers of an earlier version give all names at once.
+    // Servers of an earlier version send all names at once.
     if !all.get("next_cursor").is_some_and(Value::is_string) {
         return Ok(text);
     }

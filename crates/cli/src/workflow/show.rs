@@ -21,17 +21,18 @@ use crate::output::table::{Cell, Table};
 use crate::output::{Format, Screen, print};
 use crate::workflow::list::status;
 
-/// Jobs that are shown unless all are asked for: more than a screen, and few enough to scroll back.
+/// Limit of jobs that are shown by default: more than a screen, and few enough to scroll back.
 const USUAL: usize = 100;
-/// The widths that the server draws for.
+/// Widths of a drawing that the server accepts.
 const LEAST_WIDTH: usize = 20;
 const MOST_WIDTH: usize = 10_000;
-/// Failed jobs whose error is asked for.
+/// Limit of failed jobs whose error is requested.
 const ERRORS: usize = 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     pub(crate) id: Which,
     /// Only jobs of these states, with commas between them; all shows all of them, none shows none
@@ -47,7 +48,8 @@ pub(crate) struct Show {
 
 #[derive(Debug, Args)]
 pub(crate) struct Graph {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     pub(crate) id: Which,
     /// Form of the drawing
@@ -58,7 +60,7 @@ pub(crate) struct Graph {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// How a graph is drawn.
+/// Format of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
     /// For a terminal
@@ -74,7 +76,7 @@ pub(crate) enum Form {
 }
 
 impl Show {
-    /// Whether a job is to be shown, when it has this state.
+    /// Whether jobs of this state are shown.
     fn wants(&self, state: &str) -> bool {
         self.jobs.is_empty() || self.jobs.iter().any(|word| word == state || word == "all")
     }
@@ -113,7 +115,8 @@ pub(crate) async fn show(show: &Show, remote: &Remote, screen: &Screen) -> Resul
     Ok(Exit::Done)
 }
 
-/// The answer of the server with only the jobs that are to be shown. The rest of the text stays as it is.
+/// The answer of the server, reduced to the jobs that are shown. The rest of the text stays
+/// unchanged.
 fn chosen(text: &str, show: &Show, remote: &Remote) -> Result<String, Failure> {
     #[derive(Deserialize)]
     struct Whole<'a> {
@@ -133,7 +136,7 @@ fn chosen(text: &str, show: &Show, remote: &Remote) -> Result<String, Failure> {
             kept.push(item.get());
         }
     }
-    // `jobs` is a part of `text`, so the difference of their addresses is its place.
+    // `jobs` is a slice of `text`, so the difference of their addresses is its offset.
     let start = jobs.as_ptr() as usize - text.as_ptr() as usize;
     Ok(format!(
         "{}[{}]{}",
@@ -159,7 +162,7 @@ async fn shown(
     }
     let chosen = show.jobs(workflow);
     if show.jobs.iter().any(|word| word == "none") {
-        // Neither jobs nor a word about them.
+        // Neither the jobs nor a remark about them is shown.
     } else if chosen.is_empty() {
         parts.push(format!("no job is {}\n", show.jobs.join(" or ")));
     } else {
@@ -222,7 +225,8 @@ fn overview(workflow: &Summary, now: Moment, screen: &Screen) -> String {
     lines.into_iter().map(line).collect()
 }
 
-/// The graph as text, as wide as the screen. The server draws it; only this end knows the terminal.
+/// The graph as text, as wide as the screen. The server draws it, but only the client knows the
+/// terminal.
 async fn drawing(path: &str, remote: &Remote, screen: &Screen) -> Result<String, Failure> {
     let query = Query::default()
         .with(
@@ -249,7 +253,7 @@ async fn drawing(path: &str, remote: &Remote, screen: &Screen) -> Result<String,
     Ok(printable::drawing(&text, screen.terminal.colour))
 }
 
-/// The last error of the first failed jobs, in their order.
+/// The last error of each of the first failed jobs, in order.
 async fn errors(id: &str, jobs: &[&Job], remote: &Remote) -> Result<Vec<String>, Failure> {
     let mut errors = Vec::new();
     for job in jobs.iter().filter(|job| job.state == "failed").take(ERRORS) {
@@ -270,7 +274,8 @@ async fn errors(id: &str, jobs: &[&Job], remote: &Remote) -> Result<Vec<String>,
     Ok(errors)
 }
 
-/// A row for each job, and why it is not running or what went wrong: below it, or in a column of a wide table.
+/// A row for each job. The reason why it is not running, or its error, is a note below it or a
+/// column of a wide table.
 pub(crate) fn jobs(jobs: &[&Job], errors: &[String], now: Moment, screen: &Screen) -> Table {
     let mut table = Table::new(if screen.is_wide() {
         &[
@@ -323,7 +328,7 @@ pub(crate) fn jobs(jobs: &[&Job], errors: &[String], now: Moment, screen: &Scree
     table
 }
 
-/// Such as `2/4`: the second of four at most.
+/// The attempt in words, such as `2/4`: the second of at most four.
 pub(crate) fn attempt(job: &Job) -> String {
     let lost = match job.lost {
         0 if job.lost_total == 0 => String::new(),

@@ -1,4 +1,4 @@
-//! The workflows that a verb is for: those that are named, or all that a filter finds.
+//! The workflows that an action applies to: those that are named, or all that a filter finds.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::workflow::bulk::{Outcome, act_on_oldest};
 use crate::workflow::list::{Chosen, Counted, Statuses};
 use crate::workflow::{act, for_each};
 
-/// Which workflows.
+/// Workflows by reference or by filter.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("filter").args(["status", "name", "tag", "since", "until", "yes", "dry_run"]).multiple(true))]
 pub(crate) struct Targets {
@@ -29,7 +29,7 @@ pub(crate) struct Targets {
     statuses: Statuses,
     #[command(flatten)]
     chosen: Chosen,
-    /// With a filter: do not ask whether to go on; needed where nobody can be asked
+    /// With a filter: do not ask whether to go on; needed without a terminal
     #[arg(long, short)]
     yes: bool,
     /// With a filter: only say how many workflows it finds
@@ -37,7 +37,7 @@ pub(crate) struct Targets {
     dry_run: bool,
 }
 
-/// Something done to workflows that needs no more words.
+/// Action on workflows that needs no further arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BulkAction {
     Start,
@@ -49,7 +49,7 @@ pub(crate) enum BulkAction {
     Expire(Keep),
 }
 
-/// How long workflows are kept after their end.
+/// Retention time of workflows after their end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     For(Duration),
@@ -57,7 +57,7 @@ pub(crate) enum Keep {
 }
 
 impl Keep {
-    /// What the API calls it.
+    /// The retention time in the API.
     pub(crate) fn word(self) -> String {
         match self {
             Self::For(span) => format!("{}ms", span.as_millis()),
@@ -67,7 +67,7 @@ impl Keep {
 }
 
 impl BulkAction {
-    /// What the API calls it.
+    /// Name of the action in the API.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -80,7 +80,7 @@ impl BulkAction {
         }
     }
 
-    /// What people call it.
+    /// Name of the action for people.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Remove => "remove",
@@ -88,7 +88,7 @@ impl BulkAction {
         }
     }
 
-    /// The statuses that a filter may name.
+    /// Statuses that a filter for this action may name.
     const fn accepts(self) -> &'static [&'static str] {
         match self {
             Self::Retry => &["running", "paused", "failed", "cancelled"],
@@ -97,7 +97,7 @@ impl BulkAction {
         }
     }
 
-    /// The statuses of a filter that names none.
+    /// Statuses that a filter without statuses selects.
     const fn applies_to(self) -> &'static [&'static str] {
         match self {
             Self::Start => &["pending"],
@@ -110,7 +110,7 @@ impl BulkAction {
         }
     }
 
-    /// Refuses statuses that it can never change.
+    /// Refuses statuses to which the action never applies.
     fn check(self, statuses: &[String]) -> Result<(), Failure> {
         let accepted = self.accepts();
         match statuses
@@ -128,7 +128,7 @@ impl BulkAction {
 }
 
 impl Targets {
-    /// These and no filter.
+    /// Targets that are named, without a filter.
     pub(crate) fn named(ids: Vec<Which>) -> Self {
         Self {
             ids,
@@ -164,7 +164,8 @@ impl Targets {
         .await
     }
 
-    /// Refuses an action without ids and without a filter, and a form of output that it does not have.
+    /// Refuses an action without ids and without a filter, and an output format that the action
+    /// does not have.
     fn check(&self, screen: &Screen) -> Result<(), Failure> {
         if self.statuses.is_empty() && self.chosen.is_empty() {
             return Err(Failure::usage(
@@ -187,7 +188,8 @@ impl Targets {
     ) -> Result<Exit, Failure> {
         let statuses = self.statuses.or(deed.applies_to());
         deed.check(&statuses)?;
-        // One moment for both, so that --since and --until mean the same when somebody took long to answer.
+        // Both filters use one time, so that `--since` and `--until` have one meaning, however long
+        // the answer takes.
         let now = Moment::now();
         let counted: Counted = remote
             .read(&Ask::get(self.chosen.query(now)?.of("/v1/workflows:count")))
@@ -203,7 +205,8 @@ impl Targets {
         if matched > 0 && !self.yes && !confirmed(deed, matched)? {
             return screen.line("nothing was changed").map(|()| Exit::Done);
         }
-        // By the server's clock: what is created while the person thinks was not counted.
+        // The limit is by the server's clock: workflows that are created before the answer were not
+        // counted.
         let filter = self.chosen.filter(&statuses, now, counted.as_of)?;
         act_on_oldest(deed, &filter, outcome, remote)
             .await
@@ -211,13 +214,13 @@ impl Targets {
     }
 }
 
-/// Asks the person at the terminal. A program cannot be asked, so it has to give `--yes`.
+/// Requests confirmation at the terminal. A program cannot confirm, so it needs `--yes`.
 fn confirmed(deed: BulkAction, matched: u64) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let all = counted(matched, "workflow");
         let them = if matched == 1 { "it" } else { "them" };
         let text = format!(
-            "the filter finds {all}, and nobody can be asked; add --yes to {} {them}",
+            "the filter finds {all}, and there is no terminal for the question; add --yes to {} {them}",
             deed.name()
         );
         return Err(Failure::usage(text));
@@ -271,7 +274,8 @@ async fn expire(
     Ok(Exit::Done)
 }
 
-/// Until when a workflow is kept. Only the server knows the moment, so it is asked.
+/// Text about the retention of a workflow. Only the server knows the expiry time, so the workflow
+/// is read again.
 async fn kept(acted: &Acted, keep: Keep, remote: &Remote) -> Result<String, Failure> {
     let is_over = ["succeeded", "failed", "cancelled"].contains(&acted.status.as_str());
     Ok(match keep {

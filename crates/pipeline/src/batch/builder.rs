@@ -25,8 +25,8 @@ pub struct UnitBuilder<'a> {
     first: u32,
 }
 
-/// Whether a command would change what a connection means for other callers, hold up their replies, or have more or fewer
-/// replies than one.
+/// Returns whether a command is refused: it would change the connection for other callers, delay
+/// their replies, or have more or fewer replies than one.
 fn is_refused(name: &str, args: &[Arg<'_>]) -> bool {
     if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
         return is_refused(&name.to_ascii_uppercase(), args);
@@ -64,9 +64,9 @@ fn is_refused(name: &str, args: &[Arg<'_>]) -> bool {
     )
 }
 
-/// At least how many bytes a command takes, nearly.
+/// Estimates the encoded length of a command in bytes, from below.
 fn encoded_length(name: &str, args: &[Arg<'_>]) -> usize {
-    /// Of an argument, with its length, when that has two digits.
+    /// Bytes around an argument whose length has two digits.
     const FRAME: usize = "$10\r\n\r\n".len();
     let length = |arg: &Arg<'_>| match arg {
         Arg::Key(bytes) | Arg::Bytes(bytes) => FRAME + bytes.len(),
@@ -109,18 +109,20 @@ impl Batch {
 impl UnitBuilder<'_> {
     /// Appends a command: its name, then its arguments.
     ///
-    /// Commands that block or change the connection (SUBSCRIBE, BLPOP, SELECT, WATCH, ..), and keys in different slots,
-    /// make the whole batch fail with [`NotSent::Refused`] or [`NotSent::CrossSlot`] when it is sent.
+    /// Commands that block or change the connection (SUBSCRIBE, BLPOP, SELECT, WATCH, ..), and keys
+    /// in different slots, make the whole batch fail with [`NotSent::Refused`] or
+    /// [`NotSent::CrossSlot`] when it is sent.
     pub fn command(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
         self.encode(name, args, Repeat::Never);
         self
     }
 
-    /// As [`UnitBuilder::command`], for a command that may run twice without harm.
+    /// Appends a command that may run twice without harm.
     ///
-    /// It is then sent again when a command before it in the unit has to be: EXPIRE behind INCRBY, say. At the end of a unit
-    /// it is also sent again, without the commands before it, when it is unknown whether it ran. Behind a command that may
-    /// have run and is not repeatable, that happens also after the caller has left, within half a minute.
+    /// The command is sent again if a command before it in the unit is sent again: EXPIRE after
+    /// INCRBY, for example. At the end of a unit it is also sent again alone if it is unknown
+    /// whether it ran. After a command that may have run and is not repeatable, it is sent for up
+    /// to 30 s even if the caller has left.
     pub fn repeatable(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
         self.encode(name, args, Repeat::Anytime);
         self
@@ -128,9 +130,10 @@ impl UnitBuilder<'_> {
 
     /// Appends WAIT or WAITAOF, which answers when replicas or disks have what the unit wrote.
     ///
-    /// It is sent again only behind a command of the unit that is: by itself, on another connection, it would answer at once.
-    /// It holds up whatever comes behind it on its connection, so send such units through a client of their own, with
-    /// [`Config::in_flight_commands`](crate::Config) at 1.
+    /// The command is sent again only after a command of the unit that is sent again: alone, on
+    /// another connection, it would answer at once. It delays all later commands on its connection.
+    /// Send such units through a separate client with [`Config::in_flight_commands`](crate::Config)
+    /// at 1.
     pub fn confirmed_by(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
         self.encode(name, args, Repeat::Behind);
         self
@@ -166,7 +169,8 @@ impl UnitBuilder<'_> {
         let is_first = unit.commands_end == *first;
         unit.transaction |= is_first && name == "MULTI";
         unit.commands_end += 1;
-        // Every unit has a command: one without would be a group whose replies never end.
+        // A unit without a command would be a group whose replies never end, so the unit is added
+        // with its first command.
         match batch.units.last_mut() {
             Some(last) if !is_first => *last = *unit,
             _ => batch.units.push(*unit),

@@ -1,6 +1,6 @@
 //! The size of commands, in number and bytes.
 
-/// Commands and their encoded bytes: what a queue and a connection are bounded in.
+/// Number of commands and their encoded bytes. Queues and connections are bounded in both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) commands: usize,
@@ -13,7 +13,7 @@ impl Load {
         self.bytes += more.bytes;
     }
 
-    /// Whether `more` on top stays within `cap`.
+    /// Returns whether this load plus `more` stays within `cap`.
     pub(crate) fn fits(self, more: Self, cap: Self) -> bool {
         self.commands + more.commands <= cap.commands && self.bytes + more.bytes <= cap.bytes
     }

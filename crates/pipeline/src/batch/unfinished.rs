@@ -1,4 +1,4 @@
-//! What of a batch is sent again.
+//! Selects the commands of a batch that are sent again.
 
 use std::ops::Range;
 
@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use super::{Batch, Command, Placement, Repeat, Unit};
 use crate::outcome::Outcome;
 
-/// Whether commands go to a node that their slot is still moving to.
+/// State of a slot at the node that gets its commands. A node that imports a slot runs commands
+/// only after ASKING.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asking {
     Yes,
@@ -15,12 +16,15 @@ pub(crate) enum Asking {
 }
 
 impl Batch {
-    /// What of a unit must be sent again, given the outcomes of the whole batch: indices of commands, in order.
+    /// Returns the commands of a unit that must be sent again, given the outcomes of the whole
+    /// batch: indices in order.
     ///
-    /// A command that did not run, for a reason that may pass, is sent again. Of the repeatable commands that end the unit,
-    /// all from the first one that may not have run: a counter must not stay without its expiry because the connection
-    /// broke between the two. A repeatable command is also sent again behind any other that is, and one that confirms only then.
-    /// Nothing else is: what may have run and is not repeatable never runs twice.
+    /// A command that did not run, for a temporary reason, is sent again. Repeatable commands at
+    /// the end of the unit are sent again from the first one that may not have run: a counter must
+    /// not stay without its expiry because the connection broke between the two. Repeatable
+    /// commands after another command that is sent again follow it, and commands of
+    /// [`crate::UnitBuilder::confirmed_by`] only then. A command that may have run and is not
+    /// repeatable never runs twice.
     pub(crate) fn unfinished(&self, unit: u32, outcomes: &[Outcome]) -> SmallVec<[usize; 2]> {
         let commands = self.commands_of(unit..unit + 1);
         if self.units[unit as usize].transaction {
@@ -44,7 +48,7 @@ impl Batch {
             .collect()
     }
 
-    /// A transaction goes again as a whole, and only if it did not run.
+    /// A transaction is sent again as a whole, and only if it did not run.
     fn unfinished_transaction(
         &self,
         commands: Range<usize>,
@@ -63,8 +67,9 @@ impl Batch {
         }
     }
 
-    /// The commands of `units` that must be sent although their caller has left, given their outcomes: the repeatable commands
-    /// that end a unit, from the first one without an answer, if a command before them may have run. None if there are none.
+    /// Returns the commands of `units` that must be sent although their caller has left, given
+    /// their outcomes. `None` if there are none. These are the repeatable commands at the end of a
+    /// unit, from the first one without an answer, if a command before them may have run.
     ///
     /// Other unfinished commands are not sent, because no caller waits for their replies.
     pub(crate) fn left_behind(
@@ -105,7 +110,7 @@ impl Batch {
         (0..other.units.len() as u32).for_each(|unit| self.append_unit(other, unit));
     }
 
-    /// Where the repeatable commands begin that end a unit.
+    /// Returns the index of the first repeatable command in the run that ends a unit.
     fn tail_of(&self, mut commands: Range<usize>) -> usize {
         let start = commands.start;
         commands
@@ -113,22 +118,23 @@ impl Batch {
             .map_or(start, |last| last + 1)
     }
 
-    /// Whether a command of a unit ran.
+    /// Returns whether a command of a unit ran.
     pub(crate) fn has_begun(&self, unit: u32, outcomes: &[Outcome]) -> bool {
         outcomes[self.commands_of(unit..unit + 1)]
             .iter()
             .any(Outcome::ran)
     }
 
-    /// Whether a command of a unit may have run that is not among those to send again.
+    /// Returns whether a command of a unit may have run that is not among those to send again.
     pub(crate) fn may_have_begun(&self, unit: u32, again: &[usize], outcomes: &[Outcome]) -> bool {
         self.commands_of(unit..unit + 1)
             .any(|command| !again.contains(&command) && outcomes[command].may_have_run())
     }
 
-    /// Appends commands of `from` as one unit. With `asking`, each is told to run at a node its slot is moving to.
+    /// Appends commands of `from` as one unit. ASKING precedes each command if the target node
+    /// imports the slot.
     ///
-    /// Returns where each command of `from` is now.
+    /// Returns the new index of each command of `from`.
     pub(crate) fn append(
         &mut self,
         from: &Self,
@@ -139,7 +145,8 @@ impl Batch {
         let transaction = from.units[unit as usize].transaction;
         let mut places = Vec::with_capacity(commands.len());
         for (position, &command) in commands.iter().enumerate() {
-            // The server forgets ASKING after one command, but remembers it for a whole transaction.
+            // The server forgets ASKING after one command, but remembers it for a whole
+            // transaction.
             if asking == Asking::Yes && (position == 0 || !transaction) {
                 self.push(b"*1\r\n$6\r\nASKING\r\n", Repeat::Anytime);
             }

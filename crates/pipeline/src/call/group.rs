@@ -1,4 +1,4 @@
-//! One group of a call: what queues and connections hold.
+//! One group of a call: the unit of work in queues and connections.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::call::lock::MutexGuard;
 use crate::call::units::UnitSet;
 use crate::outcome::{NotSent, Outcome};
 
-/// One group of a call: what queues and connections hold.
+/// One group of a call: the unit of work in queues and connections.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) call: Arc<Call>,
     pub(crate) index: usize,
-    /// Its outcomes were handed in.
+    /// Whether the outcomes were handed in.
     ended: bool,
 }
 
@@ -35,12 +35,12 @@ impl Group {
         &self.call.groups[self.index]
     }
 
-    /// Whether the caller has left.
+    /// Returns whether the caller has left.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.call.progress().abandoned
     }
 
-    /// Tells the caller to set a timer of its own: the group waits, and no connection watches its deadline.
+    /// Asks the caller to set a timer: the group is queued, and no connection watches its deadline.
     pub(crate) fn leave_timer_to_caller(&self) {
         let mut progress = self.call.progress();
         if progress.timer == Timer::Connections {
@@ -49,14 +49,15 @@ impl Group {
         }
     }
 
-    /// Tells the caller that its deadline has passed.
+    /// Wakes the caller, because its deadline has passed.
     pub(crate) fn expire(&self) {
         let mut progress = self.call.progress();
         progress.timer = Timer::Expired;
         progress.wake();
     }
 
-    /// Marks the group as handed to a connection. False when the caller has left: then nothing may be written.
+    /// Marks the group as handed to a connection. Returns false if the caller has left: then
+    /// nothing may be written.
     pub(crate) fn start(&self) -> bool {
         let mut progress = self.call.progress();
         if progress.abandoned {
@@ -66,9 +67,9 @@ impl Group {
         true
     }
 
-    /// Hands in the outcomes, one per command. Wakes the caller when it waits for no other group.
+    /// Hands in the outcomes, one per command. Wakes the caller if it waits for no other group.
     ///
-    /// When the caller has left, returns the commands that must be sent nevertheless.
+    /// Returns the commands that must be sent nevertheless if the caller has left.
     #[inline]
     pub(crate) fn finish(mut self, outcomes: Vec<Outcome>) -> Option<Batch> {
         self.ended = true;
@@ -105,8 +106,8 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// A group that is dropped without its outcomes, as by a panic, must not leave its caller waiting: nobody else would end
-    /// the wait.
+    /// Ends the group if it is dropped without outcomes, as by a panic: otherwise its caller would
+    /// wait until the deadline.
     fn drop(&mut self) {
         if self.ended {
             return;

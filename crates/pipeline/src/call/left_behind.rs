@@ -6,12 +6,12 @@ use tokio::sync::Notify;
 
 use crate::batch::Batch;
 
-/// Most batches that are kept: as many commands as wait for replies on the connections of a node by default. Each batch is the
-/// expiry of one counter.
+/// Maximum number of batches that are kept: as many commands as are in flight to a node by default.
+/// Each batch is the expiry of one counter.
 const MAX_BATCHES: usize = 4096;
 
-/// Commands that must be sent although their callers have left: expiries behind increments that may have run, whose
-/// connection broke. A counter without an expiry would stay for ever.
+/// Commands that must be sent although their callers have left: expiries behind increments that may
+/// have run, whose connection broke. A counter without an expiry would stay for ever.
 #[derive(Debug, Default)]
 pub(crate) struct LeftBehind {
     batches: Mutex<Vec<Batch>>,
@@ -28,7 +28,7 @@ impl LeftBehind {
         }
     }
 
-    /// Waits until there are commands, and takes all of them.
+    /// Waits until there are commands, and returns all of them.
     ///
     /// # Cancellation
     /// Dropping the future loses nothing.

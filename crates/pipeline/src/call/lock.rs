@@ -1,7 +1,7 @@
 //! The lock that callers and connections share.
 //!
-//! Unit tests use loom's lock in its place, which tries all orders in which threads can take it. It works only inside a
-//! model: a unit test that makes a call or a node must be a loom model.
+//! Unit tests use loom's lock instead, which tries all interleavings of threads. It works only
+//! inside a loom model: a unit test that makes a call or a node must be one.
 
 #[cfg(test)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};

@@ -1,4 +1,5 @@
-//! One attempt to send a batch: its groups go to their nodes, and their outcomes come back in the caller's order.
+//! One attempt to send a batch: groups go to their nodes, and outcomes return in the order of the
+//! batch.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,21 +23,21 @@ use crate::outcome::{NotSent, Outcome, Unknown};
 #[derive(Debug)]
 pub(crate) enum Backend {
     Single(Arc<Node>),
-    /// Several, or one that may move.
+    /// Several servers, or a single primary that may move.
     Cluster(Arc<Cluster>),
 }
 
-/// Where attempts go, and how many groups of one are sent at once.
+/// State that all attempts of a client share: the servers, the counts, and the queue of retries.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) backend: Backend,
     pub(crate) context: Arc<ClientContext>,
     pub(crate) tally: CommandCounts,
-    /// The calls that wait to be sent again.
+    /// Bounds the calls that wait to be sent again.
     pub(crate) waiting: RetryQueue,
 }
 
-/// An attempt, and what it knew of the cluster.
+/// An attempt, with the nodes and the topology that it used.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) call: Arc<Call>,
@@ -47,7 +48,7 @@ pub(crate) struct Attempt {
 }
 
 impl Sender {
-    /// Sends a batch once. `targets` names the node of a unit where its slot does not decide.
+    /// Sends a batch once. `targets` names the node of a unit if its slot does not decide.
     ///
     /// # Cancellation
     /// Dropping the future abandons the call.
@@ -105,7 +106,8 @@ impl Sender {
 }
 
 impl Sender {
-    /// Says of commands whose slot has no owner what the servers that were asked for it answered.
+    /// Sets the reason of outcomes whose slot has no owner: the answers of the servers that were
+    /// queried for the owner.
     pub(crate) fn explain(&self, outcomes: &mut [Outcome]) {
         let Backend::Cluster(cluster) = &self.backend else {
             return;
@@ -117,7 +119,7 @@ impl Sender {
         }
     }
 
-    /// Ends the tasks of the client.
+    /// Stops the tasks of the client.
     pub(crate) fn stop(&self) {
         match &self.backend {
             Backend::Single(node) => node.close(),
@@ -128,14 +130,14 @@ impl Sender {
 }
 
 impl Drop for Sender {
-    /// The tasks end with the last handle.
+    /// Stops the tasks when the last clone of the client is dropped.
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 impl Attempt {
-    /// The node that a unit was sent to; none when none was known.
+    /// Returns the node that a unit was sent to. `None` if no node was known.
     pub(crate) fn node_of(&self, unit: u32) -> Option<&Arc<Node>> {
         let group = self
             .call
@@ -145,10 +147,12 @@ impl Attempt {
         Some(&self.nodes[group])
     }
 
-    /// Submits the groups and waits until all are done, or a serial one failed.
+    /// Submits the groups and waits until all are done. With serial parallelism it stops after a
+    /// group that failed.
     ///
-    /// At most so many are under way at once. The parts of a group that was cut because it is large count as one: they are
-    /// written one behind the other, and none waits for the reply to another.
+    /// `parallelism` bounds the groups in progress. The parts of a group that was split because of
+    /// its size count as one: they are written in sequence, and no part waits for the reply to
+    /// another.
     async fn run(&self, parallelism: Parallelism) -> Result<(), DeadlinePassed> {
         let call = &self.call;
         let groups = self.nodes.len();
@@ -176,7 +180,8 @@ impl Attempt {
         call.until(groups).await
     }
 
-    /// Hands groups to their nodes. The groups of one node go in together, so that it takes all or none.
+    /// Hands groups to their nodes. The groups of one node are submitted in one call, so that the
+    /// node accepts all or none.
     fn submit(&self, groups: impl Iterator<Item = usize> + Clone) {
         let call = &self.call;
         for (at, first) in groups.clone().enumerate() {
@@ -195,7 +200,7 @@ impl Attempt {
     }
 }
 
-/// What is known of a command whose group was dropped.
+/// Returns the outcome of a command whose group was dropped.
 fn dropped(written: Written, node: Arc<str>) -> Outcome {
     let reason = "its task was stopped".into();
     match written {
@@ -204,7 +209,7 @@ fn dropped(written: Written, node: Arc<str>) -> Outcome {
     }
 }
 
-/// Abandons the call when the caller goes before it is done.
+/// Abandons the call if the future is dropped before the call is done.
 struct AbandonOnDrop<'a> {
     call: &'a Call,
     context: &'a ClientContext,

@@ -1,4 +1,4 @@
-//! What became of the commands of a client.
+//! Counts of the outcomes of a client's commands.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,9 +7,9 @@ use crate::client::retry::Retry;
 use crate::outcome::Outcome;
 use crate::stats::{Stats, count};
 
-/// What became of the commands of a client, as its callers were told, and what that took.
+/// Counts of the outcomes that a client returned to its callers, and of retries and redirects.
 ///
-/// Each core has a client of its own, so that no two cores write to one counter.
+/// Each core has its own client, so that no two cores write to one counter.
 #[derive(Debug, Default)]
 pub(crate) struct CommandCounts {
     replies: AtomicU64,
@@ -23,7 +23,7 @@ pub(crate) struct CommandCounts {
 }
 
 impl CommandCounts {
-    /// Counts commands that all ran: what nearly every call comes to.
+    /// Counts commands that all ran: the usual case.
     #[inline]
     pub(crate) fn all_ran(&self, commands: usize) {
         count(&self.replies, commands);

@@ -12,10 +12,11 @@ use crate::client::resend::resend;
 use crate::link::context::ClientContext;
 use crate::outcome::Outcome;
 
-/// How long commands are sent again without an answer. Redis is back from a restart, or has another primary, before that.
+/// Maximum time for which commands are sent again without an answer. Redis has restarted or failed
+/// over before that.
 const MAX_RETRY_TIME: Duration = Duration::from_secs(30);
 
-/// The longest time of one attempt.
+/// Maximum time of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sends the commands that callers leave behind, until the client has ended.
@@ -43,7 +44,7 @@ pub(crate) async fn send_left_behind(sender: Weak<Sender>, context: Arc<ClientCo
     }
 }
 
-/// Sends a batch, within [`ATTEMPT_TIMEOUT`]. Returns the units without an answer.
+/// Sends a batch within [`ATTEMPT_TIMEOUT`]. Returns the units without an answer.
 async fn send_for_a_while(sender: &Sender, batch: Batch) -> Batch {
     sender.tally.sent_again(batch.len());
     let deadline = Instant::now() + ATTEMPT_TIMEOUT;
@@ -62,10 +63,11 @@ async fn send_for_a_while(sender: &Sender, batch: Batch) -> Batch {
     left
 }
 
-/// Sends the units again that did not run, as [`resend`] does, and leaves behind the commands that must be sent in any case.
+/// Sends units again that did not run, as [`resend`] does, and leaves behind the commands that must
+/// be sent in any case.
 ///
 /// # Cancellation
-/// The commands that must be sent in any case are left behind all the same.
+/// The commands that must be sent in any case are still left behind.
 pub(crate) async fn resend_or_leave(
     sender: &Sender,
     first: &Attempt,
@@ -73,7 +75,7 @@ pub(crate) async fn resend_or_leave(
     deadline: Instant,
 ) -> Vec<Outcome> {
     let batch = &first.call.batch;
-    // A command without an outcome is still in a connection, which leaves it behind itself.
+    // A command without an outcome is still held by a connection, which leaves it behind itself.
     let units = (0..batch.units.len() as u32)
         .filter(|&unit| !batch.unfinished(unit, &outcomes).is_empty())
         .collect();
@@ -88,7 +90,8 @@ pub(crate) async fn resend_or_leave(
     std::mem::take(&mut resending.outcomes)
 }
 
-/// Units that are sent again. When this is dropped, their commands that must be sent in any case are left behind.
+/// Units that are sent again. When this is dropped, their commands that must be sent in any case
+/// are left behind.
 struct Resending<'a> {
     sender: &'a Sender,
     batch: &'a Batch,

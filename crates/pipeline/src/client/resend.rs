@@ -1,4 +1,4 @@
-//! Sends again what did not run: to the node a redirect names, or after a wait.
+//! Sends commands again that did not run: to the node of a redirect, or after a delay.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +13,13 @@ use crate::client::retry_queue::{Progress, RetryPermit};
 use crate::node::Node;
 use crate::outcome::Outcome;
 
-/// First wait before sending again what the server refused to run; doubles up to the maximum, with full jitter.
+/// Bounds of the random delay before commands are sent again that the server refused to run. The
+/// bound doubles with each attempt.
 const RETRY_MIN: Duration = Duration::from_millis(5);
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
-/// Sends the units again that did not run in the `first` attempt, until they did, nothing more can be done, or the
-/// deadline is near.
+/// Sends units again that did not run in the `first` attempt, until they ran, no retry can help, or
+/// the deadline is near.
 pub(crate) async fn resend(
     sender: &Sender,
     first: &Attempt,
@@ -61,7 +62,8 @@ pub(crate) async fn resend(
             }
             bound = (bound * 2).min(RETRY_MAX);
         }
-        // Redirected units go at once. The others must not delay them and are sent in the next round.
+        // Redirected units are sent at once. The others must not delay them and are sent in the
+        // next round.
         let round = Round::new(batch, &unfinished, retries, redirected);
         sender
             .tally
@@ -77,7 +79,7 @@ pub(crate) async fn resend(
     }
 }
 
-/// The units that wait to be sent again to the same node.
+/// Returns the units that wait to be sent again to the same node.
 fn waiting<'u>(
     unfinished: &'u [UnfinishedUnit],
     retries: &'u [Retry],
@@ -89,7 +91,8 @@ fn waiting<'u>(
         .map(|(unit, _)| unit)
 }
 
-/// A place among the calls that wait to be sent again, beside those that wait for the same node; none when there is no room.
+/// Acquires a permit to wait for a retry, among the calls that wait for the same node. `None` if
+/// the queue is full.
 fn enter<'a>(
     sender: &'a Sender,
     batch: &Batch,
@@ -110,7 +113,7 @@ fn enter<'a>(
     sender.waiting.enter(node, batch.load(), progress)
 }
 
-/// The latest snapshot by which no unit has a node that can be asked; none when one has.
+/// Returns the epoch of the current snapshot if no unit has a usable node in it. `None` if one has.
 fn in_vain(
     backend: &Backend,
     batch: &Batch,
@@ -143,7 +146,8 @@ fn unfinished_units(attempt: &Attempt, outcomes: &[Outcome]) -> Vec<UnfinishedUn
 /// The deadline leaves no time for another attempt.
 struct OutOfTime;
 
-/// Waits at most `bound`; longer where the snapshot of `owner_lacking_since` knows no owner, for only a newer one helps.
+/// Waits for a random time of at most `max_delay`. If the snapshot of `owner_lacking_since` knows
+/// no owner, waits longer for a newer snapshot.
 async fn wait(
     backend: &Backend,
     bound: Duration,
@@ -153,7 +157,8 @@ async fn wait(
     let until = Instant::now() + bound.mul_f64(fastrand::f64());
     match (backend, owner_lacking_since) {
         (Backend::Cluster(cluster), Some(epoch)) => {
-            // Those who came together need not look again together.
+            // A random minimum keeps calls that arrived at the same time from retrying at the same
+            // time.
             let until = until
                 .max(Instant::now() + RETRY_MAX.mul_f64(0.5 + 0.5 * fastrand::f64()))
                 .min(deadline);
@@ -172,17 +177,17 @@ async fn wait(
 /// One attempt at some of the unfinished units.
 struct Round {
     batch: Batch,
-    /// For each unit of `batch`, the node a redirect named.
+    /// The node that a redirect named for each unit of `batch`.
     targets: Vec<Option<Arc<Node>>>,
-    /// For each unit of `batch`, where it comes from.
+    /// The origin of each unit of `batch`.
     sent: Vec<SentUnit>,
 }
 
-/// A unit of a round.
+/// A unit of a retry round.
 struct SentUnit {
-    /// Its index among the unfinished units.
+    /// Index of the unit among the unfinished units.
     unfinished: usize,
-    /// Where its commands are in the batch of the round.
+    /// Indices of its commands in the batch of the round.
     places: Vec<usize>,
 }
 
@@ -216,7 +221,7 @@ impl Round {
 }
 
 impl SentUnit {
-    /// Copies what became of its commands to the outcomes of the whole batch.
+    /// Copies the outcomes of the round to the outcomes of the whole batch.
     fn record(&self, unfinished: &UnfinishedUnit, results: &[Outcome], outcomes: &mut [Outcome]) {
         for (&command, &place) in unfinished.commands.iter().zip(&self.places) {
             outcomes[command] = results[place].clone();

@@ -1,4 +1,4 @@
-//! Whether a unit whose commands did not run is sent again, and to which node.
+//! Decides whether a unit whose commands did not run is sent again, and to which node.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,14 +15,17 @@ use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Rejection};
 use crate::wire::slot::Slot;
 
-/// Redirects that one unit follows without a wait. Two nodes may name each other while the news of a move spreads.
+/// Maximum number of redirects that one unit follows without a delay. Two nodes may name each other
+/// while a slot moves.
 const MAX_REDIRECTS: u32 = 5;
 
-/// A node that was down for longer than a failover takes is not replaced any more: its callers are refused at once again,
-/// and do not accumulate. Redis Cluster waits 15 s by default before it replaces a node, and then needs about two.
+/// Maximum time of a failover. A node that is down for longer is not replaced any more: its callers
+/// are refused at once, so that they do not accumulate. Redis Cluster replaces a node after 15 s by
+/// default, and then needs about 2 s.
 const LONGEST_FAILOVER: Duration = Duration::from_secs(30);
 
-/// How long a unit waits for a single server to take writes again, or for another server behind its address. Nobody knows whether one will.
+/// Time for which a unit waits for a read-only single server to accept writes, or for another
+/// server at its address. It is short because neither may happen.
 const READ_ONLY: Duration = Duration::from_secs(1);
 
 /// A unit with commands that did not run.
@@ -30,16 +33,16 @@ pub(crate) struct UnfinishedUnit {
     pub(crate) unit: u32,
     /// Indices of the commands to send again, in order.
     pub(crate) commands: SmallVec<[usize; 2]>,
-    /// The node that was asked last.
+    /// Node of the last attempt.
     pub(crate) asked: Option<Arc<Node>>,
     pub(crate) redirects: u32,
-    /// A command before these ran. It must not stay alone.
+    /// Whether a command before these ran, which must not stay without them.
     pub(crate) begun: bool,
-    /// When a single server first refused it because it takes no writes.
+    /// Time of the first refusal of a single server that accepts no writes.
     pub(crate) read_only_since: Option<Instant>,
 }
 
-/// What to do about an unfinished unit.
+/// Next step for an unfinished unit.
 pub(crate) enum Retry {
     /// Send it to this node, now.
     Redirect(Arc<Node>, Asking),
@@ -50,7 +53,7 @@ pub(crate) enum Retry {
 }
 
 impl UnfinishedUnit {
-    /// Takes note of what became of an attempt at the node that was `asked`.
+    /// Updates the unit after an attempt at `node`.
     pub(crate) fn take_note(
         &mut self,
         batch: &Batch,
@@ -62,7 +65,7 @@ impl UnfinishedUnit {
         self.begun = batch.has_begun(self.unit, outcomes);
     }
 
-    /// Whether no node is known that can be asked.
+    /// Returns whether no usable node is known.
     pub(crate) fn lacks_owner(&self, outcomes: &[Outcome]) -> bool {
         let reason = &outcomes[self.commands[0]];
         matches!(
@@ -71,7 +74,7 @@ impl UnfinishedUnit {
         )
     }
 
-    /// Whether there still is no node that can be asked: to send it again now would be in vain.
+    /// Returns whether there is still no usable node, so that sending again now cannot succeed.
     pub(crate) fn still_lacks_owner(
         &self,
         topology: &Topology,
@@ -85,7 +88,7 @@ impl UnfinishedUnit {
         owner.is_none() && self.lacks_owner(outcomes)
     }
 
-    /// Ends the unit because too many others wait. What may have run stays as it is.
+    /// Ends the unit because the retry queue is full. Outcomes of commands that may have run stay.
     pub(crate) fn refuse(&self, outcomes: &mut [Outcome]) {
         for &command in &self.commands {
             let last = match &outcomes[command] {
@@ -136,7 +139,8 @@ impl UnfinishedUnit {
         }
     }
 
-    /// Another node owns the slot: the topology is corrected, and the unit goes to the new owner.
+    /// Handles MOVED: another node owns the slot. The topology is corrected, and the unit goes to
+    /// the new owner.
     fn moved(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str, epoch: u64) -> Retry {
         let Some(asked) = self.asked.clone() else {
             return Retry::GiveUp;
@@ -145,7 +149,8 @@ impl UnfinishedUnit {
             return Retry::Wait;
         };
         cluster.moved(slot, &node, epoch);
-        // A node that names itself is another server behind the same address: only a new connection finds it.
+        // A node that names itself is another server behind the same address: only a new connection
+        // finds it.
         if Arc::ptr_eq(&node, &asked) {
             node.renew();
             return Retry::Wait;
@@ -153,7 +158,8 @@ impl UnfinishedUnit {
         Retry::Redirect(node, Asking::No)
     }
 
-    /// The slot is moving, and the keys are at the other node already. The topology stays as it is.
+    /// Handles ASK: the slot is moving, and its keys are at the other node already. The topology
+    /// stays.
     fn ask(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str) -> Retry {
         let Some(asked) = self.asked.clone() else {
             return Retry::GiveUp;
@@ -164,7 +170,7 @@ impl UnfinishedUnit {
         }
     }
 
-    /// The slot and the node that a redirect names; none when it cannot be followed now.
+    /// Returns the slot and the node that a redirect names. `None` if it cannot be followed now.
     fn redirect_target(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -188,8 +194,8 @@ impl UnfinishedUnit {
         if matches!(kind, Rejection::ClusterDown | Rejection::ReadOnly) {
             cluster.want_refresh();
         }
-        // An address may follow the primary, so that only a new connection finds the primary; and only a new connection
-        // authenticates.
+        // The address may move to a new primary, which only a new connection finds. A new
+        // connection also authenticates again.
         if let (Rejection::ReadOnly | Rejection::Unauthenticated, Some(node)) = (kind, &self.asked)
         {
             node.renew();
@@ -197,7 +203,8 @@ impl UnfinishedUnit {
         Retry::Wait
     }
 
-    /// No other server can take over from a single one, and a single one has no other to redirect to.
+    /// Decides for a single server: no other server can take over, and there is none to redirect
+    /// to.
     fn retry_at_single(&mut self, node: &Arc<Node>, outcome: &Outcome) -> Retry {
         match outcome {
             Outcome::NotSent(NotSent::Unavailable { .. }) if !self.begun => Retry::GiveUp,

@@ -1,4 +1,4 @@
-//! Calls that wait to be sent again: how many there may be.
+//! Bounds the calls that wait to be sent again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,28 +8,29 @@ use crate::batch::load::Load;
 use crate::config::Config;
 use crate::stats::{Stats, count};
 
-/// The calls of one client that wait to be sent again: their node has no queue for them to be in.
+/// The calls of one client that wait to be sent again. They are in no node's queue while they wait.
 ///
-/// Each node has room of its own, so that the callers of a node that is lost do not take it from those of all others. Only
-/// calls that have failed once come here, so no command pays for the lock on its usual way.
+/// Each node has a separate bound, so that callers of a lost node do not use up the room of others.
+/// Only calls that failed once come here, so the usual path does not pay for the lock.
 #[derive(Debug)]
 pub(crate) struct RetryQueue {
-    /// By the name of the node that was asked last, which is empty if no node is known. A node without waiting calls has no entry.
+    /// Load by the name of the last node, which is empty if no node is known. A node without
+    /// waiting calls has no entry.
     loads: Mutex<HashMap<Arc<str>, Load>>,
     bound: Load,
     refused: AtomicU64,
 }
 
-/// How far a call has come.
+/// Priority of a call in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Nothing of what is sent again depends on what ran.
+    /// The commands that are sent again depend on no command that ran.
     None,
     /// A command may have run that must not stay alone, such as an increment without its expiry.
     Begun,
 }
 
-/// The place of one call. It is free again when this is dropped.
+/// The permit of one call. Dropping it frees its room.
 #[derive(Debug)]
 pub(crate) struct RetryPermit<'a> {
     waiting: &'a RetryQueue,
@@ -38,7 +39,7 @@ pub(crate) struct RetryPermit<'a> {
 }
 
 impl RetryQueue {
-    /// Nobody waits. The bounds are those of a node's queue.
+    /// Creates an empty queue with the bounds of a node's queue.
     pub(crate) fn new(config: &Config) -> Self {
         let bound = Load {
             commands: config.queue_commands,
@@ -55,10 +56,10 @@ impl RetryQueue {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a call that waits for a node; none when there is no room. A call beyond the bounds has room when no
-    /// other call waits.
+    /// Acquires a permit for a call that waits for a node. `None` if there is no room. A call
+    /// larger than the bounds has room if no other call waits.
     ///
-    /// As much room again is kept for calls that have begun. Others cannot take it from them.
+    /// Calls that have partly run get twice the room, so that others cannot take it from them.
     pub(crate) fn enter(
         &self,
         node: Arc<str>,
@@ -117,7 +118,7 @@ mod tests {
         let waiting = RetryQueue::new(&config);
         let enter = |load, progress| waiting.enter("a".into(), load, progress);
         let call = |commands, bytes| Load { commands, bytes };
-        // A call beyond the bounds, when nobody waits.
+        // A call larger than the bounds has room if no other call waits.
         drop(enter(call(9, 900), Progress::None).expect("a place"));
         let first = enter(call(4, 10), Progress::None);
         assert!(first.is_some());

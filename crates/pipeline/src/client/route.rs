@@ -9,14 +9,14 @@ use crate::batch::load::Load;
 use crate::call::units::UnitSet;
 use crate::node::Node;
 
-/// A larger group is cut here, between units, so that other callers' commands get between its parts and the server's
-/// replies stay small.
+/// Maximum load of a group. A larger one is split between units, so that commands of other callers
+/// run between its parts and replies stay small.
 const LARGEST_GROUP: Load = Load {
     commands: 512,
     bytes: 256 * 1024,
 };
 
-/// The groups of a batch, and the node of each, in two lists of the same order.
+/// The groups of a batch and the node of each, in two lists of the same order.
 #[derive(Debug, Default)]
 pub(crate) struct Route {
     pub(crate) groups: SmallVec<[UnitSet; 1]>,
@@ -24,7 +24,8 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Groups the units of a batch, in the order in which groups first appear. Units without an owner are left out.
+    /// Groups the units of a batch, in the order in which groups first appear. Units without an
+    /// owner are left out.
     ///
     /// The nodes of a batch are few, so a search through the groups is faster than a map.
     pub(crate) fn split<'a>(
@@ -48,7 +49,7 @@ impl Route {
         route
     }
 
-    /// The last group of a node.
+    /// Returns the last group of a node.
     fn last_group(&mut self, node: &Arc<Node>) -> Option<&mut UnitSet> {
         let at = self
             .nodes
@@ -61,7 +62,8 @@ impl Route {
 /// The parts of one group, as indices into the groups of a call.
 pub(crate) type GroupParts = SmallVec<[usize; 1]>;
 
-/// The groups as they were before large ones were cut, in the order of their first parts. `nodes` has the node of each part.
+/// Joins the parts of groups that were split, in the order of their first parts. `nodes` has the
+/// node of each part.
 pub(crate) fn whole_groups(nodes: &[Arc<Node>]) -> SmallVec<[GroupParts; 4]> {
     let mut groups: SmallVec<[GroupParts; 4]> = SmallVec::new();
     for (part, node) in nodes.iter().enumerate() {

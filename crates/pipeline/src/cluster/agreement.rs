@@ -1,4 +1,5 @@
-//! Decides which of the views that the servers of a cluster gave is believed. Pure: views in, a view or the reason for none out.
+//! Decides which of the servers' views of a cluster is accepted. Pure: views in, one view or the
+//! reason for none out.
 
 use std::collections::HashSet;
 
@@ -6,7 +7,7 @@ use crate::cluster::topology::Topology;
 use crate::cluster::view::View;
 use crate::config::address::Address;
 
-/// The current snapshot, as far as views are compared with it.
+/// The properties of the current snapshot that views are compared with.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SnapshotSummary {
     /// The nodes in use.
@@ -15,7 +16,8 @@ pub(crate) struct SnapshotSummary {
     pub(crate) owners: usize,
     /// Number of slots that have an owner.
     pub(crate) covered: usize,
-    /// The cluster's epoch in the view that the snapshot began with; none if that did not say it.
+    /// Epoch of the cluster in the view that the snapshot began with. `None` if that view had no
+    /// epoch.
     pub(crate) cluster_epoch: Option<u64>,
 }
 
@@ -34,17 +36,20 @@ impl SnapshotSummary {
     }
 }
 
-/// The answers of servers to the question who owns what, and which of their views is believed.
+/// The views that servers gave, and the rule that selects the accepted view.
 ///
 /// The rule:
 ///
-/// 1. Each server has one vote. A server that names no owner has none: it belongs to no cluster, or not yet.
-/// 2. A view is a *regression* when it has fewer slots with an owner, fewer owners, or a lower epoch than the snapshot in use.
-///    It counts only when more than half of its own owners vote for it, and more than half of all votes are for it. So servers that
-///    were cut off, reset or left behind take nothing away, however many of them agree, while a cluster that works is
-///    believed although nothing is left of the one that was known.
-/// 3. Of the views that count, the one with the most votes is believed; among equals the one with the most slots, then
-///    the one with the highest epoch. A view that is no regression needs no second vote: redirects correct it.
+/// 1. Each server has one vote. A server that names no owner has none: it belongs to no cluster, or
+///    not yet.
+/// 2. A view is a *regression* if it has fewer slots with an owner, fewer owners, or a lower epoch
+///    than the snapshot in use. It counts only if more than half of its owners vote for it, and
+///    more than half of all votes are for it. So servers that were cut off, reset or left behind
+///    remove nothing, however many of them agree. A cluster that works is accepted even if no
+///    server of the known one is left.
+/// 3. Of the views that count, the one with the most votes is accepted; among equals the one with
+///    the most slots, then the one with the highest epoch. A view that is no regression needs no
+///    second vote, because redirects correct it.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     known: SnapshotSummary,
@@ -54,27 +59,28 @@ pub(crate) struct Agreement {
     ownerless: usize,
 }
 
-/// A view that servers gave.
+/// A view that at least one server gave.
 #[derive(Debug)]
 struct HeldView {
     view: View,
     owners: HashSet<Address>,
     votes: usize,
-    /// Votes of its own owners.
+    /// Number of votes from owners in this view.
     own_votes: usize,
 }
 
 /// The conclusion from the answers so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Conclusion {
-    /// This view is believed.
+    /// This view is accepted.
     Believed {
         view: View,
         owners: HashSet<Address>,
         votes: usize,
         is_regression: bool,
     },
-    /// The view with the most votes is a regression, and lacks the majority that this needs. These are its owners.
+    /// The view with the most votes is a regression without the required majority. `owners` are its
+    /// owners.
     Unconfirmed { owners: HashSet<Address> },
     /// All servers that answered name no owner.
     Ownerless,
@@ -121,7 +127,7 @@ impl Agreement {
         let held = &mut self.held[at];
         held.votes += 1;
         held.own_votes += usize::from(held.owners.contains(from));
-        // A later epoch reaches the servers one after the other.
+        // A new epoch reaches the servers one after the other, so the highest one counts.
         held.view.cluster_epoch = held.view.cluster_epoch.max(view.cluster_epoch);
     }
 
@@ -169,7 +175,8 @@ impl Agreement {
 mod tests {
     use super::*;
 
-    /// A view: for each letter a node of this name with a share of the slots. A dot leaves its share without an owner.
+    /// A view: for each letter a node of this name with a share of the slots. A dot leaves its
+    /// share without an owner.
     fn view(shares: &str, cluster_epoch: u64) -> View {
         let width = 16_384 / shares.len() as u16;
         let ranges = shares.chars().enumerate().filter(|(_, name)| *name != '.');
@@ -200,7 +207,8 @@ mod tests {
         }
     }
 
-    /// Lets each server give a view with an epoch, and compares the shares of the view that is believed.
+    /// Lets each server give a view with an epoch, and compares the shares of the view that is
+    /// believed.
     fn check(
         why: &str,
         snapshot: SnapshotSummary,

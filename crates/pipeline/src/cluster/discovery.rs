@@ -1,4 +1,4 @@
-//! How the owners of slots are found: from the nodes of a cluster, or from sentinels.
+//! Discovers the owners of slots: from the nodes of a cluster, or from sentinels.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,49 +18,52 @@ use crate::config::address::Address;
 use crate::link::context::ClientContext;
 use crate::outcome::Outcome;
 
-/// Servers that are asked at first: three nodes and a seed. One that hangs leaves a majority of the others.
+/// Number of servers that are queried at first: three nodes and a seed. If one hangs, the others
+/// are a majority.
 const WAVE: usize = 4;
 
-/// After each such time without a view that can be believed, as many more are asked. A view that is no regression does not wait
-/// longer for the servers that have not answered.
+/// Interval after which further servers are queried if no view can be accepted. A view that is no
+/// regression waits no longer for servers that have not answered.
 const WAVE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Most questions under way. A view that is a regression needs the votes of many.
+/// Maximum number of concurrent queries. A view that is a regression needs many votes.
 const MAX_UNDER_WAY: usize = 32;
 
-/// Longest time of one discovery. After it, the conclusion from the answers so far is final.
+/// Maximum time of one discovery. After it, the conclusion from the answers so far is final.
 const MAX_DURATION: Duration = Duration::from_secs(2);
 
 const UNCONFIRMED: &str = "nodes of redis take slots or owners away, and most of the owners that they name do not say so: what is known stays";
 
 const UNREADABLE: &str = "its answer cannot be read";
 
-/// Views that were not believed, for all clients of the process.
+/// Log limit for views that were not accepted, for all clients of the process.
 static REFUSED: LogThrottle = LogThrottle::new();
 
 /// The source of the topology.
 #[derive(Debug)]
 pub(crate) enum Discovery {
-    /// The nodes themselves, with CLUSTER SLOTS. The seeds are remembered for ever, and one is always asked.
+    /// The nodes of the cluster, queried with CLUSTER SLOTS. The seeds are kept for ever, and one
+    /// of them is always queried.
     Cluster(Vec<Address>),
-    /// Sentinels, with the address of the primary, which owns everything.
+    /// Sentinels, which know the address of the primary. The primary owns all slots.
     Sentinel(Arc<Sentinels>),
 }
 
 impl Discovery {
-    /// How often to look when nothing calls for it.
+    /// Returns the interval of refreshes that no event requests.
     pub(crate) fn interval(&self) -> Duration {
         match self {
             Self::Cluster(_) => Duration::from_secs(30),
-            // A primary that is cut off causes no error that could be noticed.
+            // A primary that is cut off causes no error that would request a refresh.
             Self::Sentinel(_) => Duration::from_secs(5),
         }
     }
 
-    /// Finds out which node owns which slot, within two seconds for a cluster.
+    /// Discovers which node owns which slot, within two seconds for a cluster.
     ///
     /// # Errors
-    /// No server can tell, or those that answer may not take away what is known. In words, with what they answered.
+    /// No server knows the owners, or the answers are an unconfirmed regression. The text has the
+    /// answers.
     pub(crate) async fn view(
         &self,
         known: SnapshotSummary,
@@ -73,7 +76,8 @@ impl Discovery {
     }
 }
 
-/// The servers to ask: a seed, the nodes in use, and the other seeds, each in random order.
+/// Returns the servers to query: a seed, the nodes in use, and the other seeds, each group in
+/// random order.
 fn sources(in_use: &[Address], seeds: &[Address]) -> VecDeque<Address> {
     let mut seeds = seeds.to_vec();
     let mut nodes = in_use.to_vec();
@@ -83,7 +87,7 @@ fn sources(in_use: &[Address], seeds: &[Address]) -> VecDeque<Address> {
     first.into_iter().chain(nodes).chain(seeds).collect()
 }
 
-/// One round of questions to the servers of a cluster.
+/// One discovery in a cluster: the concurrent queries and their answers.
 struct Inquiry {
     context: Arc<ClientContext>,
     agreement: Agreement,
@@ -146,7 +150,8 @@ impl Inquiry {
         }
     }
 
-    /// Asks more servers if further answers may change the conclusion. Returns whether it is final.
+    /// Queries more servers if further answers may change the conclusion. Returns whether it is
+    /// final.
     fn ask_more_unless_final(&mut self, conclusion: &Conclusion, is_late: bool) -> bool {
         match conclusion {
             Conclusion::Believed {
@@ -175,7 +180,8 @@ impl Inquiry {
         self.under_way.is_empty()
     }
 
-    /// Asks all servers that were not asked yet, these first, as far as the bound on questions under way permits.
+    /// Queries all servers that were not queried yet, these first, within the bound on concurrent
+    /// queries.
     fn ask_first(&mut self, mut servers: Vec<Address>) {
         self.not_asked.retain(|server| !servers.contains(server));
         servers.extend(self.not_asked.drain(..));
@@ -201,7 +207,7 @@ impl Inquiry {
     }
 }
 
-/// Asks one server who owns what. The error says why it does not say.
+/// Queries one server for the owners of slots. The error is the reason for no answer.
 async fn ask_for_owners(
     address: Address,
     context: Arc<ClientContext>,
@@ -220,7 +226,8 @@ async fn ask_for_owners(
         Ok([Outcome::Reply(slots), info]) => match View::read(slots, &address) {
             Some(View { ranges, .. }) => {
                 let reachable = |(slots, owner)| Some((slots, context.config.reachable(owner)?));
-                // Some users may not run CLUSTER INFO, and some servers do not know it: then the epoch is not known.
+                // The epoch is unknown if the user may not run CLUSTER INFO or the server does not
+                // support it.
                 let cluster_epoch = info.reply().ok().and_then(current_epoch);
                 Ok(View {
                     ranges: ranges.into_iter().filter_map(reachable).collect(),

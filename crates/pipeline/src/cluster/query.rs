@@ -1,4 +1,4 @@
-//! Asks one server one question.
+//! Queries one server on a separate connection, and limits log lines about failed queries.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -14,13 +14,14 @@ use crate::link::context::ClientContext;
 use crate::link::handshake::{self, Login};
 use crate::outcome::Outcome;
 
-/// Longest wait for one answer, whatever the time for a connection is: others can be asked, and a call waits for this.
+/// Maximum wait for one answer, whatever `connect_timeout` is: other servers can be queried, and
+/// calls wait for this.
 pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Asks a server of the client.
+/// Queries a server of the client.
 ///
 /// # Errors
-/// As [`ask`].
+/// The errors of [`query_with_login`].
 pub(crate) async fn query_server(
     address: &Address,
     context: &ClientContext,
@@ -29,11 +30,12 @@ pub(crate) async fn query_server(
     ask(address, context, &Login::of(&context.config)?, question).await
 }
 
-/// Asks one server on a new connection, so that no caller's reply waits behind a long list, and no busy or stuck connection
-/// delays the answer. Errors that the server answers with are among the outcomes, which are as many as the commands.
+/// Queries one server on a new connection, so that no caller's reply waits behind a long list, and
+/// no busy or stuck connection delays the answer. Returns one outcome per command; error replies
+/// are outcomes, too.
 ///
 /// # Errors
-/// There was no answer within [`ASK_TIMEOUT`] or the time for a connection, in words without secrets.
+/// There was no answer within [`QUERY_TIMEOUT`] or the connect timeout. The text has no secrets.
 pub(crate) async fn ask(
     address: &Address,
     context: &ClientContext,
@@ -43,7 +45,7 @@ pub(crate) async fn ask(
     within_ask_timeout(handshake::ask(address, context, login, question)).await
 }
 
-/// Bounds the time of a question to one server.
+/// Bounds the time of a query to one server.
 pub(crate) async fn within_ask_timeout<T>(
     attempt: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
@@ -52,25 +54,25 @@ pub(crate) async fn within_ask_timeout<T>(
         .unwrap_or_else(|_| Err(format!("no answer within {ASK_TIMEOUT:?}")))
 }
 
-/// Logs that a server did not say what it was asked: once a minute for each server.
+/// Logs that a server did not name the owners of slots: once a minute for each server.
 pub(crate) fn warn_of_silence(address: &Address, error: &str) {
     if let Some(attempts) = SILENT.count(&address.to_string(), Instant::now()) {
         warn!(node = %address, attempts, error, "cannot learn from this server who owns what");
     }
 }
 
-/// Logs that a sentinel did not say where the primary is: once a minute for each sentinel.
+/// Logs that a sentinel did not name the primary: once a minute for each sentinel.
 pub(crate) fn warn_of_sentinel(sentinel: &Address, error: &str) {
     if let Some(attempts) = SILENT.count(&sentinel.to_string(), Instant::now()) {
         warn!(%sentinel, attempts, error, "a sentinel does not say where the primary is");
     }
 }
 
-/// Why servers did not say what they were asked, for an error: the first few of them.
+/// Failures of queries as the text of an error: the first [`MAX_LISTED_FAILURES`] of them.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Vec<String>);
 
-/// Most servers whose answers an error has. Three are all sentinels of a usual deployment.
+/// Maximum number of failures in the text of an error. Usual deployments have three sentinels.
 const MAX_FAILURES: usize = 3;
 
 impl Failures {
@@ -90,15 +92,16 @@ impl Display for Failures {
     }
 }
 
-/// Least time between two lines about one subject.
+/// Minimum interval between two log lines about one subject.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// Most subjects that are remembered.
+/// Number of subjects from which old ones are removed.
 const MAX_SUBJECTS: usize = 1_000;
 
-/// Servers that did not answer, for all clients of the process.
+/// Log limit for servers that did not answer, for all clients of the process.
 static SILENT: LogThrottle = LogThrottle::new();
 
-/// Limits log lines to one in [`LOG_INTERVAL`] for each subject: the time of its last line, and the number of events since.
+/// Limits log lines to one in [`LOG_INTERVAL`] for each subject. Keeps the time of its last line
+/// and the number of events since.
 pub(crate) struct LogThrottle(Mutex<BTreeMap<String, (Instant, u64)>>);
 
 impl LogThrottle {

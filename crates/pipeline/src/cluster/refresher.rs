@@ -1,5 +1,5 @@
-//! Keeps the snapshot of a client fresh: takes turns with the other clients at asking the servers, and takes over what they
-//! learn.
+//! Keeps the snapshot of a client fresh: alternates with other clients in querying the servers, and
+//! installs what any of them learns.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,31 +13,36 @@ use crate::cluster::agreement::SnapshotSummary;
 use crate::cluster::shared_topology::{RefreshTime, SeenVersion};
 use crate::stats::count;
 
-/// Least time between two refreshes: redirects correct the snapshot meanwhile, slot by slot.
+/// Minimum interval between two refreshes. Redirects correct the snapshot slot by slot in the
+/// meantime.
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// Least time between two refreshes while a node cannot be reached: no redirect corrects the snapshot when another node takes
-/// over from it.
+/// Minimum interval between two refreshes while a node is unreachable: no redirect corrects the
+/// snapshot after a failover.
 const REFRESH_OF_LOSS_AT_MOST_EVERY: Duration = Duration::from_millis(500);
 
-/// Many processes see the same move at the same time. Their refreshes are spread over this time, and over as much again for
-/// every ten nodes, because the list of slots grows with the cluster. At most [`SPREAD_AT_MOST`].
+/// Time over which processes spread their refreshes, because many see the same move at the same
+/// time. It grows by as much for every ten nodes, because the list of slots grows with the cluster.
+/// At most [`MAX_REFRESH_SPREAD`].
 const SPREAD: Duration = Duration::from_millis(100);
 
-/// Redirects correct the snapshot meanwhile, so that a large cluster can wait; a lost node should still be noticed.
+/// Maximum time over which refreshes are spread. A large cluster can wait, because redirects
+/// correct the snapshot; a lost node must still be noticed.
 const SPREAD_AT_MOST: Duration = Duration::from_secs(5);
 
-/// Before the first snapshot there is nothing to fall back on, so the wait is short.
+/// Minimum interval between refreshes before the first snapshot. It is short because there is no
+/// older snapshot to use.
 const FIRST_REFRESH_AGAIN: Duration = Duration::from_millis(100);
 
-/// A client whose turn takes longer than this is stuck, and others ask without it.
+/// Maximum wait for the refresh of another client. A longer refresh is stuck, and this client
+/// queries without it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The task of one client that keeps its snapshot fresh.
 #[derive(Debug)]
 pub(crate) struct Refresher {
     cluster: Arc<Cluster>,
-    /// How much of what the clients know is in the snapshot.
+    /// Version of the shared topology that the snapshot includes.
     seen: SeenVersion,
     changes: watch::Receiver<u64>,
 }
@@ -62,7 +67,7 @@ impl Refresher {
         }
     }
 
-    /// Does a task, and takes over what any client learns meanwhile.
+    /// Runs a task, and installs what any client learns in the meantime.
     async fn attend<T>(&mut self, task: impl Future<Output = T>) -> T {
         let mut task = pin!(task);
         loop {
@@ -76,7 +81,7 @@ impl Refresher {
         }
     }
 
-    /// Takes over what this or another client learned.
+    /// Installs what this or another client learned.
     fn catch_up(&mut self) {
         let changes = self.cluster.knowledge.since(self.seen);
         if let Some(view) = &changes.view {
@@ -92,8 +97,8 @@ impl Refresher {
 }
 
 impl Cluster {
-    /// Asks the servers for a new view, unless another client did since `fresh_since`. One client asks at a time, and none
-    /// too soon after the last one.
+    /// Refreshes the shared view, unless another client did since `fresh_since`. One client
+    /// refreshes at a time, and refreshes keep their minimum interval.
     async fn ask_in_turn(&self, fresh_since: Option<Instant>) {
         let mut turn = timeout(PATIENCE, self.knowledge.asking.lock()).await.ok();
         if let Some(last) = turn.as_deref().copied().flatten() {
@@ -109,7 +114,7 @@ impl Cluster {
         }
     }
 
-    /// Least time between two refreshes.
+    /// Returns the minimum interval between two refreshes.
     fn least_interval(&self) -> Duration {
         let topology = self.topology.load();
         match topology.epoch {
@@ -119,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// Asks the servers for a new view. False when none could tell.
+    /// Queries the servers for a new view. Returns false if there was none.
     async fn ask(&self) -> bool {
         count(&self.refreshes, 1);
         let known = SnapshotSummary::from_topology(&self.topology.load());
@@ -132,7 +137,8 @@ impl Cluster {
         found
     }
 
-    /// Waits until a new view is wanted. Returns since when an answer is new enough.
+    /// Waits until a refresh is due. Returns the earliest time at which a refresh of another client
+    /// counts.
     async fn refresh_due(&self) -> Option<Instant> {
         if self.topology.load().epoch == 0 {
             return self.recently();
@@ -147,18 +153,19 @@ impl Cluster {
         }
     }
 
-    /// What another client asked since then is as good as a regular refresh.
+    /// Returns the earliest time at which another client's refresh replaces a regular refresh.
     fn recently(&self) -> Option<Instant> {
         Instant::now().checked_sub(self.discovery.interval().mul_f64(0.8))
     }
 
-    /// A random part of the time over which processes spread their refreshes.
+    /// Returns a random part of the time over which processes spread their refreshes.
     fn spread(&self) -> Duration {
         spread(self.topology.load().nodes.len()).mul_f64(fastrand::f64())
     }
 }
 
-/// Over how much time the processes that use a cluster of so many primaries spread their refreshes.
+/// Returns the time over which the processes that use a cluster of `nodes` primaries spread their
+/// refreshes.
 fn spread(nodes: usize) -> Duration {
     let tens = u32::try_from(nodes / 10).unwrap_or(u32::MAX);
     SPREAD

@@ -1,4 +1,4 @@
-//! The sentinels of one primary: where the primary is, and messages that another server became primary.
+//! The sentinels of one primary: queries its address, and listens to failover messages.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Once};
@@ -24,7 +24,7 @@ use crate::outcome::Outcome;
 use crate::wire::reply::{Protocol, Reply};
 use crate::wire::slot::SLOTS;
 
-/// Wait before the sentinels are listened to again after the connection to one was lost.
+/// Delay before the client listens again after the connection to a sentinel was lost.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// The sentinels of one primary.
@@ -53,11 +53,13 @@ impl Sentinels {
         })
     }
 
-    /// Asks all sentinels at once. The primary is the server that more than half of them name. Without such a majority, it is
-    /// the one that most of those name which answer within a second. In both cases it must itself say that it is a primary.
+    /// Queries all sentinels at once. The primary is the server that more than half of them name.
+    /// Without such a majority, it is the server that most of those name that answer within a
+    /// second. In both cases the server must say that it is a primary.
     ///
     /// # Errors
-    /// Why no primary is known: what sentinels answered, and what the servers did that they name.
+    /// No primary is known. The text has the answers of the sentinels and of the servers that they
+    /// named.
     pub(crate) async fn view(
         self: &Arc<Self>,
         context: &Arc<ClientContext>,
@@ -93,13 +95,14 @@ impl Sentinels {
                 });
             named[at].sentinels += 1;
             if 2 * named[at].sentinels > self.addresses.len() {
-                // The answers of a minority do not count then: it may be cut off, together with an old primary.
+                // The answers of a minority do not count then: it may be cut off, together with an
+                // old primary.
                 named = vec![named.swap_remove(at)];
                 break;
             }
         }
         if !named.is_empty() {
-            // Enough sentinels answered: what matters is why their primary cannot be used.
+            // Enough sentinels answered, so only the reasons against their primary matter.
             failures = Failures::default();
         }
         named.sort_by_key(|named| Reverse(named.sentinels));
@@ -117,7 +120,7 @@ impl Sentinels {
         Err(failures.to_string())
     }
 
-    /// Asks one sentinel where the primary is. The error says why it does not say.
+    /// Queries one sentinel for the address of the primary. The error is the reason for no address.
     async fn ask(
         self: Arc<Self>,
         sentinel: Address,
@@ -154,7 +157,7 @@ impl Sentinels {
             .ok_or_else(|| format!("it is unknown how {named} is reached"))
     }
 
-    /// Listens for messages that another server became primary, and asks for a refresh at each.
+    /// Listens for messages that another server became primary, and requests a refresh at each.
     pub(crate) async fn listen(&self, context: &ClientContext) {
         loop {
             for sentinel in &self.addresses {
@@ -176,7 +179,8 @@ impl Sentinels {
             .await
             .is_ok_and(|read| read > 0)
         {
-            // The message only says that something changed. The sentinels are asked for the rest.
+            // The message only says that something changed. A query of the sentinels gives the
+            // rest.
             buffer.clear();
             context.refresh_wanted.notify_one();
         }
@@ -190,7 +194,7 @@ struct NamedPrimary {
     sentinels: usize,
 }
 
-/// Reads host and port; none when the sentinel does not know the master.
+/// Reads host and port. `None` if the sentinel does not know the master.
 fn primary_address(reply: &Reply) -> Option<Address> {
     let Reply::Array(fields) = reply else {
         return None;
@@ -203,14 +207,14 @@ fn primary_address(reply: &Reply) -> Option<Address> {
     Some(Address::Tcp { host, port })
 }
 
-/// Checks that a server that sentinels name says that it is a primary. A sentinel may not have noticed yet that its master is no
-/// longer one.
+/// Checks that a server that sentinels name is a primary by its own answer. A sentinel may not have
+/// noticed yet that its master is no longer one.
 ///
-/// Where the user may not run ROLE, the answer of the sentinels counts: a replica answers writes with READONLY, and then the
-/// sentinels are asked again.
+/// If the user may not run ROLE, the answer of the sentinels counts: a replica answers writes with
+/// READONLY, and then the sentinels are queried again.
 ///
 /// # Errors
-/// It is no primary, or does not answer. In words.
+/// The server is no primary, or does not answer.
 async fn check_primary(address: &Address, context: &ClientContext) -> Result<(), String> {
     static LOGGED: Once = Once::new();
     let mut question = Batch::new();
@@ -236,7 +240,7 @@ async fn check_primary(address: &Address, context: &ClientContext) -> Result<(),
     }
 }
 
-/// Whether the user may not run the command, or the server does not know it.
+/// Returns whether the user may not run the command, or the server does not know it.
 fn is_forbidden(error: &str) -> bool {
     error.starts_with("NOPERM") || error.starts_with("ERR unknown command")
 }

@@ -1,4 +1,4 @@
-//! What the clients of a process know together about the servers that they share.
+//! The topology that all clients of a process share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,49 +11,50 @@ use crate::config::address::{Address, AddressMap};
 use crate::config::{Config, Servers};
 use crate::wire::slot::{SLOTS, Slot};
 
-/// What the clients of a process know together about the servers that they share: each core has a client of its own, and
-/// what one of them learns, all do. The servers are asked by one client at a time.
+/// The topology that the clients of a process share: each core has its own client, and what one of
+/// them learns, all get. One client at a time queries the servers.
 ///
-/// Each client keeps a snapshot of its own, with its own connections. So no caller reads anything from here.
+/// Each client keeps its own snapshot with its own connections, so the path of a call never reads
+/// from here.
 #[derive(Debug)]
 pub(crate) struct SharedTopology {
     state: Mutex<State>,
-    /// The number of changes so far.
+    /// Number of changes so far.
     changes: watch::Sender<u64>,
-    /// Held by the client that asks the servers. What became of the last time.
+    /// Lock of the client that queries the servers, with the result of the last refresh.
     pub(crate) asking: tokio::sync::Mutex<Option<RefreshTime>>,
-    /// Held by the client that listens to the sentinels.
+    /// Lock of the client that listens to the sentinels.
     pub(crate) listening: tokio::sync::Mutex<()>,
 }
 
-/// A time that a client asked the servers.
+/// One refresh: its time and its result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RefreshTime {
     pub(crate) began: Instant,
-    /// Whether a server could tell.
+    /// Whether it found a view.
     pub(crate) found: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts the views.
+    /// Number of views so far.
     version: u64,
     view: Option<Arc<View>>,
-    /// Slots that moved since the view, as redirects said, in order.
+    /// Slots that moved since the view according to redirects, in order.
     moved: Vec<(Slot, Address)>,
     latest: HashMap<Slot, Address>,
-    /// Why there is no newer view: the answers of the servers that were asked last.
+    /// Reason why there is no newer view: the answers of the last servers that were queried.
     failure: Option<Arc<str>>,
 }
 
-/// How much a client has taken over.
+/// Version of the shared topology that a client has installed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SeenVersion {
     pub(crate) version: u64,
     moved: usize,
 }
 
-/// What a client has not taken over yet.
+/// Changes that a client has not installed yet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// A newer view, if there is one.
@@ -62,11 +63,11 @@ pub(crate) struct Changes {
     pub(crate) seen: SeenVersion,
 }
 
-/// The knowledge in use. Global, because the clients of a process are made in different places, for limits and for workflows,
-/// and need not know of each other.
+/// The shared topologies in use. They are global because the clients of a process are created in
+/// separate places, for limits and for workflows.
 static KNOWN: Mutex<Vec<Subject>> = Mutex::new(Vec::new());
 
-/// The servers that some knowledge is about, and how the addresses that they name are translated.
+/// The servers of a shared topology, and the translation of the addresses that they name.
 #[derive(Debug)]
 struct Subject {
     servers: Servers,
@@ -82,7 +83,7 @@ impl Subject {
 }
 
 impl SharedTopology {
-    /// What other clients with these servers know.
+    /// Returns the topology shared by the clients of these servers.
     pub(crate) fn of(config: &Config) -> Arc<Self> {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|subject| subject.knowledge.strong_count() > 0);
@@ -114,12 +115,12 @@ impl SharedTopology {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells all clients of later changes.
+    /// Subscribes to later changes.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Takes a new view, which replaces what redirects said.
+    /// Sets a new view, which replaces earlier redirects.
     pub(crate) fn learn(&self, view: View) {
         let mut state = self.state();
         *state = State {
@@ -131,21 +132,22 @@ impl SharedTopology {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Takes note that the servers gave no view, with their answers. The view that is known stays.
+    /// Records that the servers gave no view, with their answers. The known view stays.
     pub(crate) fn learn_failure(&self, reason: String) {
         self.state().failure = Some(reason.into());
     }
 
-    /// Why there is no newer view; none after one.
+    /// Returns the reason why there is no newer view. `None` directly after a view.
     pub(crate) fn failure(&self) -> Option<Arc<str>> {
         self.state().failure.clone()
     }
 
-    /// Takes what a redirect said to a client that used the view of `version`. What is known already changes nothing, nor
-    /// does a redirect that may be older than the view.
+    /// Records the redirect of a client that used the view of `version`. Ignores it if it is known,
+    /// or may be older than the view.
     pub(crate) fn moved(&self, version: u64, slot: Slot, owner: &Address) {
         let mut state = self.state();
-        // Nodes that name each other could fill the list before the next view, which is a second away at most.
+        // The list is bounded, because nodes that name each other could fill it until the next
+        // view, at most a second later.
         let is_full = state.moved.len() >= SLOTS;
         if state.version != version || is_full || state.latest.get(&slot) == Some(owner) {
             return;
@@ -156,7 +158,7 @@ impl SharedTopology {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// What is new to a client that has `seen` so much.
+    /// Returns the changes that are newer than `seen`.
     pub(crate) fn since(&self, seen: SeenVersion) -> Changes {
         let state = self.state();
         let is_newer = state.version != seen.version;
@@ -212,7 +214,7 @@ mod tests {
             (None, &[(slot(3), address(1))][..])
         );
         knowledge.learn(view.clone());
-        // What a redirect said to somebody with an older view.
+        // The redirect of a client with an older view.
         knowledge.moved(1, slot(4), &address(2));
         let changes = knowledge.since(seen);
         assert_eq!(

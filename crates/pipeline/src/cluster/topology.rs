@@ -1,4 +1,4 @@
-//! Which node owns which slot: a snapshot.
+//! A snapshot of the owners of slots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -8,20 +8,21 @@ use crate::config::address::Address;
 use crate::node::Node;
 use crate::wire::slot::{SLOTS, Slot};
 
-/// No node owns the slot.
+/// Owner index of a slot that no node owns.
 const NO_OWNER: u16 = u16::MAX;
 
-/// One view of the cluster. Replaced as a whole, but for single slots that a redirect corrects.
+/// One view of the cluster. It is replaced as a whole, except for single slots that a redirect
+/// corrects.
 #[derive(Debug)]
 pub(crate) struct Topology {
-    /// Counts the snapshots of one client.
+    /// Number of this snapshot among those of one client.
     pub(crate) epoch: u64,
-    /// Which of the views that the clients of these servers share it began with.
+    /// Version of the shared view that the snapshot began with.
     pub(crate) version: u64,
-    /// The epoch of the view that it began with, see [`View::cluster_epoch`].
+    /// Epoch of the cluster in that view, see [`View::cluster_epoch`].
     pub(crate) cluster_epoch: Option<u64>,
     pub(crate) nodes: Vec<Arc<Node>>,
-    /// For each slot an index into `nodes`, or [`NO_OWNER`].
+    /// Index into `nodes` for each slot, or [`NO_OWNER`].
     owners: Box<[AtomicU16]>,
 }
 
@@ -58,13 +59,13 @@ impl Topology {
         topology
     }
 
-    /// The owner of a slot.
+    /// Returns the owner of a slot.
     pub(crate) fn owner(&self, slot: Slot) -> Option<&Arc<Node>> {
         self.nodes
             .get(usize::from(self.owners[slot.index()].load(Relaxed)))
     }
 
-    /// How many slots have an owner.
+    /// Returns the number of slots that have an owner.
     pub(crate) fn covered(&self) -> usize {
         self.owners
             .iter()
@@ -72,7 +73,7 @@ impl Topology {
             .count()
     }
 
-    /// How many nodes own a slot.
+    /// Returns the number of nodes that own a slot.
     pub(crate) fn owner_count(&self) -> usize {
         let mut owns = vec![false; self.nodes.len()];
         for owner in &self.owners {
@@ -83,7 +84,7 @@ impl Topology {
         owns.into_iter().filter(|owns| *owns).count()
     }
 
-    /// Gives a slot to a node of this snapshot. False when the node is not in it.
+    /// Assigns a slot to a node of this snapshot. Returns false if the node is not in it.
     pub(crate) fn patch(&self, slot: Slot, node: &Arc<Node>) -> bool {
         let known = self.nodes.iter().position(|known| Arc::ptr_eq(known, node));
         if let Some(index) = known {
@@ -92,7 +93,7 @@ impl Topology {
         known.is_some()
     }
 
-    /// A copy in which `node` owns `slot`.
+    /// Returns a copy in which `node` owns `slot`.
     pub(crate) fn with_owner(&self, slot: Slot, node: &Arc<Node>) -> Self {
         let owners = self
             .owners

@@ -1,36 +1,40 @@
-//! Wakes those who wait for a newer snapshot, a few at a time.
+//! Wakes tasks that wait for a newer snapshot, a few at a time.
 
 use std::pin::pin;
 
 use tokio::sync::Notify;
 
-/// So many are woken at once. Thousands may wait, and other tasks have their turns between them.
+/// Number of tasks that are woken at once. Thousands may wait, and other tasks run between the
+/// wakes.
 const AT_ONCE: usize = 16;
 
-/// Where tasks wait for a newer snapshot. Each one that is woken wakes the next, in the order in which they came.
+/// The tasks that wait for a newer snapshot. Each woken task wakes the next, in the order of their
+/// arrival.
 #[derive(Debug, Default)]
 pub(crate) struct TopologyWaiters(Notify);
 
 impl TopologyWaiters {
-    /// Begins to wake those who wait.
+    /// Begins to wake the waiting tasks.
     pub(crate) fn announce(&self) {
         (0..AT_ONCE).for_each(|_| self.0.notify_one());
     }
 
-    /// Waits until `came` says that the snapshot is there.
+    /// Waits until `is_newer` returns true.
     ///
     /// # Cancellation
-    /// Whoever is next is woken instead.
+    /// The next task is woken instead.
     pub(crate) async fn wait(&self, came: impl Fn() -> bool) {
         loop {
             let mut notified = pin!(self.0.notified());
-            // Listening begins before the look: else a snapshot that comes in between would be missed.
+            // The notification is enabled before the check: otherwise a snapshot between the two
+            // would be missed.
             notified.as_mut().enable();
             if came() {
                 break;
             }
             notified.await;
-            // Whoever came after the snapshot ends the chain: only such wait behind.
+            // A task that arrived after the snapshot ends the chain: only newer tasks wait after
+            // it.
             if came() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Which node owns which slots, as servers say it in replies to CLUSTER SLOTS and in redirects.
+//! Parses the owners of slots from replies to CLUSTER SLOTS and from redirects.
 
 use std::ops::RangeInclusive;
 
@@ -6,18 +6,19 @@ use crate::config::address::Address;
 use crate::wire::reply::Reply;
 use crate::wire::slot::Slot;
 
-/// Slots and the address of their primary, as a server names them.
+/// Ranges of slots and the address of their primary, as a server names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) ranges: Vec<(RangeInclusive<u16>, Address)>,
-    /// The epoch of the cluster that the server knows, which grows with each failover; none when it did not say.
+    /// Epoch of the cluster that the server knows, which grows with each failover. `None` if the
+    /// server did not name it.
     pub(crate) cluster_epoch: Option<u64>,
 }
 
 impl View {
     /// Reads the reply to CLUSTER SLOTS. Primaries whose address is unknown are left out.
     ///
-    /// `asked` is the server that answered: it stands where the reply leaves the host open.
+    /// `responder` is the server that answered: its host replaces an empty host in the reply.
     pub(crate) fn read(reply: &Reply, asked: &Address) -> Option<Self> {
         let Reply::Array(rows) = reply else {
             return None;
@@ -57,7 +58,7 @@ impl View {
         })
     }
 
-    /// How many slots have an owner.
+    /// Returns the number of slots that have an owner.
     pub(crate) fn covered(&self) -> usize {
         self.ranges.iter().map(|(slots, _)| slots.len()).sum()
     }
@@ -74,7 +75,7 @@ pub(crate) fn current_epoch(info: &Reply) -> Option<u64> {
         .ok()
 }
 
-/// Reads the `host:port` of a redirect. An IPv6 address stands there without brackets.
+/// Reads the `host:port` of a redirect. An IPv6 address may have no brackets.
 pub(crate) fn endpoint(text: &str, asked: &Address) -> Option<Address> {
     let (host, port) = text.rsplit_once(':')?;
     let host = host

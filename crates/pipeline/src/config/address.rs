@@ -1,4 +1,4 @@
-//! Where servers listen, and where they are reached.
+//! Addresses of servers, and their translation.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::config::error::ConfigError;
 use crate::config::guard::guarded;
 
-/// Where a Redis server listens.
+/// Address of a Redis server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host name or IP address, and a port. The name is resolved at every connect.
@@ -24,24 +24,25 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Tells where to reach a server that names an address of its own which means nothing here, as behind address translation
-/// or in containers.
+/// Translates the addresses that servers name, if clients reach the servers at other addresses:
+/// behind address translation or in containers.
 #[derive(Clone)]
 pub struct AddressMap(Arc<Translate>);
 
 type Translate = dyn Fn(Address) -> Address + Send + Sync;
 
 impl AddressMap {
-    /// Asks `translate` about every address that a server names: an owner of slots, the target of a redirect, the primary
-    /// that a sentinel knows. Where a server leaves its host out, it is the one that was asked, beside the port it named. What
-    /// needs no translation is returned as it came. Addresses in the configuration are not translated.
+    /// Calls `translate` for every address that a server names: an owner of slots, the target of a
+    /// redirect, the primary of a sentinel. An empty host is replaced by the host that answered. An
+    /// address that needs no translation is returned unchanged. Addresses in the configuration are
+    /// not translated.
     pub fn new(translate: impl Fn(Address) -> Address + Send + Sync + 'static) -> Self {
         Self(Arc::new(translate))
     }
 }
 
 impl AddressMap {
-    /// Whether both translate in the same way, as far as can be known: clones do.
+    /// Returns whether both are clones of one map.
     pub(crate) fn are_same(one: Option<&Self>, other: Option<&Self>) -> bool {
         match (one, other) {
             (Some(one), Some(other)) => Arc::ptr_eq(&one.0, &other.0),
@@ -50,7 +51,7 @@ impl AddressMap {
         }
     }
 
-    /// None when the caller's function panics: then it is unknown where the server is.
+    /// Returns `None` if the caller's function panics: then the address is unknown.
     pub(crate) fn translate(&self, address: Address) -> Option<Address> {
         guarded("address map", || (self.0)(address))
             .inspect_err(|error| warn!(error, "an address is unknown"))

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{
 
 use crate::config::tls::{Tls, TlsError, Verification};
 
-/// Encrypts sockets. Clones share what was read, and what replaces it.
+/// Encrypts sockets. Clones share certificates, keys and their replacements.
 #[derive(Clone)]
 pub struct Connector {
     tls: Arc<Mutex<TlsConnector>>,
@@ -29,7 +29,7 @@ impl Connector {
     /// Reads certificates and keys.
     ///
     /// # Errors
-    /// They cannot be used.
+    /// The certificates or keys cannot be used.
     pub fn new(tls: &Tls) -> Result<Self, TlsError> {
         Ok(Self {
             tls: Arc::new(Mutex::new(connector(tls)?)),
@@ -37,11 +37,11 @@ impl Connector {
         })
     }
 
-    /// A clone that expects certificates for this name at every server, wherever it is, and names it to the servers (SNI). A
-    /// name from DNS may end with a dot.
+    /// Returns a clone that expects this name in the certificate of every server, and sends it to
+    /// the servers (SNI). A name from DNS may end with a dot.
     ///
     /// # Errors
-    /// It is neither a name nor an address.
+    /// The text is neither a name nor an address.
     pub fn with_server_name(&self, name: &str) -> Result<Self, TlsError> {
         let server_name = name_in_certificate(name);
         let server_name =
@@ -52,20 +52,21 @@ impl Connector {
         })
     }
 
-    /// The name that the certificate of a server at `host` must have; none when there is no such name.
+    /// Returns the name that the certificate of a server at `host` must have. `None` if there is no
+    /// valid name.
     pub(crate) fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
         self.server_name
             .clone()
             .or_else(|| name_in_certificate(host))
     }
 
-    /// From now on, sockets are encrypted as `other` does at this moment; those that are open stay as they are.
+    /// Replaces certificates and keys by those of `other`. Open sockets stay as they are.
     pub fn replace(&self, other: &Self) {
         let new = other.current();
         *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
-    /// For one socket.
+    /// Returns the connector for one new socket.
     pub(crate) fn current(&self) -> TlsConnector {
         self.tls
             .lock()
@@ -74,7 +75,7 @@ impl Connector {
     }
 }
 
-/// Names from DNS end with a dot, those in certificates do not.
+/// Parses a server name. Names from DNS end with a dot, those in certificates do not.
 fn name_in_certificate(host: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(host.strip_suffix('.').unwrap_or(host).to_owned()).ok()
 }
@@ -136,7 +137,7 @@ fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'st
     }
 }
 
-/// Checks as rustls does, but may let the name pass.
+/// Verifies as rustls does, but may ignore a wrong name.
 #[derive(Debug)]
 struct Verifier {
     inner: Arc<WebPkiServerVerifier>,

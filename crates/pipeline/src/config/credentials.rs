@@ -1,28 +1,29 @@
-//! What connections authenticate with.
+//! Credentials of connections.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::config::guard::guarded;
 
-/// What a connection authenticates with.
+/// Credentials that a connection authenticates with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The ACL user; none for the default user.
+    /// The ACL user. `None` for the default user.
     pub username: Option<String>,
     /// The password.
     pub password: String,
 }
 
-/// Tells what to authenticate with, each time a connection opens: for passwords and tokens that change.
+/// Provides credentials each time a connection opens: for passwords and tokens that change.
 #[derive(Clone)]
 pub struct CredentialsProvider(Arc<Provide>);
 
 type Provide = dyn Fn() -> Result<Credentials, String> + Send + Sync;
 
 impl CredentialsProvider {
-    /// Asks `provide`. It runs on the thread of the connection and must not take long; its error, in words without secrets,
-    /// becomes the reason why the server is unavailable. So does its panic.
+    /// Calls `provide` for every connection. It runs on the thread of the connection and must not
+    /// block. Its error, without secrets, becomes the reason why the server is unavailable. So does
+    /// its panic.
     pub fn new(provide: impl Fn() -> Result<Credentials, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(provide))
     }

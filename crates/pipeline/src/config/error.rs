@@ -1,31 +1,31 @@
-//! What is wrong with a configuration.
+//! Errors of a configuration.
 
 use thiserror::Error;
 
-/// What is wrong with a configuration.
+/// Errors of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// Not an address.
+    /// The text is not an address.
     #[error(
         "'{text}' is not an address: expected host:port, [ipv6]:port or a path of a unix socket"
     )]
     Address {
-        /// What was given.
+        /// The invalid value.
         text: String,
     },
-    /// A parallelism below zero.
+    /// The parallelism is negative.
     #[error("redis cluster pipeline parallelism must be >= 0, and is {setting}")]
     NegativeParallelism {
-        /// What was given.
+        /// The invalid value.
         setting: i64,
     },
-    /// No server to begin with.
+    /// The configuration has no server.
     #[error("at least one server address is needed")]
     NoServers,
     /// A bound that must be at least one is zero.
     #[error("{name} must be at least 1")]
     Zero {
-        /// The field.
+        /// Name of the field.
         name: &'static str,
     },
 }

@@ -1,14 +1,15 @@
-//! Calls functions of the caller, which may panic.
+//! Calls functions of the user, which may panic.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls a function of the caller. Its panic must not end the task that calls it: nothing would start that task again.
+/// Calls a function of the user. A panic must not end the calling task, because no code would
+/// restart it.
 ///
 /// # Errors
-/// It panicked; the text names `what` and says why.
+/// The function panicked. The text names `what` and the reason.
 pub(crate) fn guarded<T>(what: &str, call: impl FnOnce() -> T) -> Result<T, String> {
-    // What the function leaves half done is the caller's own.
+    // State that the function leaves inconsistent belongs to the user.
     catch_unwind(AssertUnwindSafe(call))
         .map_err(|panic| format!("the {what} panicked: {}", message(&*panic)))
 }

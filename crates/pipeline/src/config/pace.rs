@@ -1,4 +1,4 @@
-//! How fast a process opens connections, over all of its nodes.
+//! Limits how fast a process opens connections, over all of its nodes.
 
 use std::fmt;
 use std::num::NonZero;
@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// How fast connections are opened: some at once, then so many a second. Clones draw on the same allowance, so that all
-/// clients made from clones of one [`Config`](crate::Config) share it: one allowance for the process.
+/// Rate of new connections: a burst at once, then a fixed number a second. Clones share one
+/// allowance, so all clients of clones of one [`Config`](crate::Config) do: one allowance for the
+/// process.
 ///
-/// Each node opens one connection at a time and waits longer after each failure; this is the bound over all of them, for
-/// the moment when a whole cluster comes back, or a proxy in front of it.
+/// Each node opens one connection at a time, with longer delays after each failure. This bound
+/// covers all nodes, for the moment when a whole cluster or a proxy comes back.
 #[derive(Clone)]
 pub struct ConnectPace {
     interval: Duration,
@@ -20,7 +21,7 @@ pub struct ConnectPace {
 }
 
 impl ConnectPace {
-    /// At most `burst` connects at once, and `per_second` each second after that.
+    /// Creates a limit of `burst` connects at once, and `per_second` each second after that.
     #[must_use]
     pub fn new(per_second: NonZero<u32>, burst: NonZero<u32>) -> Self {
         let interval = Duration::from_secs(1) / per_second.get();
@@ -43,11 +44,12 @@ impl ConnectPace {
         }
     }
 
-    /// Takes the next permit, and returns the moment from which it may be used.
+    /// Reserves the next permit, and returns the time from which it may be used.
     fn reserve(&self, now: Instant) -> Instant {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
-        // A token bucket, stored as the moment at which it will be full again. Each permit moves that moment by one interval. A
-        // permit may be used when at most one whole bucket is missing.
+        // A token bucket, stored as the moment at which it will be full again. Each permit moves
+        // that moment by one interval. A permit may be used when at most one whole bucket is
+        // missing.
         let next = full_at.map_or(now, |at| at.max(now)) + self.interval;
         *full_at = Some(next);
         now.max(next.checked_sub(self.interval * self.burst).unwrap_or(now))
@@ -55,8 +57,9 @@ impl ConnectPace {
 }
 
 impl Default for ConnectPace {
-    /// 100 a second, after 100 at once: a TLS handshake costs either side about a millisecond, so connecting takes at most a
-    /// tenth of a core from answering. Ten nodes from ten cores are back at once, and a hundred from eight within ten seconds.
+    /// 100 a second, after 100 at once: a TLS handshake costs either side about a millisecond, so
+    /// connecting takes at most a tenth of a core from answering. Ten nodes from ten cores are back
+    /// at once, and a hundred from eight within ten seconds.
     fn default() -> Self {
         let hundred = NonZero::new(100).expect("100 is not 0");
         Self::new(hundred, hundred)
@@ -76,7 +79,7 @@ impl fmt::Debug for ConnectPace {
 mod tests {
     use super::*;
 
-    /// Asks for permits at the given milliseconds, and compares how long each waits, in milliseconds.
+    /// Reserves permits at the given milliseconds, and compares the wait of each, in milliseconds.
     fn check(per_second: u32, burst: u32, asked: &[u64], waits: &[u64]) {
         let pace = ConnectPace::new(
             NonZero::new(per_second).unwrap(),

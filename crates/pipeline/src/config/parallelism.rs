@@ -1,20 +1,22 @@
-//! How many groups of a batch are sent at once.
+//! Bounds the groups of a batch that are sent at once.
 
 use std::num::NonZero;
 
 use crate::config::error::ConfigError;
 
-/// How many groups of one batch may be under way at once. What one node runs is one group, however large it is.
+/// Maximum number of groups of one batch that are in progress. All commands for one node are one
+/// group, whatever their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parallelism(NonZero<usize>);
 
 impl Parallelism {
-    /// One after the other: after a group with a failed command the rest is not sent.
+    /// One group at a time: after a group with a failed command the rest is not sent.
     pub const SERIAL: Self = Self(NonZero::<usize>::MIN);
-    /// All at once.
+    /// All groups at once.
     pub const UNBOUNDED: Self = Self(NonZero::<usize>::MAX);
 
-    /// At most `setting` groups and at most `pool_size`; 0 means `pool_size`. A pool size below 1 counts as 1.
+    /// Creates a bound of `setting` groups and at most `pool_size`; 0 means `pool_size`. A pool
+    /// size below 1 counts as 1.
     ///
     /// # Errors
     /// A negative setting.

@@ -1,18 +1,18 @@
-//! What a connection trusts and shows when it is encrypted.
+//! Certificates and checks of encrypted connections.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// How connections are encrypted. Certificates and keys are PEM.
+/// Settings of encryption. Certificates and keys are PEM.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct Tls {
     /// Certificate authorities trusted besides the system's.
     pub authorities: Option<Vec<u8>>,
-    /// Shown to a server that asks for one.
+    /// Certificate for servers that request one.
     pub client: Option<ClientCertificate>,
-    /// What of the server's certificate is checked.
+    /// Checks of the server's certificate.
     pub verification: Verification,
 }
 
@@ -25,28 +25,28 @@ pub struct ClientCertificate {
     pub key: Vec<u8>,
 }
 
-/// What of a server's certificate is checked.
+/// Checks of a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verification {
-    /// The chain, and that it names the server.
+    /// The chain is valid, and the certificate names the server.
     #[default]
     Full,
-    /// The chain only.
+    /// The chain is valid.
     WithoutName,
 }
 
-/// What is wrong with certificates or keys.
+/// Errors of certificates or keys.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TlsError {
-    /// Not PEM, or PEM without what is needed.
+    /// The text is not PEM, or lacks a required part.
     #[error("the {what} cannot be read: {reason}")]
     Unreadable {
         /// Certificate authorities, client certificate or client key.
         what: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Certificate and key do not go together, or there is no authority at all.
+    /// Certificate and key do not match, or there is no authority.
     #[error("the TLS settings cannot be used: {0}")]
     Unusable(String),
 }

@@ -29,17 +29,18 @@ use crate::outcome::{NotSent, Outcome};
 use crate::stats::count;
 use crate::wire::resp::Decoder;
 
-/// With this many commands in flight a turn lets other ready tasks add theirs before it writes; with fewer, waiting
-/// would only delay a caller.
+/// Number of commands in flight from which a turn yields before it writes, so that other ready
+/// tasks add commands. With fewer, the wait would only delay callers.
 const COALESCE_FROM: usize = 32;
 
-/// Turns before the task lets others run, so that a busy node cannot starve the rest of its core.
+/// Number of turns before the task yields, so that a busy node cannot starve other tasks of its
+/// core.
 const TURNS_PER_POLL: usize = 16;
 
-/// One read drains a typical burst of replies: 16 KiB are two thousand counters.
+/// Bytes of one read: 16 KiB are the replies of two thousand counters.
 const READ_SIZE: usize = 16 * 1024;
 
-/// A buffer that grew beyond this for one large reply or batch is freed when it is empty.
+/// Capacity above which an empty buffer is freed: it grew for one large reply or batch.
 const KEEP_BUFFER: usize = 1 << 20;
 
 /// The socket of one connection, and the groups whose replies are due.
@@ -51,26 +52,26 @@ pub(crate) struct Connection<H: LinkOwner> {
     decoder: Decoder,
     read: BytesMut,
     write: BytesMut,
-    /// Bytes that the socket took and may hold back, as TLS does.
+    /// Whether the socket accepted bytes that it may hold back, as TLS does.
     unflushed: bool,
-    /// Bytes that may have left since the connection opened: what the socket took, and what was offered to a write that
-    /// failed, unless it certainly took none of it.
+    /// Bytes that may have left since the connection opened: those that the socket accepted, and
+    /// those of a failed write that may have been sent in part.
     written: u64,
     owed: PendingReplies,
     deadlines: Deadlines,
     stagger: Stagger,
     watchdog: Watchdog,
-    /// What was answered or dropped since the node was last told.
+    /// Load that was answered or dropped since the last report to the node.
     released: Load,
-    /// Groups taken from the node, not yet in `write`. Kept to reuse its memory.
+    /// Groups from the node that are not yet in `write`. Kept to reuse its memory.
     taken: Vec<Group>,
-    /// Other tasks had their turn since the last write.
+    /// Whether other tasks ran since the last write.
     yielded: bool,
-    /// Whether [`Connection::fail`] has run: nothing more will be taken.
+    /// Whether [`Connection::fail`] has run: no more groups are taken.
     ended: bool,
 }
 
-/// What came of a turn.
+/// Result of a turn.
 enum TurnResult {
     /// Something was read, taken or written.
     Worked,
@@ -80,7 +81,7 @@ enum TurnResult {
     Nothing,
 }
 
-/// Why the replies that were read are not all given to their callers.
+/// Reason why decoding stopped before all replies were delivered.
 enum Stop {
     Failed(String),
     Halfway,
@@ -121,7 +122,7 @@ impl<H: LinkOwner> Connection<H> {
         }
     }
 
-    /// Carries groups until the connection breaks, and returns why it did.
+    /// Serves groups until the connection breaks, and returns the reason.
     ///
     /// # Cancellation
     /// Dropping the future loses nothing; [`Connection::fail`] must follow.
@@ -148,10 +149,11 @@ impl<H: LinkOwner> Connection<H> {
     }
 
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<TurnResult, String> {
-        // Reading comes first and goes on while a write is stuck: two sides that both only write wait for ever.
+        // Reading comes first and continues while a write is stuck: two sides that both only write
+        // would wait for ever.
         let read = self.poll_read(cx)?;
         if self.stagger.waits() {
-            // What the callers ask now is waited for here, and need not be waited for again.
+            // The yield also lets callers add commands, so a second yield is not needed.
             self.yielded = true;
             return Ok(TurnResult::Yield);
         }
@@ -172,7 +174,7 @@ impl<H: LinkOwner> Connection<H> {
         })
     }
 
-    /// Reads once and completes what the bytes answer. True when there were bytes, or replies held back.
+    /// Reads once and delivers the replies. Returns true if there were bytes, or replies held back.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<bool, String> {
         match self.stagger.begin_turn() {
             ReadStep::Read => {}
@@ -195,7 +197,7 @@ impl<H: LinkOwner> Connection<H> {
         self.complete().map(|()| true)
     }
 
-    /// Gives the replies that were read to their callers.
+    /// Delivers the replies that were read to their callers.
     fn complete(&mut self) -> Result<(), String> {
         let mut replies = 0;
         let mut until_half = Stagger::first_half(self.owed.groups());
@@ -238,7 +240,7 @@ impl<H: LinkOwner> Connection<H> {
         }
     }
 
-    /// Moves groups from the node into the write buffer. True when there were any.
+    /// Moves groups from the node into the write buffer. Returns whether there were any.
     fn fill(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
         let turn = LinkReport {
             link: self.link,
@@ -266,7 +268,8 @@ impl<H: LinkOwner> Connection<H> {
         Ok(filled)
     }
 
-    /// Adds the commands of a group to the write buffer, unless its caller has left or its deadline has passed.
+    /// Adds the commands of a group to the write buffer, unless its caller has left or its deadline
+    /// has passed.
     fn append(&mut self, group: Group, now: Instant) {
         let load = group.load();
         let deadline = group.call.deadline;
@@ -291,13 +294,14 @@ impl<H: LinkOwner> Connection<H> {
         self.owed.push(group, start, now);
     }
 
-    /// Tells the callers whose deadline has passed. Their replies are still read, so that other callers get theirs.
+    /// Wakes the callers whose deadline has passed. Their replies are still read, so that other
+    /// callers get theirs.
     fn expire(&mut self, now: Instant) {
         self.deadlines
             .expire(now, self.owed.deadlines(), Group::expire);
     }
 
-    /// Writes what the kernel takes. True when all of it went.
+    /// Writes as much as the kernel accepts. Returns true if all was written.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.write.is_empty() && !self.unflushed {
             return Poll::Ready(Ok(false));
@@ -326,14 +330,15 @@ impl<H: LinkOwner> Connection<H> {
         Poll::Ready(Ok(true))
     }
 
-    /// Counts bytes of a write that failed as written if they may have left: a command that counts as not sent is sent again.
+    /// Counts the bytes of a failed write as written if they may have left, because commands that
+    /// count as not sent are sent again.
     fn count_failed_write(&mut self) {
         if self.socket.sends_before_it_fails() {
             self.written += self.write.len() as u64;
         }
     }
 
-    /// Looks at the clock while there is nothing else to do.
+    /// Polls the watchdog while there is no other work.
     fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
             let oldest = self.owed.oldest();
@@ -363,10 +368,11 @@ impl<H: LinkOwner> Connection<H> {
         }
     }
 
-    /// Tells callers what is known of their commands whose replies are due.
+    /// Finishes all groups in flight with the outcomes that are known.
     pub(crate) fn fail(&mut self, reason: &Arc<str>) {
         self.ended = true;
-        // What was read is known, even though nothing more will be read. Each time at least half of it is given out.
+        // Replies that were read are delivered, even though no more are read. Each pass delivers at
+        // least half of them.
         while self.stagger.release() {
             if self.complete().is_err() {
                 break;
@@ -385,7 +391,8 @@ impl<H: LinkOwner> Connection<H> {
 }
 
 impl<H: LinkOwner> Drop for Connection<H> {
-    /// When the runtime stops, or the task panics, callers on other runtimes must not wait for a reply that nobody reads.
+    /// Fails the groups if the runtime stops or the task panics: callers on other runtimes must not
+    /// wait for replies that no task reads.
     fn drop(&mut self) {
         if !self.ended {
             let reason = "its task was stopped".into();

@@ -1,4 +1,5 @@
-//! What all parts of one client share: its configuration, and the runtime and lifetime of its tasks.
+//! State that all parts of one client share: its configuration, and the runtime and lifetime of its
+//! tasks.
 
 use std::sync::Arc;
 
@@ -11,11 +12,12 @@ use crate::call::left_behind::LeftBehind;
 use crate::config::Config;
 use crate::config::error::ConfigError;
 
-/// What all parts of one client share.
+/// State that all parts of one client share.
 #[derive(Debug)]
 pub(crate) struct ClientContext {
     pub(crate) config: Config,
-    /// Notified when a node is lost, cannot be reached, or does not own a slot that it should: the topology may have changed.
+    /// Notified if a node is lost, unreachable, or does not own an expected slot: the topology may
+    /// have changed.
     pub(crate) refresh_wanted: Notify,
     /// Commands that must be sent although their callers have left.
     pub(crate) left_behind: LeftBehind,

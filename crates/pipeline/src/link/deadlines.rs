@@ -1,16 +1,17 @@
-//! When callers learn that their deadline has passed.
+//! Wakes callers whose deadline has passed.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Least time between two searches for calls whose deadline has passed: how late a call may learn of it.
+/// Minimum interval between two searches for expired calls: the maximum delay of a wake.
 const SEARCH_AT_MOST_EVERY: Duration = Duration::from_millis(1);
 
-/// The earliest deadline of the groups that a connection holds, so that one timer is enough for all of them.
+/// The earliest deadline of the groups that a connection holds, so that one timer is enough for all
+/// of them.
 ///
-/// **Invariant:** no deadline of a group is more than [`SEARCH_AT_MOST_EVERY`] before `earliest`. `earliest` may belong to a
-/// group that is done: then one search finds nothing.
+/// **Invariant:** no deadline of a group is more than [`MIN_SEARCH_INTERVAL`] before `earliest`.
+/// `earliest` may belong to a finished group: then one search finds nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     earliest: Option<Instant>,
@@ -26,13 +27,14 @@ impl Deadlines {
         );
     }
 
-    /// The next moment to call [`Deadlines::expire`], if that is before `limit`; else `limit`.
+    /// Returns the next time to call [`Deadlines::expire`] if it is before `limit`, otherwise
+    /// `limit`.
     #[inline]
     pub(crate) fn before(&self, limit: Instant) -> Instant {
         self.earliest.map_or(limit, |earliest| earliest.min(limit))
     }
 
-    /// Calls `expire` for each group in `owed` whose deadline has passed.
+    /// Calls `expire` for each group in `groups` whose deadline has passed.
     #[inline]
     pub(crate) fn expire<T>(
         &mut self,
@@ -61,7 +63,8 @@ impl Deadlines {
 mod tests {
     use super::*;
 
-    /// Adds deadlines at the given milliseconds, searches at `now`, and compares which expire and when the next search is.
+    /// Adds deadlines at the given milliseconds, searches at `now`, and compares which expire and
+    /// when the next search is.
     fn check(deadlines: &[u64], now: u64, expired: &[u64], next: Option<u64>) {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);

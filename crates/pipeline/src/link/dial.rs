@@ -8,40 +8,41 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// After this time all addresses are tried, however many there are. For two of them it is the delay that RFC 8305 recommends,
-/// and it is half of the shortest time for a connection, which is memcached's.
+/// Time after which all addresses are tried, whatever their number. For two addresses it is the
+/// delay that RFC 8305 recommends, and half of the shortest connect timeout, which is memcached's.
 const ALL_TRIED_AFTER: Duration = Duration::from_millis(250);
 
-/// Most addresses of one name that are tried. Each is a socket.
+/// Maximum number of addresses of one name that are tried. Each is a socket.
 const MAX_ADDRESSES: usize = 32;
 
-/// Looks a host up and connects to one of its addresses, as [`dial_any`] does.
+/// Resolves a host and connects to one of its addresses, as [`dial_any`] does.
 ///
-/// Only the system bounds the time: the caller sets a bound of its own.
+/// Only the system bounds the time, so the caller sets a timeout.
 ///
 /// # Errors
 /// The name is unknown, or none of its addresses accepts.
 ///
 /// # Cancellation
-/// Dropping the future closes what was opened. A look-up that hangs keeps a thread of the runtime until the system gives it up.
+/// Dropping the future closes the sockets. A look-up that hangs keeps a thread of the runtime until
+/// the system aborts it.
 pub async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
     dial_any(&addresses).await
 }
 
-/// Connects to whichever of these addresses accepts first; earlier ones have a head start.
+/// Connects to the first of these addresses that accepts. Earlier ones have a head start.
 ///
-/// The next address is tried as well after a head start, or at once when one refuses. Within 250 ms all of them are tried, at
-/// most 32: none takes the time of the others.
+/// The next address is tried after a head start, or at once if one refuses. Within 250 ms all of
+/// them are tried, at most 32, so that none uses up the time of the others.
 ///
 /// # Errors
-/// None accepts. The error is of the last one that failed.
+/// No address accepts. The error is of the last one that failed.
 ///
 /// # Cancellation
 /// Dropping the future closes what was opened.
 pub async fn dial_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let addresses = &addresses[..addresses.len().min(MAX_ADDRESSES)];
-    // A task for each attempt is needed only where there are several.
+    // Only several addresses need a task for each attempt.
     if let [address] = addresses {
         return TcpStream::connect(address).await;
     }
@@ -80,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// Far less than the system waits for an address that does not answer.
+    /// Timeout of a test: far less than the system waits for an address that does not answer.
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// An address that answers no attempt to connect: the queue of its listener is full.
@@ -117,7 +118,7 @@ mod tests {
         (listener, address)
     }
 
-    /// An address where nobody listens.
+    /// Returns an address where no server listens.
     async fn refusing() -> SocketAddr {
         listener().await.1
     }

@@ -1,4 +1,5 @@
-//! Opens connections: connects, authenticates, selects the database, and checks that the server answers.
+//! Opens connections: connects, authenticates, selects the database, and checks that the server
+//! answers.
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +16,7 @@ use crate::outcome::{Outcome, Rejection};
 use crate::wire::reply::Protocol;
 use crate::wire::resp::Decoder;
 
-/// What a connection tells the server before it is used.
+/// Commands that set up a connection before it is used.
 #[derive(Debug, Clone)]
 pub(crate) struct Login {
     pub(crate) credentials: Option<Credentials>,
@@ -23,20 +24,20 @@ pub(crate) struct Login {
     pub(crate) protocol: Protocol,
 }
 
-/// What a server must answer before a new connection is used.
+/// Commands that a server must answer before a new connection is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probe {
     /// A PING.
     Ping,
-    /// Also a command that may write. A server that hands over to its replica answers PING, but delays writes for a while:
-    /// a connection that is silent because of that is not broken.
+    /// A PING and a command that may write. A server that hands over to its replica answers PING
+    /// but delays writes: a connection that is silent for that reason is not broken.
     Write,
 }
 
-/// Why a connection is not used whose server sends a reply without a command.
+/// Error of a connection whose server sends a reply without a command.
 const UNEXPECTED_REPLY: &str = "the server sent a reply that no command asked for";
 
-/// Why the decoder stops in an exchange.
+/// Reason why the decoder stops in an exchange.
 enum ExchangeEnd {
     /// Each command has its reply.
     Complete,
@@ -56,12 +57,12 @@ pub(crate) struct ReadySocket {
     pub(crate) protocol: Protocol,
     /// The state of decoding the bytes in `read`.
     pub(crate) decoder: Decoder,
-    /// The beginning of a push whose end has not arrived yet.
+    /// The beginning of an incomplete push.
     pub(crate) read: BytesMut,
 }
 
 impl Login {
-    /// The login for a server of the client, with credentials as they are now.
+    /// Creates the login for a server of the client, with the current credentials.
     pub(crate) fn of(config: &Config) -> Result<Self, String> {
         let credentials = match &config.credentials_provider {
             Some(provider) => Some(provider.ask()?),
@@ -78,7 +79,7 @@ impl Login {
 /// Connects, authenticates, selects the database and waits for the answer to `probe`.
 ///
 /// # Errors
-/// What went wrong, in words without secrets.
+/// The reason of the failure, without secrets.
 pub(crate) async fn open(
     address: &Address,
     context: &ClientContext,
@@ -88,9 +89,11 @@ pub(crate) async fn open(
     let attempt = async {
         let mut ready = log_in(address, context, &login).await?;
         if probe == Probe::Write {
-            // Any answer is enough: most servers do not know the script, and some users may not run scripts.
+            // Any answer is enough: most servers do not know the script, and some users may not run
+            // scripts.
             ready.exchange_each(&write_probe(), |_| Ok(())).await?;
-            // Delayed commands are released together, in any order. After one more round trip all of them were answered.
+            // Delayed commands are released together, in any order. After one more round trip all
+            // of them were answered.
             ready.exchange(&ping()).await?;
         }
         ready.check_nothing_left()?;
@@ -99,10 +102,10 @@ pub(crate) async fn open(
     within(context, attempt).await
 }
 
-/// Asks on a connection made for it. Errors that the server answers with are among the outcomes.
+/// Runs commands on a separate connection. Error replies are outcomes.
 ///
 /// # Errors
-/// As [`open`].
+/// The errors of [`open`].
 pub(crate) async fn ask(
     address: &Address,
     context: &ClientContext,
@@ -125,7 +128,7 @@ pub(crate) async fn ask(
 /// Opens a connection on which the messages of a channel arrive.
 ///
 /// # Errors
-/// As [`open`].
+/// The errors of [`open`].
 pub(crate) async fn subscribe(
     address: &Address,
     context: &ClientContext,
@@ -138,7 +141,7 @@ pub(crate) async fn subscribe(
         batch.unit().command("SUBSCRIBE", &[Arg::Bytes(channel)]);
         ready.exchange(&batch).await?;
         if !ready.read.is_empty() {
-            // A message came with the answer.
+            // A message arrived with the answer.
             context.refresh_wanted.notify_one();
         }
         Ok(ready.socket)
@@ -169,7 +172,7 @@ async fn log_in(
         let answer = ready.exchange(&hello(login)).await;
         match answer {
             Ok(_) => {}
-            // With a server that does not know or allow HELLO, the same connection uses RESP2.
+            // If the server does not know or allow HELLO, the same connection uses RESP2.
             Err(error)
                 if ["NOPROTO", "ERR unknown command", "NOPERM"]
                     .iter()
@@ -181,7 +184,8 @@ async fn log_in(
             Err(error) => return Err(error),
         }
     }
-    // A server that loads its data counts as reachable: it rejects the commands themselves, and they are sent again.
+    // A server that loads its data counts as reachable: it rejects the commands themselves, and
+    // they are sent again.
     ready
         .exchange(&login_commands(login, ready.protocol))
         .await?;
@@ -198,7 +202,8 @@ impl ReadySocket {
         }
     }
 
-    /// Writes commands and reads their replies, while nobody else uses the socket. An error reply ends the exchange.
+    /// Writes commands and reads their replies while no other task uses the socket. An error reply
+    /// ends the exchange.
     async fn exchange(&mut self, batch: &Batch) -> Result<Vec<Outcome>, String> {
         let mut outcomes = Vec::with_capacity(batch.len());
         let collect = |outcome| match outcome {
@@ -215,7 +220,7 @@ impl ReadySocket {
         Ok(outcomes)
     }
 
-    /// As [`ReadySocket::exchange`], but `each` decides which replies end the exchange.
+    /// Writes commands and passes their replies to `on_reply`, whose error ends the exchange.
     async fn exchange_each(
         &mut self,
         batch: &Batch,
@@ -256,8 +261,8 @@ impl ReadySocket {
         Ok(())
     }
 
-    /// A reply that was not asked for would be taken for the answer to the next command. Only a push may be left, or its
-    /// beginning: then the rest of it arrives next.
+    /// Refuses the connection if a reply is left: it would be matched to the next command. Only a
+    /// push or its beginning may be left.
     fn check_nothing_left(&mut self) -> Result<(), String> {
         self.decoder
             .decode(&mut self.read, |_| Err(UNEXPECTED_REPLY.to_owned()))?;
@@ -270,8 +275,8 @@ impl ReadySocket {
     }
 }
 
-/// Redis repeats the arguments of a command that it does not know, such as an AUTH that was renamed: the password would be
-/// logged.
+/// Removes the arguments from an error text. Redis repeats the arguments of an unknown command,
+/// such as a renamed AUTH: the password would be logged.
 fn without_arguments(error: &str) -> String {
     error
         .split(", with args beginning with")
@@ -315,7 +320,8 @@ fn login_commands(login: &Login, protocol: Protocol) -> Batch {
     batch
 }
 
-/// Calls a script that no server has. Nothing runs and nothing is stored, but a server that delays writes delays this too.
+/// Returns a call of a script that no server has. It changes nothing, but a server that delays
+/// writes delays it, too.
 fn write_probe() -> Batch {
     let mut batch = Batch::new();
     batch

@@ -1,4 +1,4 @@
-//! The replies that are due, in the order in which the server sends them.
+//! The pending replies, in the order in which the server sends them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,55 +10,57 @@ use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::outcome::{NotSent, Outcome, Unknown};
 
-/// The groups whose replies are due.
+/// The groups whose replies are pending.
 ///
-/// **Invariant:** their order is the order of the bytes on the wire. A group leaves only when all its replies were read or
-/// the connection broke, whether or not its caller still waits. So a reply never reaches another caller.
+/// **Invariant:** their order is the order of the bytes on the wire. A group leaves only when all
+/// its replies were read or the connection broke, whether or not its caller still waits. So a reply
+/// never reaches another caller.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplies {
     groups: VecDeque<PendingGroup>,
     commands: usize,
-    /// Commands that must be sent although their callers have left, until the connection takes them.
+    /// Commands that must be sent although their callers have left, until the connection takes
+    /// them.
     left_behind: Vec<Batch>,
 }
 
 #[derive(Debug)]
 struct PendingGroup {
     group: Group,
-    /// What became of its first commands.
+    /// Outcomes of its first commands.
     outcomes: Vec<Outcome>,
     commands: usize,
-    /// Where its first byte is in the stream of written bytes.
+    /// Offset of its first byte in the stream of written bytes.
     start: u64,
     since: Instant,
 }
 
-/// What is known of a group whose last reply was read.
+/// Result of a group whose last reply was read.
 pub(crate) struct FinishedGroup {
     pub(crate) load: Load,
-    /// When it was written.
+    /// Time at which the group was written.
     pub(crate) since: Instant,
 }
 
 impl PendingReplies {
-    /// How many groups have replies due.
+    /// Returns the number of groups with pending replies.
     pub(crate) fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// How many replies are due.
+    /// Returns the number of pending replies.
     #[inline]
     pub(crate) fn commands(&self) -> usize {
         self.commands
     }
 
-    /// When the group was written that waits longest.
+    /// Returns the time at which the oldest pending group was written.
     #[inline]
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.groups.front().map(|head| head.since)
     }
 
-    /// The groups with their deadlines.
+    /// Returns the groups with their deadlines.
     #[inline]
     pub(crate) fn deadlines(&self) -> impl Iterator<Item = (Instant, &Group)> {
         self.groups
@@ -80,10 +82,10 @@ impl PendingReplies {
         });
     }
 
-    /// Gives the next reply to the group it is for. Returns the group's end when that was its last one.
+    /// Adds the next reply to its group. Returns the finished group if the reply was its last one.
     ///
     /// # Errors
-    /// No reply is due.
+    /// No reply is pending.
     #[inline]
     pub(crate) fn answer(&mut self, outcome: Outcome) -> Result<Option<FinishedGroup>, String> {
         let Some(head) = self.groups.front_mut() else {
@@ -106,7 +108,8 @@ impl PendingReplies {
         Ok(Some(finished))
     }
 
-    /// Tells the callers what is known of their commands, after the connection to `node` broke with `written` bytes sent.
+    /// Finishes all groups with the outcomes that are known, after the connection to `node` broke
+    /// with `written` bytes sent.
     pub(crate) fn fail(&mut self, node: &Arc<str>, written: u64, reason: &Arc<str>) {
         self.commands = 0;
         for PendingGroup {
@@ -132,7 +135,8 @@ impl PendingReplies {
     }
 }
 
-/// What is known of a command without a reply. Redis runs a command only after its last byte has arrived.
+/// Returns the outcome of a command without a reply. Redis runs a command only after its last byte
+/// has arrived.
 fn lost(all_written: bool, node: &Arc<str>, reason: &Arc<str>) -> Outcome {
     let node = Arc::clone(node);
     let reason = Arc::clone(reason);
@@ -143,7 +147,7 @@ fn lost(all_written: bool, node: &Arc<str>, reason: &Arc<str>) -> Outcome {
     }
 }
 
-/// Where each command of a group ends in the stream of written bytes.
+/// Returns the end of each command of a group in the stream of written bytes.
 fn command_ends(group: &Group, start: u64) -> impl Iterator<Item = u64> {
     let batch = &group.call.batch;
     let commands = group
@@ -169,7 +173,7 @@ mod tests {
     /// The encoded size of a PING.
     const PING: u64 = 14;
 
-    /// A call of so many PINGs in one group, which begins at `start` in the stream.
+    /// Adds a call of `pings` PINGs in one group, which begins at `start` in the stream.
     fn push(owed: &mut PendingReplies, pings: u32, start: u64) -> Arc<Call> {
         let mut batch = Batch::new();
         let mut units = UnitSet::default();

@@ -14,7 +14,7 @@ use crate::config::address::Address;
 use crate::config::connector::Connector;
 use crate::link::dial::dial;
 
-/// An open stream. Clients of other stores use it too.
+/// An open stream. The memcached client uses it too.
 #[derive(Debug)]
 pub enum Socket {
     /// Over TCP.
@@ -25,20 +25,21 @@ pub enum Socket {
     Unix(UnixStream),
 }
 
-/// Most plain bytes that TLS may hold back. They count as sent, so the bound is small.
+/// Maximum number of plain bytes that TLS may hold back. They count as sent, so the bound is small.
 const TLS_BUFFER: usize = 64 * 1024;
 
 impl Socket {
-    /// Whether a write that fails may have sent some of what it was given. TLS hands several records to the kernel in one
-    /// write, and does not count those before the one that failed.
+    /// Returns whether a failed write may have sent a part of its bytes. TLS passes several records
+    /// to the kernel in one write, and does not count those before the one that failed.
     pub(crate) fn sends_before_it_fails(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
-    /// Connects. A host name is resolved each time, so that a server that moved is found, and all of its addresses are tried.
+    /// Connects. A host name is resolved each time, so that a server that moved is found, and all
+    /// of its addresses are tried.
     ///
     /// # Errors
-    /// The name is unknown, nobody listens there, or the two do not agree on TLS.
+    /// The name is unknown, no server listens there, or the TLS handshake fails.
     pub async fn connect(address: &Address, connector: Option<&Connector>) -> io::Result<Self> {
         match address {
             Address::Tcp { host, port } => {
@@ -59,7 +60,7 @@ impl Socket {
     }
 }
 
-/// Lets the kernel detect within about five seconds that a peer is gone, even when the peer sent nothing.
+/// Lets the kernel detect within about 5 s that a peer is gone, even if the peer sent nothing.
 fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let second = Duration::from_secs(1);
@@ -104,7 +105,7 @@ impl AsyncWrite for Socket {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            // The kernel sends what it took.
+            // The kernel sends accepted bytes without a flush.
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
         }
     }

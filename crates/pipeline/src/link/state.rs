@@ -1,19 +1,21 @@
-//! The life of a link: what each event does to it. Pure: a table of states and events.
+//! The states of a link and the effect of each event. Pure: a table of states and events.
 
 use thiserror::Error;
 
-/// Whether a link gets new work.
+/// State of a link, which decides whether it gets new work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkState {
-    /// It gets new work.
+    /// The link gets new work.
     Serving,
-    /// A reply is overdue. It gets no new work until bytes arrive; another connection is tried meanwhile.
+    /// A reply is overdue. The link gets no new work until bytes arrive, and another connection is
+    /// tried.
     Silent,
-    /// It gets no new work, and closes when nothing is queued or in flight.
+    /// The link gets no new work, and closes when no load is queued or in flight.
     Retiring,
-    /// A reply is overdue, and the server answers on another connection: the reply will not come, and the link closes.
+    /// A reply is overdue, and the server answers on another connection: the reply will not come,
+    /// and the link closes.
     Abandoned,
-    /// Its connection has ended.
+    /// The connection has ended.
     Closed,
 }
 
@@ -28,32 +30,32 @@ pub(crate) enum Event {
     OtherLinkAnswered,
     /// The node replaces its connections.
     Replaced,
-    /// It was idle for long, and the other links are enough.
+    /// The link was idle for long, and the other links are enough.
     NotNeeded,
-    /// Its connection asks for work while commands are queued or in flight.
+    /// The connection requests work while commands are queued or in flight.
     TurnWithLoad,
-    /// Its connection asks for work while nothing is queued or in flight.
+    /// The connection requests work while no load is queued or in flight.
     TurnWithoutLoad,
-    /// Its connection has ended.
+    /// The connection has ended.
     Ended,
 }
 
-/// What the node or the connection does about an event.
+/// Reaction of the node or the connection to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing.
+    /// No reaction.
     Nothing,
-    /// The groups it has not written go back to the node, which connects again when no other link serves.
+    /// Unwritten groups return to the node, which connects again if no other link serves.
     ReturnQueue,
-    /// Its connection is woken, to learn its new standing.
+    /// The connection is woken, so that it learns its new state.
     Wake,
-    /// Its connection closes.
+    /// The connection closes.
     Close(CloseReason),
-    /// The node reports the loss of a link that it still wanted.
+    /// The node reports the loss of a link that was still in use.
     ReportLoss,
 }
 
-/// Why a node closes a connection.
+/// Reason why a node closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum CloseReason {
     #[error("replaced")]
@@ -64,9 +66,9 @@ pub(crate) enum CloseReason {
     NotNeeded,
 }
 
-/// The standing of a link after an event, and what is to be done.
+/// Returns the state of a link after an event, and the reaction.
 ///
-/// A link that was abandoned may serve again: the bytes that arrive now were on their way when it was abandoned.
+/// An abandoned link may serve again: the arriving bytes were in transit when it was abandoned.
 #[inline]
 pub(crate) fn next_state(standing: LinkState, event: Event) -> (LinkState, Effect) {
     use LinkState::{Abandoned, Closed, Retiring, Serving, Silent};
@@ -98,7 +100,8 @@ pub(crate) fn next_state(standing: LinkState, event: Event) -> (LinkState, Effec
 mod tests {
     use super::*;
 
-    /// Checks what an event does to links that serve, are silent, retire, are abandoned and are closed, in this order.
+    /// Checks what an event does to links that serve, are silent, retire, are abandoned and are
+    /// closed, in this order.
     fn check(event: Event, expected: [(LinkState, Effect); 5]) {
         use LinkState::{Abandoned, Closed, Retiring, Serving, Silent};
         let found = [Serving, Silent, Retiring, Abandoned, Closed]

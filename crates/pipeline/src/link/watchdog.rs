@@ -1,4 +1,4 @@
-//! Watches the clock of a connection: replies that are overdue, a server that is silent, and idleness.
+//! Measures the silence of a connection: overdue replies, a silent server, and idleness.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,46 +8,48 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::config::Config;
 
-/// A reply is overdue after silence of this long, or of ten usual reply times. To close the connection so soon would turn
-/// each pause of a server into many connects at the same moment.
+/// Silence after which a reply is overdue, or ten usual reply times if these are longer. The
+/// connection stays open: closing it would turn each pause of a server into many connects at the
+/// same moment.
 const OVERDUE_AFTER: Duration = Duration::from_millis(500);
 
-/// A timer that fires so much later than it was due says nothing about the server: this process did not run. On a busy
-/// thread a timer is late by a few milliseconds.
+/// Delay of a timer above which this process itself did not run, so that silence says nothing about
+/// the server. On a busy thread a timer is late by a few milliseconds.
 const LATE_TIMER: Duration = Duration::from_millis(20);
 
-/// How much the latest read counts in the mean of reply times.
+/// Weight of the latest read in the mean of reply times.
 const SHARE_OF_LATEST: f32 = 0.1;
 
-/// How long a connection may be silent or idle.
+/// Tracks how long a connection is silent or idle.
 ///
-/// **Invariant:** a connection is not ended for silence before the silence was reported, unless the bound for an overdue
-/// reply is the stall timeout itself.
+/// **Invariant:** a connection is not ended for silence before the silence was reported, unless the
+/// bound for an overdue reply is the stall timeout itself.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     stall_timeout: Duration,
-    /// Zero lets a connection be idle for ever.
+    /// Zero lets a connection stay idle for ever.
     idle_timeout: Duration,
-    /// When bytes last arrived, or a long write went on.
+    /// Time at which bytes last arrived, or a long write made progress.
     last_activity: Instant,
-    /// The node was told that a reply is overdue.
+    /// Whether an overdue reply was reported to the node.
     reported: bool,
-    /// Silence was excused because a timer was late, since bytes last arrived or a reply was reported as overdue.
+    /// Whether silence was excused because a timer was late, since bytes last arrived or a reply
+    /// was reported as overdue.
     excused: bool,
     reply_time: Duration,
     timer: Pin<Box<Sleep>>,
 }
 
-/// What the clock says.
+/// Result of a check of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// There is time left.
     Wait,
-    /// Nothing was owed for the idle timeout.
+    /// No reply was pending for the idle timeout.
     Idle,
-    /// A reply is overdue, which was not reported yet.
+    /// A reply is overdue, and this was not reported yet.
     Overdue,
-    /// Nothing was received for the stall timeout.
+    /// No bytes were received for the stall timeout.
     Stalled,
 }
 
@@ -64,13 +66,13 @@ impl Watchdog {
         }
     }
 
-    /// Recent mean time between a write and its last reply.
+    /// Returns the recent mean time between a write and its last reply.
     #[inline]
     pub(crate) fn reply_time(&self) -> Duration {
         self.reply_time
     }
 
-    /// Takes note of bytes that arrived. True when a reply had been reported as overdue.
+    /// Records that bytes arrived. Returns true if an overdue reply had been reported.
     #[inline]
     pub(crate) fn bytes_arrived(&mut self, now: Instant) -> bool {
         self.last_activity = now;
@@ -78,20 +80,21 @@ impl Watchdog {
         std::mem::take(&mut self.reported)
     }
 
-    /// Takes note of a long write that goes on: the server cannot answer before it has all of it.
+    /// Records progress of a long write: the server cannot answer before it has all of it.
     pub(crate) fn write_goes_on(&mut self) {
         self.last_activity = Instant::now();
     }
 
-    /// Takes note of a group written at `since` whose last reply has just arrived.
+    /// Records the reply time of a group that was written at `since` and whose last reply has just
+    /// arrived.
     #[inline]
     pub(crate) fn answered(&mut self, since: Instant) {
         let latest = (self.last_activity - since).mul_f32(SHARE_OF_LATEST);
         self.reply_time = self.reply_time.mul_f32(1.0 - SHARE_OF_LATEST) + latest;
     }
 
-    /// When silence or idleness will have lasted too long, with the oldest reply owed since `oldest`; none when it may last
-    /// for ever.
+    /// Returns the time at which silence or idleness will have lasted too long, with the oldest
+    /// reply pending since `oldest`. `None` if there is no limit.
     #[inline]
     pub(crate) fn limit(&self, oldest: Option<Instant>) -> Option<Instant> {
         match oldest {
@@ -103,7 +106,8 @@ impl Watchdog {
 
     /// Waits until the timer fires, at `wake` or earlier.
     ///
-    /// The timer is moved only when it would fire too late: moving it at every turn would cost more than one early wake.
+    /// The timer is moved only if it would fire too late: moving it at every turn would cost more
+    /// than one early wake.
     #[inline]
     pub(crate) fn poll_timer(&mut self, wake: Instant, cx: &mut Context<'_>) -> Poll<()> {
         if self.timer.deadline() > wake {
@@ -112,12 +116,12 @@ impl Watchdog {
         self.timer.as_mut().poll(cx)
     }
 
-    /// Sets the timer that has fired to its next moment.
+    /// Sets the expired timer to its next time.
     pub(crate) fn reset_timer(&mut self, wake: Instant) {
         self.timer.as_mut().reset(wake);
     }
 
-    /// What `now` means, after the timer for `limit` has fired.
+    /// Checks the time after the timer for `limit` has fired.
     pub(crate) fn verdict(
         &mut self,
         now: Instant,
@@ -128,13 +132,14 @@ impl Watchdog {
             return Verdict::Wait;
         }
         if oldest.is_none() {
-            // It is asked again after another idle timeout.
+            // The next check is after another idle timeout.
             self.last_activity = now;
             return Verdict::Idle;
         }
         if now - limit > LATE_TIMER && !self.excused {
-            // This process did not run: what is owed may have been written a moment ago. Once is enough: in a process whose
-            // timers are always late, as under a quota of processor time, silence would never be noticed.
+            // This process did not run: the pending commands may have been written a moment ago.
+            // This is excused only once: otherwise a process whose timers are always late, as under
+            // a CPU quota, would never notice silence.
             self.last_activity = now;
             self.excused = true;
             return Verdict::Wait;
@@ -147,7 +152,7 @@ impl Watchdog {
         Verdict::Overdue
     }
 
-    /// How long the connection may be silent now, with a reply due.
+    /// Returns how long the connection may be silent now, with a pending reply.
     #[inline]
     fn longest_silence(&self) -> Duration {
         if self.reported {
@@ -177,7 +182,8 @@ mod tests {
         watchdog
     }
 
-    /// Compares the limit, and the verdict so long after it, with a reply owed since the last bytes arrived or without one.
+    /// Compares the limit, and the verdict so long after it, with a reply owed since the last bytes
+    /// arrived or without one.
     fn check(
         watchdog: &mut Watchdog,
         owes: Option<Instant>,

@@ -1,4 +1,4 @@
-//! How a node gets its connections: one attempt at a time, with longer waits after failures.
+//! Opens the connections of a node: one attempt at a time, with longer delays after failures.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::link::owner::LinkId;
 use crate::link::state::{Effect, Event};
 use crate::stats::count;
 
-/// A connection that breaks sooner than this counts as a failed attempt, so that a server which accepts and then closes
-/// is not hammered.
+/// Lifetime below which a connection counts as a failed attempt, so that a server which accepts and
+/// then closes is not flooded with connects.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
-/// A connect that takes longer than this is most likely to a server that is gone.
+/// Duration of a connect after which a refresh is requested: the server is probably gone.
 const LONG_CONNECT: Duration = Duration::from_millis(250);
 
 impl Node {
@@ -32,7 +32,8 @@ impl Node {
         }
     }
 
-    /// Connects, again and again until it works. One at a time per node, so that a thousand callers cost one attempt.
+    /// Connects until it works. One attempt at a time per node, so that a thousand callers cost one
+    /// attempt.
     async fn connect(self: Arc<Self>) {
         loop {
             let failures = self.state().failures;
@@ -53,7 +54,8 @@ impl Node {
         }
     }
 
-    /// Opens a connection. A server that takes long to answer may have been replaced, so owners are asked for meanwhile.
+    /// Opens a connection. If the server takes long to answer it may have been replaced, so a
+    /// refresh is requested in the meantime.
     async fn open(&self, probe: Probe) -> Result<ReadySocket, String> {
         let mut attempt = pin!(handshake::open(&self.address, &self.context, probe));
         loop {
@@ -64,8 +66,8 @@ impl Node {
         }
     }
 
-    /// What the next connection has to show. While a reply is overdue, it decides whether the server or a connection is
-    /// silent.
+    /// Returns the probe of the next connection. While a reply is overdue, the probe decides
+    /// whether the server or one connection is silent.
     fn probe_needed(&self) -> Probe {
         if self.state().pool.has_silent() {
             Probe::Write
@@ -74,7 +76,8 @@ impl Node {
         }
     }
 
-    /// Records a failed attempt. False when the other connections of the node make another attempt needless.
+    /// Records a failed attempt. Returns false if the other connections of the node make another
+    /// attempt unnecessary.
     fn keep_trying(&self, reason: &Arc<str>) -> bool {
         let mut state = self.state();
         if matches!(state.connect, ConnectState::Closed(_)) {
@@ -97,7 +100,8 @@ impl Node {
         true
     }
 
-    /// Whether a single server is silent for less time than its callers wait: a pause of it must not fail them.
+    /// Returns whether a single server is silent for less time than its callers wait: a short pause
+    /// must not fail them.
     fn may_still_answer(&self, state: &State) -> bool {
         let is_single = matches!(self.config().servers, Servers::Single(_));
         is_single
@@ -105,7 +109,7 @@ impl Node {
             && state.pool.oldest_owed() < self.config().silence_timeout
     }
 
-    /// From now on callers are refused with the reason. Returns the groups that wait.
+    /// Refuses callers with the reason from now on. Returns the queued groups.
     fn mark_down(
         &self,
         state: &mut State,
@@ -125,7 +129,7 @@ impl Node {
         state.pool.drain()
     }
 
-    /// Takes a new connection into the pool, and starts its task.
+    /// Adds a new connection to the pool, and starts its task.
     fn attach(self: &Arc<Self>, greeted: ReadySocket, probe: Probe) {
         let mut state = self.state();
         match state.connect {
@@ -152,7 +156,7 @@ impl Node {
         self.detach(id, &reason);
     }
 
-    /// Removes a connection that has ended; the groups it had not taken wait for the next one.
+    /// Removes a connection that has ended. Groups that it had not taken are queued again.
     pub(super) fn detach(self: &Arc<Self>, id: LinkId, reason: &Arc<str>) {
         count(&self.counters.closed, 1);
         let mut state = self.state();
@@ -176,15 +180,18 @@ impl Node {
             0
         };
         state.pool.put_back(link.queue);
-        // It reconnects even when no caller waits, so that the next caller need not wait for it.
+        // The node reconnects even if no caller waits, so that the next caller need not wait for
+        // it.
         if !state.pool.is_serving() {
             self.start_connecting(&mut state);
         }
     }
 
-    /// Replaces the connections: what is in flight is still answered, and later commands go over new connections.
+    /// Replaces the connections: commands in flight are still answered, and later commands use new
+    /// connections.
     ///
-    /// Young ones stay: many callers ask for this at the same time, and one round is enough.
+    /// Young connections stay: many callers request this at the same time, and one replacement is
+    /// enough.
     pub(crate) fn renew(&self) {
         self.state().pool.replace_older_than(SHORT_LIFE);
     }

@@ -16,12 +16,12 @@ use crate::node::selection;
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     standing: LinkState,
-    /// Groups the connection has not taken yet; they count in `load`.
+    /// Groups that the connection has not taken yet. They count in `load`.
     pub(crate) queue: VecDeque<Group>,
-    /// Queued and in flight.
+    /// Load that is queued or in flight.
     pub(crate) load: Load,
     pub(crate) waker: Option<Waker>,
-    /// When the oldest command in flight was written.
+    /// Time at which the oldest command in flight was written.
     pub(crate) oldest: Option<Instant>,
     /// Recent mean time between a write and its last reply.
     pub(crate) reply_time: Duration,
@@ -42,7 +42,7 @@ impl Link {
         }
     }
 
-    /// Plays an event on the link's standing, and returns what is to be done.
+    /// Applies an event to the state of the link, and returns the reaction.
     #[inline]
     pub(crate) fn apply(&mut self, event: Event) -> Effect {
         let (standing, effect) = state::next_state(self.standing, event);
@@ -58,7 +58,7 @@ impl Link {
         self.standing == LinkState::Silent
     }
 
-    /// Takes back the groups that the connection has not taken.
+    /// Removes and returns the groups that the connection has not taken.
     pub(crate) fn empty_queue(&mut self) -> VecDeque<Group> {
         let queue = std::mem::take(&mut self.queue);
         queue
@@ -67,7 +67,8 @@ impl Link {
         queue
     }
 
-    /// How long a reply takes now: as long as others did, or as the oldest one has taken already.
+    /// Returns the expected reply time: the recent mean, or the age of the oldest command if that
+    /// is longer.
     pub(crate) fn expected_reply_time(&self) -> Duration {
         self.reply_time.max(
             self.oldest
@@ -75,7 +76,7 @@ impl Link {
         )
     }
 
-    /// Whether it may take `more` within `cap`.
+    /// Returns whether the link may take `more` within `cap`.
     pub(crate) fn accepts(&self, more: Load, cap: Load) -> bool {
         self.is_serving() && selection::accepts(self.load, more, cap)
     }
@@ -83,13 +84,13 @@ impl Link {
     pub(crate) fn push(&mut self, group: Group, load: Load) {
         self.load.add(load);
         self.queue.push_back(group);
-        // A queue that was not empty has woken its connection already.
+        // A non-empty queue has woken its connection already.
         if self.queue.len() == 1 {
             self.wake();
         }
     }
 
-    /// Takes note of a turn, and moves the queue into `groups`.
+    /// Applies a report of the connection, and moves the queue into `groups`.
     #[inline]
     pub(crate) fn turn(
         &mut self,
@@ -111,14 +112,14 @@ impl Link {
         if let Effect::Close(reason) = self.apply(event) {
             return Err(reason);
         }
-        // Most turns find nothing new, and to drain an empty queue is not free.
+        // Most turns find an empty queue, and draining one has a cost.
         if !self.queue.is_empty() {
             groups.extend(self.queue.drain(..));
         }
         Ok(())
     }
 
-    /// Takes as many of the groups that wait as fit.
+    /// Takes as many of the waiting groups as fit.
     pub(crate) fn take_waiting(&mut self, waiting: &mut Queue, cap: Load, groups: &mut Vec<Group>) {
         while let Some(load) = waiting.head() {
             if !self.accepts(load, cap) {

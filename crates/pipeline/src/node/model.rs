@@ -1,6 +1,6 @@
-//! What callers, a connection and a closing client do at the same time, in all orders that loom finds.
+//! Loom models of callers, a connection and a closing client: all interleavings that loom finds.
 //!
-//! A caller that is never woken shows as a deadlock: loom knows that nobody is left to wake it.
+//! A caller that is never woken shows as a deadlock: loom knows that no thread is left to wake it.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Wake, Waker};
@@ -16,10 +16,11 @@ use crate::client::route::Route;
 use crate::outcome::{Outcome, Unknown};
 use crate::wire::reply::Reply;
 
-/// Switches of thread that are not forced, in one run. Three show every bug planted so far, within seconds.
+/// Maximum number of forced thread switches in one run. Three find every planted bug so far, within
+/// seconds.
 const SWITCHES: usize = 3;
 
-/// Runs `model` in all orders, inside a runtime that runs nothing: what is spawned stays there.
+/// Runs `model` in all interleavings, inside a runtime that polls no task: spawned tasks never run.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -70,13 +71,13 @@ fn unanswered(_group: usize, why: Unanswered) -> Outcome {
     }
 }
 
-/// Waits for the call and returns what became of its command.
+/// Waits for the call and returns the outcome of its command.
 fn wait(call: &Call) -> Outcome {
     let _ = block_on(call.until(1));
     call.leave(unanswered).remove(0)
 }
 
-/// The connection's turns, until it has a group.
+/// Runs turns of the connection until it has a group.
 async fn take(node: &Arc<Node>, link: LinkId) -> Result<Vec<Group>, CloseReason> {
     poll_fn(|cx| {
         let mut groups = Vec::new();
@@ -175,7 +176,7 @@ fn a_deadline_ends_the_wait_for_a_reply_that_never_comes() {
         let connection = thread::spawn(move || {
             assert!(group.start());
             group.expire();
-            // It is still owed a reply: a group that is dropped ends the call.
+            // A dropped group would end the call, so it is kept.
             group
         });
         assert_eq!(block_on(call.until(1)), Err(DeadlinePassed));
@@ -206,7 +207,7 @@ fn a_caller_without_a_connection_sets_its_own_timer() {
             group.leave_timer_to_caller();
             group
         });
-        // It is polled again when the group starts to wait, whichever comes first.
+        // The caller is polled again when the group starts to wait, whichever comes first.
         let polls = Arc::new(Polls::default());
         let waker = Waker::from(Arc::clone(&polls));
         let mut until = Box::pin(call.until(1));
@@ -220,7 +221,7 @@ fn a_caller_without_a_connection_sets_its_own_timer() {
         let woken = polls.0.load(std::sync::atomic::Ordering::SeqCst);
         assert!(
             woken > 0 || call.needs_own_timer(),
-            "nobody watches the deadline"
+            "no timer watches the deadline"
         );
     });
 }
@@ -261,12 +262,13 @@ fn a_full_queue_a_broken_connection_and_a_closing_client_leave_nobody_waiting() 
     check(|| {
         let node = node();
         let link = node.state().pool.open();
-        // So that the model need not spawn one: its threads have small stacks.
+        // The state prevents that the model spawns a connect: its threads have small stacks.
         node.state().connect = ConnectState::Connecting;
         let connection = {
             let node = Arc::clone(&node);
             thread::spawn(move || {
-                // One turn, and it breaks: what it took is lost, what it did not take goes back.
+                // The connection breaks after one turn: taken groups are lost, others are queued
+                // again.
                 let mut groups = Vec::new();
                 turn(&node, link, Waker::noop(), &mut groups).unwrap();
                 for group in groups {

@@ -1,4 +1,5 @@
-//! The connections of one node and the groups that wait for them: who gets which group, and whether they are enough.
+//! The connections of one node and the groups that wait for them: assigns groups, and decides
+//! whether another connection is needed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,9 +15,9 @@ use crate::node::link::Link;
 use crate::node::queue::Queue;
 use crate::node::selection;
 
-/// A call with more bytes than this for one node is large. Redis reads 16 KiB of a client before it serves the next client.
-/// A small call that shares a connection with a large one therefore waits for several rounds; on a connection of its own
-/// it does not.
+/// Bytes from which a call for one node is large. Redis reads 16 KiB of a client before it serves
+/// the next client, so a small call that shares a connection with a large one waits for several
+/// rounds.
 const LARGE: usize = 64 * 1024;
 
 /// The connections of one node, and the groups that wait for them.
@@ -26,9 +27,9 @@ pub(crate) struct Pool {
     links: Vec<Link>,
     next_link: u64,
     queue: Queue,
-    /// Large groups, which wait for the connection that is reserved for them.
+    /// Large groups that wait for the connection that is reserved for them.
     large: Queue,
-    /// The connection for large groups. While it is not the only one, no other groups go to it.
+    /// The connection for large groups. If there are others, no other groups go to it.
     reserved: Option<LinkId>,
     search_space: usize,
     cap: Load,
@@ -40,11 +41,11 @@ pub(crate) struct Pool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Demand {
     Met,
-    /// Another one is worth its cost.
+    /// Another connection is worth its cost.
     Another,
 }
 
-/// Which connections a group may go to.
+/// The connections that a group may go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkChoice {
     Any,
@@ -85,7 +86,7 @@ impl Pool {
             .expect("a link lives as long as its connection")
     }
 
-    /// Plays an event on a link, and does to the queues what follows.
+    /// Applies an event to a link, and its effect to the queues.
     pub(crate) fn apply(&mut self, id: LinkId, event: Event) -> Effect {
         let link = self.link(id);
         let effect = link.apply(event);
@@ -100,7 +101,7 @@ impl Pool {
         effect
     }
 
-    /// Plays an event on all links.
+    /// Applies an event to all links.
     pub(crate) fn apply_to_all(&mut self, event: Event) {
         self.apply_where(|_| true, event);
     }
@@ -122,7 +123,8 @@ impl Pool {
         }
     }
 
-    /// Whether nothing is queued or in flight on a link, and more than `min` links serve. The link retires then, and gets no more groups.
+    /// Retires a link if no load is queued or in flight on it and more than `min` links serve.
+    /// Returns whether it did; the link then gets no more groups.
     pub(crate) fn retire_idle(&mut self, id: LinkId, min: usize) -> bool {
         let serving = self.serving().count();
         if self.link(id).load != Load::default() || serving <= min {
@@ -131,7 +133,8 @@ impl Pool {
         matches!(self.apply(id, Event::NotNeeded), Effect::Close(_))
     }
 
-    /// Removes a link whose connection has ended; says also what the node is to do about it.
+    /// Removes a link whose connection has ended. Returns it and the reaction that the node must
+    /// take.
     pub(crate) fn remove(&mut self, id: LinkId) -> (Link, Effect) {
         let effect = self.apply(id, Event::Ended);
         let at = self
@@ -142,7 +145,7 @@ impl Pool {
         (self.links.remove(at), effect)
     }
 
-    /// Whether a reply is overdue at any link.
+    /// Returns whether a reply is overdue at any link.
     pub(crate) fn has_silent(&self) -> bool {
         self.links.iter().any(Link::is_silent)
     }
@@ -155,20 +158,21 @@ impl Pool {
         self.serving().next().is_some()
     }
 
-    /// What waits for a connection.
+    /// Returns the load that waits for a connection.
     pub(crate) fn waiting(&self) -> Load {
         let mut waiting = self.queue.load();
         waiting.add(self.large.load());
         waiting
     }
 
-    /// How long the reply has been due that is due for longest.
+    /// Returns the age of the oldest pending reply.
     pub(crate) fn oldest_owed(&self) -> Duration {
         let oldest = self.links.iter().filter_map(|link| link.oldest).min();
         oldest.map_or(Duration::ZERO, |oldest| oldest.elapsed())
     }
 
-    /// Makes room for `more` within `bound`: drops groups at the head of the queue whose callers have left.
+    /// Makes room for `more` within `bound`: drops groups at the head of the queue whose callers
+    /// have left.
     pub(crate) fn drop_abandoned(&mut self, more: Load, bound: Load) {
         while !self.waiting().fits(more, bound) {
             if !self.queue.drop_abandoned() && !self.large.drop_abandoned() {
@@ -177,7 +181,7 @@ impl Pool {
         }
     }
 
-    /// Gives the groups of one call to connections with room, or lets them wait for one.
+    /// Assigns the groups of one call to connections with room, or queues them.
     pub(crate) fn place(&mut self, groups: impl Iterator<Item = Group>, total: Load) -> Demand {
         let is_large = total.bytes > LARGE;
         let lane = self.lane(is_large);
@@ -191,16 +195,18 @@ impl Pool {
             }),
             None => groups.for_each(|group| self.place_one(group, lane)),
         }
-        // The next large call gets the new connection. This one would wait longer for it than it takes here.
+        // The next large call gets the new connection. This call would wait longer for it than it
+        // takes here.
         if is_shared && self.max > 1 {
             return Demand::Another;
         }
         self.demand(self.head_waited())
     }
 
-    /// A connection for a call with more commands than a connection takes beside others, when nothing is under way on it.
+    /// Returns an idle connection for a call with more commands than the bound of a connection.
     ///
-    /// Else the parts of the call would wait for replies to each other. The bound on bytes holds.
+    /// Otherwise the parts of the call would wait for replies to each other. The bound on bytes
+    /// still holds.
     fn room_for_all(&self, total: Load, lane: LinkChoice) -> Option<usize> {
         if total.commands <= self.cap.commands
             || total.bytes > self.cap.bytes
@@ -219,7 +225,7 @@ impl Pool {
             LinkChoice::Reserved(_) => &mut self.large,
             LinkChoice::Any | LinkChoice::AllBut(_) => &mut self.queue,
         };
-        // Groups already waiting go first: else a large one that fits nowhere could wait for ever.
+        // Queued groups go first: otherwise a large one that fits nowhere could wait for ever.
         if queue.is_empty() {
             let accepts = |link: &Link| lane.has(link.id) && link.accepts(load, self.cap);
             if let Some(at) =
@@ -231,10 +237,11 @@ impl Pool {
         queue.push(group);
     }
 
-    /// Where a call goes. The first large call that finds several connections reserves one of them for large calls.
+    /// Returns the connections that a call may go to. The first large call that finds several
+    /// connections reserves one of them for large calls.
     fn lane(&mut self, is_large: bool) -> LinkChoice {
         if is_large && self.reserved().is_none() && self.serving().nth(1).is_some() {
-            // The youngest has the least to do, because groups go to the oldest first.
+            // The youngest has the least load, because groups go to the oldest first.
             self.reserved = self.serving().last().map(|link| link.id);
         }
         match self.reserved() {
@@ -244,7 +251,7 @@ impl Pool {
         }
     }
 
-    /// The connection reserved for large groups, if there is another one for the rest.
+    /// Returns the connection reserved for large groups, if there is another one for the rest.
     fn reserved(&self) -> Option<LinkId> {
         let reserved = self.reserved?;
         let serves = self.serving().any(|link| link.id == reserved)
@@ -252,7 +259,8 @@ impl Pool {
         serves.then_some(reserved)
     }
 
-    /// Gives a connection its queued groups and as many waiting ones as fit, after it gave back what is released.
+    /// Gives a connection its queued groups and as many waiting ones as fit, after the released
+    /// load is subtracted.
     ///
     /// # Errors
     /// The connection should close.
@@ -284,10 +292,10 @@ impl Pool {
         Ok(self.demand(waited))
     }
 
-    /// Whether another connection is wanted, when the head of the queue has `waited`.
+    /// Returns whether another connection is needed, if the head of the queue has `waited`.
     ///
-    /// The time that the head has waited shows bursts, which a mean hides. The expected delay shows a queue that has just
-    /// grown, and that may not be looked at again before the next reply.
+    /// The wait of the head shows bursts, which a mean hides. The expected delay shows a queue that
+    /// has just grown, and that may not be checked again before the next reply.
     fn demand(&self, waited: Duration) -> Demand {
         if waited.is_zero() && self.queue.is_empty() {
             return Demand::Met;
@@ -306,7 +314,7 @@ impl Pool {
         }
     }
 
-    /// How long the next group has waited for the connections there are now.
+    /// Returns how long the next group has waited for the present connections.
     ///
     /// The time before the last connection opened does not count: that connection may be enough.
     fn head_waited(&self) -> Duration {
@@ -319,20 +327,20 @@ impl Pool {
             .min(since_open.unwrap_or(Duration::MAX))
     }
 
-    /// Puts groups back that a connection had not taken.
+    /// Queues groups again that a connection had not taken.
     pub(crate) fn put_back(&mut self, groups: VecDeque<Group>) {
         self.queue.put_back(groups);
-        // The other connections may be idle by now, and an idle one looks for work only when woken.
+        // The other connections may be idle by now, and an idle one requests work only when woken.
         self.links.iter().for_each(Link::wake);
     }
 
-    /// Takes all that waits, and all that connections have not taken.
+    /// Removes and returns all waiting groups, and all that connections have not taken.
     pub(crate) fn drain_unwritten(&mut self) -> impl Iterator<Item = Group> + use<> {
         let placed: Vec<Group> = self.links.iter_mut().flat_map(Link::empty_queue).collect();
         placed.into_iter().chain(self.drain())
     }
 
-    /// Takes all that waits.
+    /// Removes and returns all waiting groups.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Group> + use<> {
         self.queue.drain().chain(self.large.drain())
     }

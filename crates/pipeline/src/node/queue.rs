@@ -24,17 +24,17 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// What waits, all together.
+    /// Returns the load of all groups.
     pub(crate) fn load(&self) -> Load {
         self.load
     }
 
-    /// The load of the next group.
+    /// Returns the load of the next group.
     pub(crate) fn head(&self) -> Option<Load> {
         self.waiting.front().map(|head| head.group.load())
     }
 
-    /// How long the next group has waited.
+    /// Returns how long the next group has waited.
     pub(crate) fn head_age(&self) -> Duration {
         self.waiting
             .front()
@@ -56,7 +56,7 @@ impl Queue {
         Some(head.group)
     }
 
-    /// Puts groups back that a connection had not taken: they have waited longest.
+    /// Puts groups at the head that a connection had not taken: they have waited longest.
     pub(crate) fn put_back(&mut self, groups: VecDeque<Group>) {
         let since = Instant::now();
         for group in groups.into_iter().rev() {
@@ -66,7 +66,7 @@ impl Queue {
         }
     }
 
-    /// Drops the next group when its caller has left. True when it did.
+    /// Drops the next group if its caller has left. Returns whether it did.
     pub(crate) fn drop_abandoned(&mut self) -> bool {
         let is_abandoned = self
             .waiting
@@ -75,7 +75,7 @@ impl Queue {
         is_abandoned && self.pop().is_some()
     }
 
-    /// Takes all of them.
+    /// Removes and returns all groups.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Group> + use<> {
         self.load = Load::default();
         std::mem::take(&mut self.waiting)

@@ -1,7 +1,7 @@
-//! Which of a node's connections takes a group: plain functions over the state of the connections.
+//! Selects the connection that takes a group: plain functions over the state of the connections.
 //!
-//! The load goes to the oldest connections: batches grow there, and the other connections become idle and are closed.
-//! Whether another connection is opened depends on how long groups wait.
+//! The load goes to the oldest connections, where batches grow. The other connections become idle
+//! and are closed. The wait of groups decides whether another connection is opened.
 
 use std::time::Duration;
 
@@ -9,24 +9,27 @@ use fastrand::Rng;
 
 use crate::batch::load::Load;
 
-/// A shorter wait for a connection costs less than another connection. To open one costs Redis as much as some hundred
-/// commands, and its caller at least two round trips.
+/// Wait above which another connection is worth its cost. Opening one costs Redis as much as some
+/// hundred commands, and its caller at least two round trips.
 const SOFT_QUEUE_DELAY: Duration = Duration::from_millis(2);
 
-/// From this many connections on, only a share of them is tried at random: each try costs, and a new connection serves too.
+/// Number of connections from which only a share of them is tried at random: each try costs, and a
+/// new connection serves too.
 const RANDOM_SEARCH_FROM: usize = 64;
 
-/// Whether a connection that carries `load` may take `more` within `cap`.
+/// Returns whether a connection that carries `load` may take `more` within `cap`.
 ///
-/// An empty connection takes anything: a group larger than the cap would otherwise never be sent.
+/// An empty connection takes any group: one larger than the cap would otherwise never be sent.
 pub(crate) fn accepts(load: Load, more: Load, cap: Load) -> bool {
     load.commands == 0 || load.fits(more, cap)
 }
 
-/// How long a queue will take: each connection answers as much as its cap once per reply time.
+/// Estimates the time that a queue takes: each connection answers as much as its cap once per reply
+/// time.
 ///
-/// The mean over the connections is right while they answer at different moments, and too low while all answer at once.
-/// A connection that has answered nothing yet counts as fast, so that it is used before another one is opened.
+/// The mean over the connections is right while they answer at different times, and too low while
+/// all answer at once. A connection without an answer so far counts as fast, so that it is used
+/// before another one is opened.
 pub(crate) fn queue_delay(
     waiting: Load,
     cap: Load,
@@ -41,15 +44,17 @@ pub(crate) fn queue_delay(
     Duration::try_from_secs_f64(caps / caps_a_second).unwrap_or(Duration::MAX)
 }
 
-/// Whether groups wait so long that another connection costs less.
+/// Returns whether groups wait so long that another connection costs less.
 pub(crate) fn is_worth_a_connection(queue_delay: Duration) -> bool {
     queue_delay > SOFT_QUEUE_DELAY
 }
 
-/// The index of the connection that takes a group, among `links`, the oldest first; none lets the group wait.
+/// Returns the index of the connection that takes a group, among `links`, oldest first. `None` lets
+/// the group wait.
 ///
-/// The first of the oldest `space` that accepts the group, else a random one of the rest. Draws with replacement, so that the
-/// work is bounded in any state of the connections: it may miss one that has room.
+/// Takes the first of the oldest `space` that accepts the group, otherwise a random one of the
+/// rest. It draws with replacement, so that the work is bounded in any state of the connections: it
+/// may miss one that has room.
 #[inline]
 pub(crate) fn select<L>(
     links: &[L],
@@ -76,7 +81,8 @@ pub(crate) fn select<L>(
 mod tests {
     use super::*;
 
-    /// What 200 searches among connections find, of which `accepting` says whether each has room.
+    /// Returns the distinct results of 200 searches among connections. `accepting` says whether
+    /// each has room.
     fn draws(space: usize, accepting: &[bool]) -> Vec<Option<usize>> {
         let mut rng = Rng::with_seed(7);
         let mut draws: Vec<_> = (0..200)
@@ -114,7 +120,8 @@ mod tests {
     fn beyond_the_search_space_one_is_drawn_at_random() {
         let found = draws(1, &[false, true, true, true, true]);
         assert_eq!(found, [Some(1), Some(2), Some(3), Some(4)]);
-        // With replacement a free one may be missed: a connection is opened then, although one is free.
+        // With replacement a free one may be missed: a connection is opened then, although one is
+        // free.
         let found = draws(1, &[false, false, false, false, true]);
         assert_eq!(found, [None, Some(4)]);
         assert_eq!(draws(0, &[true, true]), [Some(0), Some(1)]);
@@ -123,7 +130,8 @@ mod tests {
         assert_eq!(draws(0, &many), [None, Some(199)]);
     }
 
-    /// Compares the delay in microseconds when `waiting` commands of ten bytes wait and connections take 100 of them.
+    /// Compares the delay in microseconds when `waiting` commands of ten bytes wait and connections
+    /// take 100 of them.
     fn check_delay(waiting: usize, reply_times: &[u64], expected: u64) {
         let load = |commands| Load {
             commands,

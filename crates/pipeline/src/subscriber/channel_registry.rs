@@ -1,4 +1,4 @@
-//! Which channel is listened to on which connection.
+//! Assigns each channel of a subscriber to a connection.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,23 +22,26 @@ use crate::subscriber::{Delivery, SubscriberOptions};
 use crate::wire::reply::ServerError;
 use crate::wire::slot::Slot;
 
-/// First wait after a channel was turned away; doubles up to the maximum, with full jitter.
+/// Bounds of the random delay before a refused channel is tried again. The bound doubles with each
+/// refusal.
 const AGAIN_MIN: Duration = Duration::from_millis(5);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
 
-/// So often in a row a channel may be turned away before its reader hears of it.
+/// Number of consecutive redirects of a channel that are not reported to the reader.
 const REDIRECTS: u32 = 3;
 
-/// A server that does not know the command, or a user without permission, is asked again this late.
+/// Delay before a subscription is tried again that the server does not support or permit.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 
-/// A connection that ends sooner than this after its first subscription counts as a failed attempt.
+/// Lifetime after the first subscription below which a connection counts as a failed attempt.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
-/// Orders that may wait for a session while it connects. A channel that finds no room comes again a moment later.
+/// Maximum number of queued orders for a session that connects. A channel without room is tried
+/// again a moment later.
 const ORDERS: usize = 1024;
 
-/// Which channel is listened to on which connection. One task, which owns the connections.
+/// The registry of channels: the session that each channel is subscribed on. One task owns it and
+/// its sessions.
 #[derive(Debug)]
 pub(super) struct ChannelRegistry {
     sender: Arc<Sender>,
@@ -48,29 +51,29 @@ pub(super) struct ChannelRegistry {
     stop: CancellationToken,
     channels: HashMap<Bytes, Channel>,
     posts: HashMap<Address, SessionHandle>,
-    /// Nodes to which no connection is opened before a moment, after so many failures.
+    /// Nodes that are not connected to before the given time, with the number of their failures.
     resting: HashMap<Address, (u32, Instant)>,
     sessions: u64,
     reporter: mpsc::Sender<Report>,
     reports: mpsc::Receiver<Report>,
-    /// The topology by which channels are placed.
+    /// Epoch of the topology by which channels are placed.
     epoch: u64,
 }
 
 #[derive(Debug)]
 struct Channel {
-    /// The node it is subscribed at, or will be.
+    /// Node of the subscription. `None` if the channel is not placed.
     at: Option<Address>,
     not_before: Instant,
-    /// How often it was turned away since it was subscribed last.
+    /// Number of refusals since the last subscription.
     refusals: u32,
 }
 
-/// A session.
+/// Handle of a running session.
 #[derive(Debug)]
 struct SessionHandle {
     session: u64,
-    /// Since when it has a subscription.
+    /// Time of the first subscription.
     subscribed: Option<Instant>,
     orders: mpsc::Sender<Order>,
     stop: CancellationToken,
@@ -119,7 +122,7 @@ impl ChannelRegistry {
         }
     }
 
-    /// Gives channels that are nowhere to a node. Returns when to try again, if some are left.
+    /// Places channels that have no node. Returns the time of the next attempt if some are left.
     fn place(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let nowhere = self
@@ -143,7 +146,7 @@ impl ChannelRegistry {
         left.map(|(_, again)| *again).min()
     }
 
-    /// Places one channel, or says when to try again.
+    /// Places one channel, or returns the time of the next attempt.
     fn place_one(&mut self, name: &Bytes, now: Instant) -> Result<(), Instant> {
         let Some(node) = self.node_for(name) else {
             self.want_refresh();
@@ -169,7 +172,8 @@ impl ChannelRegistry {
         Ok(())
     }
 
-    /// The node that a channel belongs to. Broadcasts reach every node: those of one subscriber share a connection.
+    /// Returns the node for a channel. Broadcasts reach every node, so those of one subscriber
+    /// share a connection.
     fn node_for(&self, name: &[u8]) -> Option<Arc<Node>> {
         let cluster = match &self.sender.backend {
             Backend::Single(node) => return Some(Arc::clone(node)),
@@ -225,7 +229,7 @@ impl ChannelRegistry {
             session,
             news,
         } = report;
-        // A session that was ended may have reported a moment before.
+        // A session that was stopped may have sent a report before.
         if self
             .posts
             .get(&address)
@@ -260,14 +264,14 @@ impl ChannelRegistry {
         }
     }
 
-    /// A channel, if it is listened to at this node.
+    /// Returns a channel if it is placed at this node.
     fn channel_at(&mut self, name: &[u8], address: &Address) -> Option<&mut Channel> {
         self.channels
             .get_mut(name)
             .filter(|channel| channel.at.as_ref() == Some(address))
     }
 
-    /// The channels of a session that has ended look for a place again.
+    /// Removes a session that has ended. Its channels are placed again.
     fn ended(&mut self, address: &Address, reason: &Arc<str>) {
         let Some(post) = self.posts.remove(address) else {
             return;
@@ -298,7 +302,8 @@ impl ChannelRegistry {
         }
     }
 
-    /// A node answered with an error: another node has the channel, or the time is wrong, or it is refused for good.
+    /// Handles an error reply: another node has the channel, the error is temporary, or the
+    /// subscription is refused for good.
     fn refused(&mut self, name: &Bytes, address: &Address, error: ServerError) {
         let Some(channel) = self.channel_at(name, address) else {
             return;
@@ -313,7 +318,7 @@ impl ChannelRegistry {
         let message = Arc::clone(&error.message);
         match Outcome::of(Err(error)) {
             Outcome::Rejected(rejected) => {
-                // One redirect or two are the way to a node, and no news.
+                // One redirect or two are usual on the way to a node, and are not reported.
                 if refusals > REDIRECTS {
                     self.mailbox
                         .stands(name, ChannelState::Unsubscribed(message));
@@ -354,7 +359,7 @@ impl ChannelRegistry {
         }
     }
 
-    /// Adds and removes channels, as the reader wants.
+    /// Adds and removes channels as the reader requests.
     fn follow_wanted(&mut self) {
         let wanted = self.wanted.borrow_and_update().clone();
         let gone: Vec<Bytes> = self
@@ -378,7 +383,7 @@ impl ChannelRegistry {
         }
     }
 
-    /// Channels leave nodes that are not theirs any more, when the topology is another one than before.
+    /// Removes channels from nodes that are not theirs any more, if the topology has changed.
     fn follow_topology(&mut self) {
         let Backend::Cluster(cluster) = &self.sender.backend else {
             return;
@@ -390,7 +395,7 @@ impl ChannelRegistry {
         self.epoch = topology.epoch;
         let stays = |name: &[u8], address: &Address| match self.options.delivery {
             Delivery::Broadcast => topology.nodes.iter().any(|node| node.address == *address),
-            // A slot without an owner has none who could do better.
+            // A channel stays where it is if its slot has no owner.
             Delivery::Sharded => topology
                 .owner(Slot::of(name))
                 .is_none_or(|node| node.address == *address),
@@ -411,7 +416,7 @@ impl ChannelRegistry {
         }
     }
 
-    /// Ends the subscription of a channel at its node, and the connection with the last one.
+    /// Ends the subscription of a channel at its node, and the session with the last one.
     fn leave(&mut self, name: &Bytes) {
         let Some(address) = self
             .channels
@@ -441,7 +446,7 @@ impl ChannelRegistry {
 }
 
 impl Drop for ChannelRegistry {
-    /// The reader learns that nothing more will come.
+    /// Closes the mailbox, so that the reader gets its end.
     fn drop(&mut self) {
         self.mailbox.close();
     }

@@ -1,16 +1,16 @@
-//! What a subscriber tells its reader.
+//! Events of a subscriber.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use thiserror::Error;
 
-/// What a [`Subscriber`](crate::Subscriber) tells its reader.
+/// An event of a [`Subscriber`](crate::Subscriber).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubscriberEvent {
-    /// From now on messages of the channel arrive. What was published before may have been missed: told at the first
-    /// subscription, and again after each interruption.
+    /// Messages of the channel arrive from now on. Earlier ones may have been missed. Sent at the
+    /// first subscription, and again after each interruption.
     Subscribed {
         /// The channel.
         channel: Bytes,
@@ -19,36 +19,36 @@ pub enum SubscriberEvent {
     Unsubscribed {
         /// The channel.
         channel: Bytes,
-        /// Why, in words without secrets.
+        /// The reason, without secrets.
         reason: Arc<str>,
     },
-    /// The server will not have this subscription. It is tried again twice a minute, in case the server is upgraded or the
-    /// user is granted more; this event comes once.
+    /// The server refuses this subscription. It is tried again twice a minute, in case the server
+    /// is upgraded or the user gets the permission. This event comes once.
     Refused {
         /// The channel.
         channel: Bytes,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
     /// A message.
     Message {
         /// The channel.
         channel: Bytes,
-        /// What was published.
+        /// The published bytes.
         payload: Bytes,
     },
-    /// The reader was too slow: so many messages, of any channel, were dropped since the last such event.
+    /// The reader was too slow: messages of any channel were dropped since the last such event.
     Missed {
-        /// How many.
+        /// Number of dropped messages.
         messages: u64,
     },
 }
 
-/// Why a server does not accept a subscription.
+/// Reason why a server does not accept a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It does not know the command: SSUBSCRIBE came with Redis 7.
+    /// The server does not know the command: SSUBSCRIBE came with Redis 7.
     #[error("the server does not know the command: {message}")]
     Unsupported {
         /// The text as Redis sent it.
@@ -60,7 +60,7 @@ pub enum Refusal {
         /// The text as Redis sent it.
         message: Arc<str>,
     },
-    /// Something else.
+    /// Another reason.
     #[error("{message}")]
     Other {
         /// The text as Redis sent it.

@@ -1,4 +1,4 @@
-//! What waits for the reader of a subscriber: bounded in messages and bytes.
+//! The queue of events for the reader of a subscriber: bounded in messages and bytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,30 +9,31 @@ use tokio::sync::Notify;
 use crate::subscriber::SubscriberOptions;
 use crate::subscriber::event::{Refusal, SubscriberEvent};
 
-/// What waits for the reader. One reader, several connections that add.
+/// The queue of events for one reader. Several connections add to it.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     queue_messages: usize,
     queue_bytes: usize,
     state: Mutex<State>,
-    /// Notified when there is something to read.
+    /// Notified when there is an event.
     arrived: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// How each channel stands, as the reader was told or will be.
+    /// State of each channel that was reported to the reader, or will be.
     standings: HashMap<Bytes, ChannelState>,
-    /// Channels whose standing the reader does not know yet, at most once each: so they are bounded without a bound.
+    /// Channels whose state is not reported yet. Each is in it at most once, so the channels bound
+    /// it.
     news: VecDeque<Bytes>,
     messages: VecDeque<(Bytes, Bytes)>,
     bytes: usize,
-    /// Messages dropped, not yet told.
+    /// Number of dropped messages that is not reported yet.
     missed: u64,
     closed: bool,
 }
 
-/// How a channel stands.
+/// State of a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChannelState {
     Subscribed,
@@ -59,7 +60,7 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a message, or counts it as missed when there is no room.
+    /// Adds a message, or counts it as missed if there is no room.
     pub(super) fn message(&self, channel: &Bytes, payload: &[u8]) {
         let mut state = self.state();
         let bytes = channel.len() + payload.len();
@@ -67,7 +68,7 @@ impl Mailbox {
             state.missed += 1;
         } else {
             state.bytes += bytes;
-            // A copy, because the payload may be a small part of a large buffer.
+            // The payload is copied, because it may be a small part of a large buffer.
             state
                 .messages
                 .push_back((channel.clone(), Bytes::copy_from_slice(payload)));
@@ -76,9 +77,9 @@ impl Mailbox {
         self.arrived.notify_one();
     }
 
-    /// Tells how a channel stands. Only the latest standing waits for the reader.
+    /// Sets the state of a channel. Only the latest state is reported to the reader.
     ///
-    /// A failure that follows a failure is no news; a new subscription always is.
+    /// A failure after a failure is not reported. A new subscription always is.
     pub(super) fn stands(&self, channel: &Bytes, standing: ChannelState) {
         let mut state = self.state();
         let is_failure = standing != ChannelState::Subscribed;
@@ -100,7 +101,7 @@ impl Mailbox {
         self.arrived.notify_one();
     }
 
-    /// Forgets a channel that is not wanted any more, with its messages.
+    /// Removes a channel that is not wanted any more, with its messages.
     pub(super) fn forget(&self, channel: &Bytes) {
         let mut state = self.state();
         state.standings.remove(channel);
@@ -113,13 +114,13 @@ impl Mailbox {
             .sum();
     }
 
-    /// Nothing more will come.
+    /// Closes the mailbox: no more events follow.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.arrived.notify_one();
     }
 
-    /// The next event; none after [`Mailbox::close`].
+    /// Returns the next event. `None` after [`Mailbox::close`].
     pub(super) async fn next(&self) -> Option<SubscriberEvent> {
         loop {
             {

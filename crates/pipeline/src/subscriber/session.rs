@@ -23,24 +23,25 @@ use crate::wire::push::Push;
 use crate::wire::reply::{Protocol, ServerError};
 use crate::wire::resp::{self, Incoming};
 
-/// One read takes a burst of small messages.
+/// Bytes of one read: a burst of small messages.
 const READ_SIZE: usize = 16 * 1024;
 
-/// Longest silence before the server is asked with a PING. Long stall timeouts are for calls, and no call waits for a subscriber.
+/// Maximum silence before a PING is sent. Long stall timeouts are for calls, and no call waits for
+/// a subscriber.
 const MAX_SILENCE: Duration = Duration::from_secs(5);
 
-/// What the roster wants of a session.
+/// Order of the registry to a session.
 #[derive(Debug)]
 pub(super) enum Order {
     Subscribe(Bytes),
     Unsubscribe(Bytes),
 }
 
-/// What a session tells the roster.
+/// Report of a session to the registry.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) address: Address,
-    /// Which session to this address it was.
+    /// Number of the session that reports.
     pub(super) session: u64,
     pub(super) news: News,
 }
@@ -56,7 +57,7 @@ pub(super) enum News {
     Ended(String),
 }
 
-/// What a connection to one node needs.
+/// State of a session with one node.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: u64,
@@ -76,10 +77,10 @@ struct Connection<'a> {
     socket: Socket,
     protocol: Protocol,
     buffer: BytesMut,
-    /// What was asked and not answered, in order.
+    /// Commands that are not answered yet, in order.
     asked: VecDeque<PendingCommand>,
     subscribed: HashSet<Bytes>,
-    /// When bytes arrived last.
+    /// Time at which bytes last arrived.
     heard: Instant,
 }
 
@@ -125,7 +126,7 @@ impl Session {
             session: self.id,
             news,
         };
-        // Without a roster the subscriber is gone, and so is this session in a moment.
+        // Without a registry the subscriber was dropped, and this session ends soon.
         let _ = self.reports.send(report).await;
     }
 
@@ -145,12 +146,13 @@ impl Connection<'_> {
             let wake = self.heard + if is_pinged { 2 * silence } else { silence };
             self.buffer.reserve(READ_SIZE);
             tokio::select! {
-                // What has arrived goes before the clock: after a pause of this process both are ready.
+                // Arrived bytes come before the timer: after a pause of this process both are
+                // ready.
                 biased;
                 read = self.socket.read_buf(&mut self.buffer) => self.read(read).await?,
                 order = self.session.orders.recv() => match order {
                     Some(order) => self.obey(order).await?,
-                    None => return Err("nobody listens any more".to_owned()),
+                    None => return Err("the subscriber was closed".to_owned()),
                 },
                 () = sleep_until(wake) => {
                     if is_pinged {
@@ -170,7 +172,7 @@ impl Connection<'_> {
         for incoming in resp::decode_incoming(self.protocol, &mut self.buffer)? {
             match incoming {
                 Incoming::Push(fields) => {
-                    // Later versions of Redis may push what this one does not know.
+                    // Later versions of Redis may push unknown messages.
                     if let Some(push) = Push::read(&fields) {
                         self.take(push).await?;
                     }
@@ -219,7 +221,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Takes an answer that is no push: an error, or the answer to PING.
+    /// Handles an answer that is no push: an error, or the answer to PING.
     async fn answered(&mut self, outcome: Outcome) -> Result<(), String> {
         let error = match outcome {
             Outcome::Reply(_) => return self.answered_ping(),
@@ -262,7 +264,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Writes one command. Each channel has a command of its own, so that an error is about one channel.
+    /// Writes one command. Each channel has its own command, so that an error is about one channel.
     async fn ask(&mut self, asked: PendingCommand) -> Result<(), String> {
         let (name, channel): (&[u8], _) = match (&asked, self.session.delivery) {
             (PendingCommand::Ping, _) => (b"PING", None),

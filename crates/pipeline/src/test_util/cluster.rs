@@ -7,7 +7,7 @@ use super::{RedisServer, START_TIMEOUT};
 use crate::wire::slot::Slot;
 use crate::{Address, Config};
 
-/// A Redis Cluster on loopback: primaries, and as many replicas, of our own.
+/// A separate Redis Cluster on loopback: primaries and replicas.
 #[derive(Debug)]
 pub struct RedisCluster {
     servers: Vec<RedisServer>,
@@ -15,19 +15,19 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts `primaries` primaries with `replicas` replicas each, and waits until every slot is served and every replica
-    /// is in step. A node that is silent for a second counts as failed.
+    /// Starts `primaries` primaries with `replicas` replicas each, and waits until every slot is
+    /// served and every replica is in step. A node that is silent for a second counts as failed.
     ///
     /// # Panics
-    /// As [`RedisServer::start`], and when the nodes do not form a cluster.
+    /// Panics as [`RedisServer::start`] does, and if the nodes do not form a cluster.
     pub async fn start(primaries: usize, replicas: usize) -> Self {
         Self::start_program("redis-server".into(), primaries, replicas).await
     }
 
-    /// As [`RedisCluster::start`], of another program that takes redis-server's arguments.
+    /// Starts another program that takes redis-server's arguments, see [`RedisCluster::start`].
     ///
     /// # Panics
-    /// As [`RedisCluster::start`].
+    /// Panics as [`RedisCluster::start`] does.
     pub async fn start_program(program: PathBuf, primaries: usize, replicas: usize) -> Self {
         let mut servers = Vec::new();
         for _ in 0..primaries * (1 + replicas) {
@@ -49,19 +49,19 @@ impl RedisCluster {
         self.servers.iter().map(RedisServer::address).collect()
     }
 
-    /// A configuration that knows the first node only.
+    /// Returns settings with the first node only.
     #[must_use]
     pub fn config(&self) -> Config {
         Config::cluster(vec![self.servers[0].address()])
     }
 
-    /// The nodes: first the ones that began as primaries, then the replicas.
+    /// Returns the nodes: first the initial primaries, then the replicas.
     #[must_use]
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// One node, to kill it or start it again.
+    /// Returns one node, to kill it or start it again.
     #[must_use]
     pub fn server_mut(&mut self, index: usize) -> &mut RedisServer {
         &mut self.servers[index]
@@ -70,16 +70,17 @@ impl RedisCluster {
     /// The node id of a server.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// Panics if the server does not answer.
     #[must_use]
     pub fn id(&self, index: usize) -> String {
         bulk(&self.servers[index].raw("CLUSTER MYID")).to_owned()
     }
 
-    /// The primary that owns the slot of `key`, as an index into [`RedisCluster::servers`], by the first node's view.
+    /// Returns the primary that owns the slot of `key`, as an index into [`RedisCluster::servers`],
+    /// by the first node's view.
     ///
     /// # Panics
-    /// When nobody owns it.
+    /// Panics if no node owns it.
     #[must_use]
     pub fn owner(&self, key: &str) -> usize {
         let slot: u16 = Slot::of(key.as_bytes()).number();
@@ -141,7 +142,7 @@ impl RedisCluster {
             let info = server.raw("INFO replication");
             info.contains("role:master") || info.contains("master_link_status:up")
         });
-        // A view without all replicas would make a test of failover depend on luck.
+        // A view without all replicas would make a failover test unreliable.
         self.wait("every node knows all replicas", |server| {
             server.raw("CLUSTER NODES").matches("slave").count() == self.primaries * replicas
         });

@@ -1,4 +1,5 @@
-//! The readers of foreign bytes and the splitter of batches, for fuzzers. Not part of the crate's interface.
+//! The decoders of external bytes and the splitter of batches, for fuzzers. Not part of the crate's
+//! interface.
 
 use std::sync::Arc;
 
@@ -19,10 +20,11 @@ use crate::outcome::{NotSent, Outcome};
 use crate::wire::reply::{Protocol, Reply};
 use crate::wire::resp::Decoder;
 
-/// Decodes `pieces`, which arrive one after the other, and returns what they say and how many bytes are left over.
+/// Decodes `pieces`, which arrive in sequence, and returns their frames and the number of bytes
+/// that are left over.
 ///
 /// # Errors
-/// The stream is malformed; what came before is returned all the same.
+/// The stream is malformed; earlier frames are still returned.
 pub fn decode<'a>(
     protocol: Protocol,
     pieces: impl Iterator<Item = &'a [u8]>,
@@ -43,13 +45,14 @@ pub fn decode<'a>(
     (outcomes, Ok(buffer.len()))
 }
 
-/// How many slots have an owner after `reply` to CLUSTER SLOTS; none when it is refused.
+/// Returns the number of slots with an owner after `reply` to CLUSTER SLOTS. `None` if it is
+/// refused.
 #[must_use]
 pub fn covered_slots(reply: &Reply, asked: &Address) -> Option<usize> {
     View::read(reply, asked).map(|view| view.covered())
 }
 
-/// The address that a redirect names.
+/// Returns the address that a redirect names.
 #[must_use]
 pub fn endpoint(text: &str, asked: &Address) -> Option<Address> {
     view::endpoint(text, asked)
@@ -59,28 +62,28 @@ pub fn endpoint(text: &str, asked: &Address) -> Option<Address> {
 #[derive(Debug)]
 pub struct Splitter {
     nodes: Vec<Arc<Node>>,
-    /// Nodes belong to a runtime, though they run nothing here.
+    /// Nodes belong to a runtime, though they run no tasks here.
     _runtime: Runtime,
 }
 
 /// A group of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitGroup {
-    /// The index of its node.
+    /// Index of its node.
     pub node: usize,
     /// Its units, in order.
     pub units: Vec<u32>,
-    /// How many commands it has.
+    /// Number of its commands.
     pub commands: usize,
-    /// How many bytes they are.
+    /// Number of their bytes.
     pub bytes: usize,
 }
 
 impl Splitter {
-    /// So many nodes.
+    /// Creates `nodes` nodes.
     ///
     /// # Panics
-    /// When no runtime can be made.
+    /// Panics if no runtime can be made.
     #[must_use]
     pub fn new(nodes: u16) -> Self {
         let runtime = Builder::new_current_thread()
@@ -103,8 +106,9 @@ impl Splitter {
         }
     }
 
-    /// Splits a batch whose unit `unit` belongs to node `owner(unit)`. Then each group is answered with the indices of its
-    /// commands in the batch. Returns the groups, and the outcomes as the caller gets them.
+    /// Splits a batch whose unit `unit` belongs to node `owner(unit)`. Each group is then answered
+    /// with the indices of its commands in the batch. Returns the groups, and the outcomes for the
+    /// caller.
     pub fn split(
         &self,
         batch: Batch,
@@ -127,7 +131,7 @@ impl Splitter {
             });
         let groups = groups.collect();
         let call = Call::new(batch, route.groups, Instant::now());
-        // Backwards, because groups may be answered in any order.
+        // The order is reversed, because groups may be answered in any order.
         for index in (0..call.groups.len()).rev() {
             let ranges = call.groups[index].ranges.iter();
             let commands = ranges.flat_map(|units| call.batch.commands_of(units.clone()));

@@ -25,11 +25,12 @@ struct Sentinel {
 pub const MASTER: &str = "tidegate";
 
 impl RedisSentinels {
-    /// Starts all five and waits until the replica is in step and the sentinels know it and each other. A primary that is
-    /// silent for half a second counts as down. The sentinels ask for `password` when it is not empty.
+    /// Starts all five servers and waits until the replica is in step and the sentinels know it and
+    /// each other. A primary that is silent for half a second counts as down. The sentinels require
+    /// `password` if it is not empty.
     ///
     /// # Panics
-    /// As [`RedisServer::start`], and when the sentinels do not find each other.
+    /// Panics as [`RedisServer::start`] does, and if the sentinels do not find each other.
     pub async fn start(password: &'static str) -> Self {
         let primary = RedisServer::start().await;
         let replica =
@@ -65,7 +66,7 @@ impl RedisSentinels {
         .expect("the sentinels start")
     }
 
-    /// The servers: first the one that began as primary.
+    /// Returns the servers: first the initial primary.
     #[must_use]
     pub fn server_mut(&mut self, index: usize) -> &mut RedisServer {
         &mut self.servers[index]
@@ -81,7 +82,7 @@ impl RedisSentinels {
         self.sentinels.iter().map(address).collect()
     }
 
-    /// Ends one sentinel.
+    /// Stops one sentinel.
     pub fn kill_sentinel(&mut self, index: usize) {
         self.sentinels.remove(index);
     }
@@ -112,7 +113,7 @@ impl Sentinel {
             .stderr(Stdio::null())
             .spawn()
             .expect("redis-server started a moment ago");
-        // Owned before it is waited for: a panic must not leave the process behind.
+        // The handle exists before the wait, so that a panic ends the process.
         let mut sentinel = Self {
             process,
             port,
@@ -129,7 +130,7 @@ impl Sentinel {
 
 impl Drop for Sentinel {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -6,7 +6,7 @@ pub(crate) fn push_array(out: &mut Vec<u8>, elements: usize) {
 }
 
 fn push_header(out: &mut Vec<u8>, tag: u8, count: usize) {
-    // Nearly all arguments are this short, and a fixed length is copied without a call.
+    // Nearly all arguments are shorter than 100 bytes, and a fixed length is copied without a call.
     match count as u8 {
         _ if count > 99 => {
             out.push(tag);
@@ -18,7 +18,7 @@ fn push_header(out: &mut Vec<u8>, tag: u8, count: usize) {
     }
 }
 
-/// Appends a bulk string and returns where its bytes start.
+/// Appends a bulk string and returns the offset of its bytes.
 pub(crate) fn push_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> usize {
     push_header(out, b'$', bytes.len());
     let start = out.len();

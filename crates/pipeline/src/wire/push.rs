@@ -1,15 +1,15 @@
-//! What a server pushes to a connection that is subscribed.
+//! Messages that a server pushes to a subscribed connection.
 
 use bytes::Bytes;
 
 use crate::wire::reply::Reply;
 use crate::wire::resp::Answer;
 
-/// What a server pushes to a connection that is subscribed.
+/// Messages that a server pushes to a subscribed connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Push {
     Subscribed(Bytes),
-    /// Asked for, or because the channel's slot moved.
+    /// The end of a subscription: requested, or because the channel's slot moved.
     Unsubscribed(Bytes),
     Message {
         channel: Bytes,
@@ -20,7 +20,8 @@ pub(crate) enum Push {
 }
 
 impl Push {
-    /// Reads the elements of a push; none when it is of another kind, as later versions of Redis may have.
+    /// Reads the elements of a push. `None` if it is of an unknown kind, as later versions of Redis
+    /// may have.
     pub(crate) fn read(fields: &[Answer]) -> Option<Self> {
         let [Ok(Reply::Bulk(kind) | Reply::Simple(kind)), rest @ ..] = fields else {
             return None;

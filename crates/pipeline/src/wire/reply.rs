@@ -1,24 +1,25 @@
-//! What a server answers: a reply, or an error reply.
+//! Replies of a server, and error replies.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use thiserror::Error;
 
-/// The version of the protocol that a connection speaks.
+/// Version of the protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// Every server understands it, and it is three times as fast to read.
+    /// RESP2: every server supports it, and it is decoded three times as fast.
     #[default]
     Resp2,
-    /// Requested with HELLO. With a server that refuses, the connection uses RESP2. Messages that a server pushes are ignored.
+    /// RESP3, requested with HELLO. If the server refuses it, the connection uses RESP2. Pushed
+    /// messages are ignored.
     Resp3,
 }
 
 /// A reply that is not an error.
 ///
-/// The types that RESP3 adds are given as the types of RESP2 that a server without RESP3 would use: maps and sets as arrays,
-/// doubles and big numbers as strings, booleans as 0 and 1.
+/// Types that RESP3 adds are converted to those that a server would use in RESP2: maps and sets to
+/// arrays, doubles and big numbers to strings, booleans to 0 and 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// `:1`

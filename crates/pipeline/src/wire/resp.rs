@@ -1,4 +1,4 @@
-//! Reads replies with the RESP library. No other file knows it.
+//! Decodes replies with the RESP library. No other file uses the library.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use resp_rs::resp3;
 use crate::wire::reply::{Protocol, Reply, ServerError};
 use crate::wire::scan::Scan;
 
-/// What the server answered to one command.
+/// The answer to one command.
 pub(crate) type Answer = Result<Reply, ServerError>;
 
-/// Reads the replies of one connection.
+/// Decodes the replies of one connection.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     protocol: Protocol,
-    /// What is known of the incomplete frame at the front of the buffer.
+    /// State of the incomplete frame at the front of the buffer.
     scan: Scan,
 }
 
@@ -29,15 +29,15 @@ impl Decoder {
         }
     }
 
-    /// Takes the complete frames off the front of `buffer` and gives each to `take`. What stays in the buffer must be at its
-    /// front the next time.
+    /// Removes the complete frames from the front of `buffer` and passes each to `on_answer`. The
+    /// rest must be at the front of the buffer at the next call.
     ///
-    /// The library bounds nesting at 128, lines at 64 KiB, arrays at ten million and bulk strings at 512 MiB, and allocates
-    /// only for what arrived.
+    /// The library bounds nesting at 128, lines at 64 KiB, arrays at ten million elements and bulk
+    /// strings at 512 MiB, and allocates only for bytes that arrived.
     ///
     /// # Errors
-    /// What `take` returned: frames after that one stay in the buffer. Or the first malformed frame, in words: the position in
-    /// the stream is lost then, and the connection must be closed.
+    /// The error of `on_answer`: later frames stay in the buffer. Or the first malformed frame, as
+    /// text: the position in the stream is lost then, and the connection must be closed.
     pub(crate) fn decode<E: From<String>>(
         &mut self,
         buffer: &mut BytesMut,
@@ -55,7 +55,8 @@ impl Decoder {
             buffer.advance(decoded);
             return Ok(());
         }
-        // The library reads from `Bytes`. Turning the buffer into one and back costs no copy while no reply points into it.
+        // The library reads from `Bytes`. Converting the buffer and back costs no copy while no
+        // reply points into it.
         let whole = std::mem::take(buffer).freeze();
         let mut rest = whole.slice(decoded..);
         let result = self.decode_frames(&mut rest, &mut take);
@@ -71,7 +72,8 @@ impl Decoder {
         result
     }
 
-    /// Takes frames of any kind off the front of `rest`, until it is empty or the last frame is incomplete.
+    /// Decodes frames of any kind from the front of `rest`, until it is empty or the last frame is
+    /// incomplete.
     fn decode_frames<E: From<String>>(
         &mut self,
         rest: &mut Bytes,
@@ -108,9 +110,9 @@ impl Decoder {
     }
 }
 
-/// Takes the plain replies off the front, and returns how many bytes they are.
+/// Decodes the plain replies at the front, and returns their length in bytes.
 ///
-/// Counters are answered with nothing else, and through the library these replies cost a tenth of a call.
+/// Counters have only plain replies, and through the library these would cost a tenth of a call.
 fn decode_plain<E>(
     bytes: &[u8],
     take: &mut impl FnMut(Answer) -> Result<(), E>,
@@ -125,7 +127,8 @@ fn decode_plain<E>(
     (decoded, Ok(()))
 }
 
-/// A whole integer of up to 18 digits, or OK, at the front, and its length. Everything else is left to the library.
+/// Decodes an integer of up to 18 digits, or OK, at the front, and returns its length. All else is
+/// left to the library.
 fn plain(bytes: &[u8]) -> Option<(Reply, usize)> {
     const OK: &[u8] = b"+OK\r\n";
     const DIGITS: usize = 18;
@@ -164,7 +167,8 @@ fn server_error(message: &[u8]) -> ServerError {
     }
 }
 
-/// A reply of RESP3 in the types of RESP2; none for what is not the reply to a command.
+/// Converts a reply of RESP3 to the types of RESP2. `None` for a frame that is not the reply to a
+/// command.
 fn reply3(frame: resp3::Frame) -> Option<Answer> {
     use resp3::Frame;
     let array = |frames: Vec<Frame>| Reply::Array(frames.into_iter().filter_map(reply3).collect());
@@ -175,7 +179,7 @@ fn reply3(frame: resp3::Frame) -> Option<Answer> {
         Frame::BulkString(Some(bytes)) | Frame::BigNumber(bytes) | Frame::SpecialFloat(bytes) => {
             Reply::Bulk(bytes)
         }
-        // Its first four bytes name the format.
+        // The first four bytes name the format.
         Frame::VerbatimString { payload } => Reply::Bulk(payload.slice(payload.len().min(4)..)),
         Frame::Double(value) => Reply::Bulk(value.to_string().into()),
         Frame::Null | Frame::BulkString(None) | Frame::Array(None) => Reply::Null,
@@ -187,21 +191,23 @@ fn reply3(frame: resp3::Frame) -> Option<Answer> {
                 .collect(),
         ),
         Frame::Error(bytes) | Frame::BlobError(bytes) => return Some(Err(server_error(&bytes))),
-        // A push is not a reply to a command, an attribute only describes what follows, and no server sends streamed types.
+        // A push is not a reply to a command, an attribute only describes the next frame, and no
+        // server sends streamed types.
         _ => return None,
     }))
 }
 
-/// What arrives on a connection that is subscribed.
+/// A frame on a subscribed connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Incoming {
-    /// Its elements. RESP2 has no type of its own for pushes: there every array is one.
+    /// The elements of a push. RESP2 has no push type: every array on a subscribed connection is
+    /// one.
     Push(Vec<Answer>),
     /// The answer to a command.
     Answer(Answer),
 }
 
-/// As [`decode`], for a connection that is subscribed.
+/// Decodes the complete frames of a subscribed connection.
 pub(crate) fn decode_incoming(
     protocol: Protocol,
     buffer: &mut BytesMut,

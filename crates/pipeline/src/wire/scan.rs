@@ -1,49 +1,51 @@
-//! Finds the end of a reply that arrives in pieces, so that each byte is looked at once.
+//! Finds the end of a reply that arrives in several reads, so that each byte is scanned once.
 
 use crate::wire::reply::Protocol;
 
-/// The library refuses longer lines.
+/// Maximum length of a line in bytes. The library refuses longer ones.
 const LONGEST_LINE: usize = 64 * 1024;
-/// The library refuses longer strings.
+/// Maximum length of a string in bytes. The library refuses longer ones.
 const LONGEST_STRING: usize = 512 << 20;
-/// The library refuses arrays of more elements.
+/// Maximum number of elements of an array. The library refuses more.
 const MOST_ELEMENTS: usize = 10_000_000;
-/// The library refuses deeper nesting, and counts in its own way. Deeper replies than this are left to it.
+/// Maximum nesting that is scanned. The library refuses deeper nesting by its own count, so deeper
+/// replies are left to it.
 const DEEPEST: usize = 100;
 
-/// How much is known of the incomplete reply at the front of a buffer.
+/// State of the incomplete reply at the front of a buffer.
 ///
-/// The library reads a reply from its start or not at all. An array of 100,000 elements arrives in hundreds of reads, and
-/// to read it from its start at each is quadratic. So the library is asked again only when the reply is complete, or has a
-/// part that the library may refuse.
+/// The library decodes a reply from its start or not at all. An array of 100,000 elements arrives
+/// in hundreds of reads, and decoding it from its start at each is quadratic. So the library is
+/// called again only if the reply is complete, or has a part that the library may refuse.
 #[derive(Debug, Default)]
 pub(crate) enum Scan {
-    /// Nothing: the next reply has not been looked at.
+    /// The next reply was not scanned yet.
     #[default]
     Fresh,
-    /// It is incomplete. So many bytes of it were looked at. For each array that is open, the outermost first, so many elements
-    /// are still to come. The library is asked again at the latest when the buffer has `ask_at` bytes.
+    /// The reply is incomplete. `scanned` bytes of it were scanned. `open` has the number of
+    /// missing elements of each open array, the outermost first. The library is called again at the
+    /// latest when the buffer has `retry_at` bytes.
     Within {
         scanned: usize,
         open: Vec<usize>,
         ask_at: usize,
     },
-    /// It has a part whose end is not known here: the library is asked at each read.
+    /// The reply has a part whose end is not known here: the library is called at each read.
     Unknown,
 }
 
-/// What the next element is.
+/// Result of scanning the next element.
 enum Element {
-    /// It ends here, and so many elements inside of it follow.
+    /// The element ends at `at`, and `inside` nested elements follow.
     Ends { at: usize, inside: usize },
-    /// Its first line has not arrived.
+    /// The first line of the element has not arrived.
     Incomplete,
-    /// Its end is not known here, or the library may refuse it.
+    /// The end of the element is not known here, or the library may refuse it.
     Unknown,
 }
 
 impl Scan {
-    /// Whether the library may find the whole reply in `buffer`, which has grown.
+    /// Returns whether the library may find the whole reply in `buffer`, which has grown.
     pub(crate) fn may_be_complete(&mut self, protocol: Protocol, buffer: &[u8]) -> bool {
         self.go_on(protocol, buffer);
         match self {
@@ -56,7 +58,7 @@ impl Scan {
         }
     }
 
-    /// Takes note that the library found the reply at the front of `buffer` incomplete.
+    /// Records that the library found the reply at the front of `buffer` incomplete.
     pub(crate) fn incomplete(&mut self, buffer: &[u8]) {
         let ask_at = 2 * buffer.len();
         match self {
@@ -67,7 +69,7 @@ impl Scan {
                     ask_at,
                 }
             }
-            // The library sees an element more than is seen here.
+            // The library expects one more element than this scan.
             Self::Within { open, scanned, .. } if open.is_empty() && *scanned <= buffer.len() => {
                 *self = Self::Unknown
             }
@@ -76,13 +78,14 @@ impl Scan {
         }
     }
 
-    /// Looks at the elements that have arrived since the last time.
+    /// Scans the elements that have arrived since the last call.
     fn go_on(&mut self, protocol: Protocol, buffer: &[u8]) {
         let Self::Within { scanned, open, .. } = self else {
             return;
         };
         while !open.is_empty() && *scanned <= buffer.len() {
-            // Every element ends so. The end of a string may be seen only after more has arrived.
+            // Every element ends with CR LF. The end of a string may be seen only after more has
+            // arrived.
             let follows = *scanned == 0 || buffer[..*scanned].ends_with(b"\r\n");
             if follows && *scanned == buffer.len() {
                 return;
@@ -107,7 +110,7 @@ impl Scan {
     }
 }
 
-/// Takes note of an element that has ended or, with elements inside, has begun.
+/// Records an element that has ended, or that has begun if it has elements inside.
 fn close(open: &mut Vec<usize>, inside: usize) {
     if let Some(left) = open.last_mut() {
         *left -= 1;
@@ -120,7 +123,7 @@ fn close(open: &mut Vec<usize>, inside: usize) {
     }
 }
 
-/// Reads the element that starts at `start`. Its end may be beyond the buffer.
+/// Scans the element that starts at `start`. Its end may be past the buffer.
 fn element(protocol: Protocol, buffer: &[u8], start: usize) -> Element {
     let tags: &[u8] = match protocol {
         Protocol::Resp2 => b"+-:$*",
@@ -164,28 +167,28 @@ fn element(protocol: Protocol, buffer: &[u8], start: usize) -> Element {
         (b'#', Protocol::Resp3) => known(matches!(rest, b"t" | b"f"), 0),
         (b',', Protocol::Resp3) => known(float(rest), 0),
         (b'(', Protocol::Resp3) => known(integer(rest), 0),
-        // An attribute stands before an element and is none, and no server sends streamed types.
+        // An attribute precedes an element and is none, and no server sends streamed types.
         _ => Element::Unknown,
     }
 }
 
-/// Whether the library waits for the rest of this line.
+/// Returns whether the library waits for the rest of this line.
 fn may_go_on(begun: &[u8]) -> bool {
     match begun[0] {
-        // It knows how long these are.
+        // The length of these lines is fixed.
         b'_' => b"_\r\n".starts_with(begun),
         b'#' => b"#t\r\n".starts_with(begun) || b"#f\r\n".starts_with(begun),
         _ => begun.len() <= LONGEST_LINE,
     }
 }
 
-/// A string whose content starts at `start`, and whose length is `length`.
+/// Scans a string whose content starts at `start`, and whose length is `length`.
 fn string(tag: u8, length: &[u8], buffer: &[u8], start: usize) -> Element {
     let Some(length) = number(length, LONGEST_STRING) else {
         return Element::Unknown;
     };
     if tag == b'=' {
-        // Three letters and a colon come first.
+        // The content begins with three letters and a colon.
         match buffer.get(start + 3) {
             None if length > 3 => return Element::Incomplete,
             Some(b':') if length > 3 => {}
@@ -198,7 +201,7 @@ fn string(tag: u8, length: &[u8], buffer: &[u8], start: usize) -> Element {
     }
 }
 
-/// A number of at most `most`, as servers write it.
+/// Parses a number of at most `max`, in the form of servers.
 fn number(text: &[u8], most: usize) -> Option<usize> {
     let plain = text == b"0" || (text.iter().all(u8::is_ascii_digit) && !text.starts_with(b"0"));
     let number = std::str::from_utf8(text)
@@ -209,20 +212,20 @@ fn number(text: &[u8], most: usize) -> Option<usize> {
     (number <= most).then_some(number)
 }
 
-/// Whether this is an integer of 64 bits.
+/// Returns whether the text is an integer of 64 bits.
 fn integer(text: &[u8]) -> bool {
     let text = std::str::from_utf8(text).unwrap_or_default();
     !text.starts_with('+') && text.parse::<i64>().is_ok()
 }
 
-/// Whether this is a number with a fraction.
+/// Returns whether the text is a number with a fraction.
 fn float(text: &[u8]) -> bool {
     let text = std::str::from_utf8(text).unwrap_or_default();
     text.starts_with(|first: char| first.is_ascii_digit() || first == '-')
         && text.parse::<f64>().is_ok()
 }
 
-/// The line that starts at `start`, without its end, and where the next one starts.
+/// Returns the line that starts at `start`, without its end, and the start of the next one.
 fn line(buffer: &[u8], start: usize) -> Option<(&[u8], usize)> {
     let rest = &buffer[start..];
     let end = rest.windows(2).position(|two| two == b"\r\n")?;
@@ -233,8 +236,8 @@ fn line(buffer: &[u8], start: usize) -> Option<(&[u8], usize)> {
 mod tests {
     use super::*;
 
-    /// Gives `wire` to a scan in pieces of `size` bytes. Compares whether the library is asked when all has arrived, and that
-    /// it is asked before for no more than twice the bytes.
+    /// Passes `wire` to a scan in pieces of `size` bytes. Checks that the library is called when
+    /// all has arrived, and before that for at most twice the bytes.
     fn check(protocol: Protocol, wire: &str, size: usize) {
         let mut scan = Scan::default();
         let mut asked = 0;

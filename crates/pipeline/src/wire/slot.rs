@@ -1,4 +1,4 @@
-//! Hash slots: which part of a cluster a key belongs to.
+//! Hash slots: the part of a cluster that a key belongs to.
 
 /// The number of slots of every cluster.
 pub(crate) const SLOTS: usize = 16_384;
@@ -8,14 +8,14 @@ pub(crate) const SLOTS: usize = 16_384;
 pub(crate) struct Slot(u16);
 
 impl Slot {
-    /// The slot of a key: of the part between its first braces, when there is one.
+    /// Returns the slot of a key: of the part between its first braces, if there is one.
     pub(crate) fn of(key: &[u8]) -> Self {
         Self(resp_rs::cluster::hash_slot(key))
     }
 
-    /// Whether two keys are in the same one.
+    /// Returns whether two keys are in one slot.
     pub(crate) fn is_shared(one: &[u8], other: &[u8]) -> bool {
-        // With the same beginning up to the end of the braces nothing need be computed.
+        // Keys that are equal up to the end of the braces need no computation.
         one == other
             || tagged(one).is_some_and(|tagged| other.starts_with(tagged))
             || Self::of(one) == Self::of(other)
@@ -34,7 +34,7 @@ impl Slot {
     }
 }
 
-/// A key up to the end of its first braces, if there is something in them.
+/// Returns a key up to the end of its first braces, if they are not empty.
 fn tagged(key: &[u8]) -> Option<&[u8]> {
     let tag = key.iter().position(|&byte| byte == b'{')? + 1;
     let length = key[tag..].iter().position(|&byte| byte == b'}')?;

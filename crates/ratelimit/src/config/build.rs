@@ -32,7 +32,7 @@ pub(super) fn file(
             &path,
             Problem::DuplicateDomain(domain.text.clone()),
         );
-        // The descriptors are checked nevertheless.
+        // The descriptors are still checked.
         level(
             &mut Level::default(),
             &domain.text,
@@ -205,7 +205,7 @@ fn replaces(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) ->
         .collect()
 }
 
-/// The position of a field, or `otherwise` when the file does not have the field.
+/// Returns the position of a field, or `otherwise` if the file does not have the field.
 fn position_or(field: &Field, otherwise: Position) -> Position {
     if field.at == Position::default() {
         otherwise
@@ -214,7 +214,7 @@ fn position_or(field: &Field, otherwise: Position) -> Position {
     }
 }
 
-/// The value as a protobuf Struct has it: numbers are doubles, keys are texts.
+/// Converts a value to the form of a protobuf Struct: numbers are doubles, keys are texts.
 fn struct_value(yaml: &Yaml) -> Result<Json, Problem> {
     let number = |value: f64| {
         Number::from_f64(value)

@@ -1,7 +1,7 @@
 //! The second pass over a file: decodes its nodes into fields.
 //!
-//! Fields are decoded in the order of the file, as in the reference: a later value replaces an earlier one, but a second
-//! `rate_limit` replaces only the fields that it has.
+//! Fields are decoded in the order of the file, as in the reference: a later value replaces an
+//! earlier one, but a second `rate_limit` replaces only the fields that it has.
 
 use serde_json::{Map, Value as Json};
 use tidegate_yaml::Position;
@@ -10,7 +10,7 @@ use super::error::{Path, Report};
 use super::problem::Problem;
 use super::scalar::{Content, Node, Pair, Value};
 
-/// A text field and its position. The position is the default when the file does not have the field.
+/// A text field and its position. The position is the default if the file does not have the field.
 #[derive(Debug, Default)]
 pub(super) struct Field {
     pub(super) at: Position,
@@ -19,7 +19,7 @@ pub(super) struct Field {
 
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// Where the file begins; the default when there is no text.
+    /// Position of the start of the file. The default if there is no text.
     pub(super) start: Position,
     pub(super) domain: Field,
     pub(super) descriptors: Vec<Descriptor>,
@@ -44,7 +44,7 @@ pub(super) struct Descriptor {
 /// The metadata of a limit.
 #[derive(Debug)]
 pub(super) enum Metadata {
-    /// As it is in a file.
+    /// The metadata as a file has it.
     Yaml(Node),
     Ready(Map<String, Json>),
 }
@@ -175,7 +175,7 @@ fn replaces(here: Located<'_>, report: &mut Report<'_>) -> Field {
     name
 }
 
-/// A node and its path. A null node makes a field of any type empty.
+/// A node and its path. A null node empties a field of any type.
 #[derive(Clone, Copy)]
 struct Located<'a> {
     node: &'a Node,
@@ -209,7 +209,7 @@ impl<'a> Located<'a> {
         );
     }
 
-    /// Any scalar can be a text, which is then as written in the file.
+    /// Decodes a text. Any scalar is a text as written in the file.
     fn text(self, field: &mut Field, report: &mut Report<'_>) {
         field.at = self.node.at;
         match &*self.node.content {
@@ -275,7 +275,7 @@ impl<'a> Located<'a> {
     }
 }
 
-/// A text of more than 10 characters is cut after 7, as in the messages of the reference's library.
+/// Shortens a text of more than 10 characters to 7, as in the messages of the reference's library.
 fn shortened(text: &str) -> String {
     if text.chars().nth(10).is_some() {
         format!("{}...", text.chars().take(7).collect::<String>())

@@ -16,17 +16,18 @@ pub(super) struct Domains {
 pub struct Domain {
     /// The descriptors at its top.
     pub level: Level,
-    /// The files or resources with descriptors of it, and how many descriptors at the top came before those of each.
+    /// The files or resources with descriptors of this domain, each with the number of top
+    /// descriptors before its own.
     files: Vec<(Box<str>, usize)>,
 }
 
 impl Domain {
-    /// The names of the files or resources that it is written in, in their order.
+    /// Returns the names of the files or resources that define this domain, in their order.
     pub fn files(&self) -> impl ExactSizeIterator<Item = &str> {
         self.files.iter().map(|(name, _)| &**name)
     }
 
-    /// The file or resource with the descriptor at this place of the top.
+    /// Returns the file or resource of the top descriptor with this index.
     #[must_use]
     pub fn file_of(&self, place: usize) -> &str {
         let after = self.files.partition_point(|(_, first)| *first <= place);
@@ -37,7 +38,7 @@ impl Domain {
 }
 
 impl Domains {
-    /// The top of a domain, to which descriptors of this file are added now.
+    /// Returns the top level of a domain, to which the descriptors of this file are added next.
     pub(super) fn begin(&mut self, name: &str, file: &str) -> &mut Level {
         let domain = self.by_name.entry_ref(name).or_insert_with(|| {
             self.order.push(name.into());
@@ -55,7 +56,7 @@ impl Domains {
         self.order.len()
     }
 
-    /// From a place on.
+    /// Returns the domains from an index on.
     pub(super) fn from(&self, place: usize) -> impl ExactSizeIterator<Item = (&str, &Domain)> {
         let names = self.order.get(place..).unwrap_or_default();
         names.iter().map(|name| (&**name, &self.by_name[&**name]))

@@ -1,4 +1,4 @@
-//! Mistakes in configuration files, as they are reported.
+//! Errors in configuration files, as they are reported.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use tidegate_yaml::Position;
 
 use super::problem::Problem;
 
-/// The most mistakes reported for one file: nobody reads more.
+/// Maximum number of errors that are reported for one file. No reader needs more.
 const MAX_PER_FILE: usize = 1_000;
 
-/// One mistake in a configuration file.
+/// One error in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigError {
@@ -19,24 +19,25 @@ pub struct ConfigError {
     pub line: u32,
     /// Column in characters, from 1. 0 in a resource.
     pub column: u32,
-    /// The path to the value, such as `descriptors[0].rate_limit.unit`. Empty at the top of the file.
+    /// The path to the value, such as `descriptors[0].rate_limit.unit`. Empty at the top of the
+    /// file.
     pub path: String,
-    /// What is wrong, in the reference's words.
+    /// The error, in the reference's words.
     pub message: String,
     prefix: String,
     hint: Option<String>,
 }
 
 impl ConfigError {
-    /// The message with which the reference refuses a file that has only this mistake.
+    /// Returns the message with which the reference refuses a file that has only this error.
     ///
-    /// A message of a YAML library has the words of the library used here.
+    /// Messages about YAML syntax have the words of the library used here.
     #[must_use]
     pub fn reference_text(&self) -> String {
         format!("{}: {}{}", self.file, self.prefix, self.message)
     }
 
-    /// How to correct it.
+    /// Returns advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -88,12 +89,12 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// The mistakes found in one file so far.
+/// The errors found in one file so far.
 #[derive(Debug)]
 pub(super) struct Report<'f> {
     file: &'f str,
     errors: Vec<ConfigError>,
-    /// How many were found by earlier passes over the file.
+    /// Number of errors that earlier passes over the file found.
     earlier: usize,
 }
 
@@ -106,13 +107,13 @@ impl<'f> Report<'f> {
         }
     }
 
-    /// Starts another pass over the file. It does not report again what an earlier pass reported at the same position or
-    /// below it.
+    /// Starts another pass over the file. It does not repeat errors that an earlier pass reported
+    /// at the same position or below it.
     pub(super) fn next_pass(&mut self) {
         self.earlier = self.errors.len();
     }
 
-    /// The name of the file.
+    /// Returns the name of the file.
     pub(super) fn file(&self) -> &'f str {
         self.file
     }
@@ -145,7 +146,7 @@ impl<'f> Report<'f> {
         });
     }
 
-    /// The mistakes in the order of the file.
+    /// Returns the errors in the order of the file.
     pub(super) fn into_errors(mut self) -> Vec<ConfigError> {
         self.errors.sort_by_key(|error| (error.line, error.column));
         self.errors

@@ -1,10 +1,11 @@
-//! The first pass over a file: checks that its keys are known and that lists and numbers are of a kind that occurs.
+//! The first pass over a file: checks that its keys are known, and that lists and numbers are of an
+//! allowed kind.
 
 use super::error::{Path, Report};
 use super::problem::{KEYS, Problem};
 use super::scalar::{Content, Node, Pair, Value, go_text};
 
-/// The most characters of a value that a message shows.
+/// Maximum number of characters of a value in a message.
 const MAX_SHOWN: usize = 100;
 
 /// Checks a map and everything below it. Every known key is allowed at every depth.

@@ -1,9 +1,11 @@
-//! Every mistake that a file can have: the reference's message for it, and a hint how to correct it.
+//! All errors that a file can have: the reference's message for each, and advice on how to correct
+//! it.
 
 use thiserror::Error;
 use tidegate_yaml::Problem as Yaml;
 
-/// The keys that a file may use, each at every depth, as in the reference. `pause_when_throttled` is our own.
+/// The keys that a file may use, each at every depth, as in the reference. `pause_when_throttled`
+/// is an addition of Tidegate.
 pub(super) const KEYS: [&str; 17] = [
     "descriptors",
     "detailed_metric",
@@ -26,7 +28,7 @@ pub(super) const KEYS: [&str; 17] = [
 
 const UNITS: [&str; 7] = ["second", "minute", "hour", "day", "week", "month", "year"];
 
-/// A mistake. Its text is the reference's message without prefixes.
+/// An error. Its text is the reference's message without prefixes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum Problem {
     #[error(transparent)]
@@ -74,7 +76,7 @@ pub(super) enum Problem {
 }
 
 impl Problem {
-    /// The prefix of the reference's message, which comes after the file's name.
+    /// Returns the prefix of the reference's message, which follows the file's name.
     pub(super) fn prefix(&self, line: u32) -> String {
         match self {
             // The reference gives the line of the end of the file, not that of the quote.
@@ -89,7 +91,8 @@ impl Problem {
         }
     }
 
-    /// Whether another mistake in the file, such as a misspelled key, can be the cause of this one.
+    /// Returns whether another error in the file, such as a misspelled key, can be the cause of
+    /// this one.
     pub(super) fn may_follow(&self) -> bool {
         match self {
             Self::EmptyDomain
@@ -101,7 +104,7 @@ impl Problem {
         }
     }
 
-    /// How to correct it.
+    /// Returns advice on how to correct the error.
     pub(super) fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Yaml(problem) => return yaml_hint(problem).map(str::to_owned),
@@ -121,7 +124,7 @@ impl Problem {
             }
             Self::EmptyKey => "add 'key: ..' to the descriptor".to_owned(),
             Self::DuplicateKey(_) => {
-                "remove one of the two, or give it another key or value".to_owned()
+                "remove one of the two, or change its key or value".to_owned()
             }
             Self::UnitWithUnlimited => "remove 'unit' or 'unlimited'".to_owned(),
             Self::InvalidUnit(unit) => nearest(unit, &UNITS).map_or_else(
@@ -171,7 +174,7 @@ fn wrong_type_hint(expected: &str) -> &'static str {
     }
 }
 
-/// The candidate that differs least from `word`, if it differs by few letters.
+/// Returns the candidate that is most similar to `word`, if it differs by few letters.
 fn nearest(word: &str, candidates: &[&'static str]) -> Option<&'static str> {
     // A key can be as long as the file. No candidate is similar to a long one.
     if word.is_empty() || word.len() > 32 {
@@ -185,7 +188,7 @@ fn nearest(word: &str, candidates: &[&'static str]) -> Option<&'static str> {
     (by_distance.0 <= (word.len() / 3).max(1)).then_some(by_distance.1)
 }
 
-/// The number of letters to insert, remove or replace to get from `a` to `b`.
+/// Returns the number of letters to insert, remove or replace to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

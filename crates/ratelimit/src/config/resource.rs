@@ -1,4 +1,5 @@
-//! Configuration that comes as values and not as the text of a file, such as from a management server.
+//! Configuration in the form of values instead of the text of a file, such as from a management
+//! server.
 
 use serde_json::{Map, Value as Json};
 
@@ -26,13 +27,13 @@ pub struct ResourceDescriptor {
     pub rate_limit: Option<ResourceLimit>,
     /// The descriptors below.
     pub descriptors: Vec<ResourceDescriptor>,
-    /// Count, but never refuse.
+    /// Hits are counted, but never refused.
     pub shadow_mode: bool,
-    /// Refuse only when all such limits of a request are exceeded.
+    /// The limit refuses a request only if all such limits of the request are exceeded.
     pub quota_mode: bool,
-    /// Put all values of the request into the stats key.
+    /// The stats key includes all values of the request.
     pub detailed_metric: bool,
-    /// What answers carry.
+    /// Metadata that answers carry.
     pub metadata: Map<String, Json>,
 }
 
@@ -43,7 +44,7 @@ pub struct ResourceLimit {
     pub unit: String,
     /// The hits that are allowed in a unit.
     pub requests_per_unit: u32,
-    /// No limit at all.
+    /// Whether there is no limit.
     pub unlimited: bool,
     /// The name.
     pub name: String,

@@ -1,4 +1,5 @@
-//! YAML scalars: their text, and the value of the text by the rules of YAML 1.1 that the reference's library uses.
+//! YAML scalars: their text, and the value of the text by the rules of YAML 1.1 that the
+//! reference's library uses.
 
 use std::fmt;
 
@@ -34,7 +35,7 @@ pub(super) enum Value {
     Text,
 }
 
-/// YAML 1.1 as the reference's library has it.
+/// The scalars of YAML 1.1, by the rules of the reference's library.
 #[derive(Debug)]
 pub(super) enum Yaml11 {}
 
@@ -69,7 +70,7 @@ impl Schema for Yaml11 {
     }
 }
 
-/// Decodes base64, in which line breaks may stand.
+/// Decodes base64, which may contain line breaks.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text
         .bytes()
@@ -89,7 +90,8 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
         for digit in group {
             bits = bits << 6 | base64_digit(*digit)?;
         }
-        // A group of two, three or four digits has one, two or three bytes, which are moved to the left of 24 bits.
+        // A group of two, three or four digits has one, two or three bytes, which are moved to the
+        // left of 24 bits.
         let [_, group_bytes @ ..] = (bits << (6 * (4 - group.len()))).to_be_bytes();
         bytes.extend_from_slice(&group_bytes[..group.len() - 1]);
     }
@@ -143,7 +145,7 @@ pub(super) fn go_text(node: &Node) -> String {
 }
 
 impl Value {
-    /// The value of a scalar without quotes.
+    /// Returns the value of a scalar without quotes.
     pub(super) fn of_plain(text: &str) -> Self {
         match text {
             "" | "~" | "null" | "Null" | "NULL" => return Self::Null,
@@ -168,7 +170,8 @@ impl Value {
         }
     }
 
-    /// The value of a scalar that has one of YAML's own tags. `None` when the text is not of that type.
+    /// Returns the value of a scalar with one of YAML's own tags. `None` if the text is not of that
+    /// type.
     pub(super) fn of_tagged(tag: &str, text: &str) -> Option<Self> {
         let plain = Self::of_plain(text);
         match (tag, plain) {
@@ -182,7 +185,7 @@ impl Value {
         }
     }
 
-    /// The short form of the type's tag.
+    /// Returns the short form of the type's tag.
     pub(super) fn tag(self) -> &'static str {
         match self {
             Self::Null => "!!null",
@@ -194,7 +197,8 @@ impl Value {
     }
 }
 
-/// The value of a number without underscores: decimal, `0x`, `0o`, `0b`, a leading zero for octal, or a decimal float.
+/// Parses a number without underscores: decimal, `0x`, `0o`, `0b`, a leading zero for octal, or a
+/// decimal float.
 fn number(text: &str) -> Value {
     let (negative, digits) = match text.as_bytes()[0] {
         b'-' => (true, &text[1..]),
@@ -209,7 +213,8 @@ fn number(text: &str) -> Value {
         }
         Some(value) => match i64::try_from(value) {
             Ok(value) => return Value::Integer(value),
-            // The library takes no sign before a number that needs all 64 bits: then it is a float.
+            // The library accepts no sign before a number that needs all 64 bits: the text is then
+            // a float.
             Err(_) if !text.starts_with('+') => return Value::Unsigned(value),
             Err(_) => {}
         },
@@ -222,7 +227,7 @@ fn number(text: &str) -> Value {
     }
 }
 
-/// The value of a whole number without sign; `None` when the text is not one or has more than 64 bits.
+/// Parses a whole number without sign. `None` if the text is not one or has more than 64 bits.
 fn magnitude(digits: &str) -> Option<u64> {
     let (radix, body) = match digits.as_bytes() {
         [b'0', b'x' | b'X', ..] => (16, &digits[2..]),
@@ -238,7 +243,7 @@ fn magnitude(digits: &str) -> Option<u64> {
     }
 }
 
-/// `.5`, `5`, `5.`, `5.5`, each with an optional exponent.
+/// Returns whether the text is `.5`, `5`, `5.` or `5.5`, each with an optional exponent.
 fn is_decimal_float(text: &str) -> bool {
     let (mantissa, exponent) = match text.find(['e', 'E']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
@@ -258,7 +263,7 @@ fn is_decimal_float(text: &str) -> bool {
     mantissa_is_number && exponent_is_number
 }
 
-/// A number that begins with its point. Underscores may stand between digits only.
+/// Parses a number that begins with its point. Underscores are allowed between digits only.
 fn fraction(text: &str) -> Option<f64> {
     let parts: Vec<&str> = text.split('_').collect();
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);

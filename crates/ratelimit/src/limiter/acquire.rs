@@ -1,4 +1,5 @@
-//! Units for jobs: taken in bulk before jobs run, from the counters in which requests are counted.
+//! Units for jobs: acquired in bulk before jobs run, from the counters that requests are counted
+//! in.
 
 mod permits;
 mod plan;
@@ -44,94 +45,104 @@ impl<'a> Units<'a> {
     }
 }
 
-/// Jobs that have the same limits. A job runs when all of these have room for it, and is charged to all of them.
+/// Jobs that have the same limits. A job runs if all of these limits have room for it, and is
+/// charged to all of them.
 #[derive(Debug, Clone, Copy)]
 pub struct AcquireRequest<'a> {
     /// The limits.
     pub limits: &'a [Units<'a>],
-    /// How many such jobs would run. With 0 nothing is charged, and the answer says whether one could.
+    /// Number of such jobs. With 0 nothing is charged, and the answer says whether one could run.
     pub times: u32,
 }
 
-/// How many of the jobs may run, and whether it is of use to ask for more.
+/// The number of jobs that may run, and whether another request can succeed now.
 #[derive(Debug)]
 pub struct Acquired {
     /// The units of the jobs that may run.
     pub permits: Permits,
-    /// How many more of them may run now, as far as the counters said.
+    /// Number of further jobs that may run now, according to the counters.
     pub left: Remaining,
-    /// Why none may; `None` while one may. So it is there whenever fewer may run than were wanted.
+    /// The limit that stops further jobs. `None` if one more may run. So it is present whenever
+    /// fewer jobs may run than were requested.
     pub closed: Option<Exhausted>,
 }
 
-/// How many more jobs may run.
+/// Number of further jobs that may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remaining {
-    /// No limit that counts applies to them, or all that do are in shadow mode.
+    /// No limit that counts applies to the jobs, or all that do are in shadow mode.
     Unlimited,
-    /// So many, and at least one if nothing is closed.
+    /// This number of jobs, at least one if no limit is exhausted.
     Jobs(u64),
 }
 
-/// A limit that lets no more of the jobs run. Of several, the one that does so for longest.
+/// A limit that lets no further jobs run. Of several, the one that does so for longest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exhausted {
-    /// Its place in [`AcquireRequest::limits`].
+    /// Index of the limit in [`AcquireRequest::limits`].
     pub limit: usize,
-    /// Why, and until when.
+    /// The reason, and its end.
     pub reason: Reason,
 }
 
-/// Why a limit lets no more jobs run.
+/// Reason why a limit lets no further jobs run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// Its window is used up.
+    /// The window of the limit is used up.
     UsedUp {
-        /// The time to the end of the window: it is of no use to ask again before that.
+        /// Time to the end of the window. An earlier request cannot succeed.
         after: Duration,
     },
     /// An override lets no job run: it pauses the limit, or scales it below what one job needs.
     Paused {
-        /// The time to its end; `None` when somebody has to remove it. It may be removed before that.
+        /// Time to the end of the override. `None` if it has no end and must be removed by an
+        /// operator. It may also be removed earlier.
         after: Option<Duration>,
     },
-    /// One job needs more hits than the limit allows in a window. Only another configuration changes that.
+    /// One job needs more hits than the limit allows in a window. Only another configuration
+    /// changes that.
     Never,
-    /// The store failed for this limit. Whether it charged anything is unknown; it is not given back, so that no limit is exceeded.
+    /// The store failed for this limit. It is unknown whether it charged the hits; they are not
+    /// refunded, so that no limit is exceeded.
     Failed(StoreError),
 }
 
-/// What happened in one take, for the server's counters.
+/// Facts of one call of [`Limiter::acquire`], for the server's counters.
 #[derive(Debug, Default)]
 pub struct TakeFacts {
-    /// One tally for each limit of a job that counts. Hits over the limit are those of jobs that have to wait.
+    /// One delta for each limit of a job that counts. Hits over the limit are those of jobs that
+    /// must wait.
     pub counted: Facts,
-    /// Domains that are not configured, and how many limits of jobs named them.
+    /// Domains that are not configured, each with the number of job limits that name it.
     pub unknown_domains: Vec<(String, u64)>,
-    /// Why units could not be given back that one limit granted and another one refused. They are lost until their window ends.
+    /// Error of the refund of units that one limit granted and another one refused. These units are
+    /// lost until their window ends.
     pub lost: Option<StoreError>,
 }
 
 impl Limiter {
-    /// Takes units for jobs at the time `now`: one answer for each of `wanted`, in their order. Waits for the store until `deadline`
-    /// at most. `facts` are new ones.
+    /// Acquires units for jobs at the time `now`: one answer for each of `requests`, in their
+    /// order. Waits for the store until `deadline` at most. `facts` must be empty.
     ///
-    /// The counters are those in which [`Self::check`] counts requests with the same domain and entries, in the same window, and no
-    /// counter goes over its limit by a take. A job whose limits have no room for it charges none of them. All counters are
-    /// asked at once; what one limit grants to a job and another one refuses is offered to those of `wanted` that come later, and
-    /// then given back with a second call to the store.
+    /// The counters are those of [`Self::check`] for the same domain, entries and window, and this
+    /// call takes no counter over its limit. A job whose limits have no room for it charges none of
+    /// them. All counters are charged in one call. Hits that one limit grants to a job and another
+    /// one refuses are offered to later requests, and the rest is refunded with a second call to
+    /// the store.
     ///
-    /// A pause keeps jobs waiting whatever the mode of the limit is, and where there is no limit. Apart from that, a limit
-    /// in shadow mode counts and refuses nothing. Unlimited ones, and those of which there is no configuration, count nothing.
-    /// Quotas refuse a job when all of them do, and each is charged as far as it has room. With counters in memcached, takes at the
-    /// same time may exceed a limit, as requests may.
+    /// A pause stops jobs whatever the mode of the limit is, and also where there is no limit.
+    /// Otherwise a limit in shadow mode counts and refuses nothing. Unlimited ones, and those
+    /// without configuration, count nothing. Quotas refuse a job if all of them do, and each is
+    /// charged as far as it has room. With counters in memcached, concurrent calls may exceed a
+    /// limit, as requests may.
     ///
     /// # Errors
-    /// There is no configuration. When the store fails, [`Exhausted`] says so for the jobs that it concerns.
+    /// There is no configuration. If the store fails, [`Exhausted`] has the error for the jobs
+    /// concerned.
     ///
     /// # Cancellation
-    /// When the future is dropped before the store has answered, units may have been charged that no job has. They are lost until
-    /// their window ends.
+    /// If the future is dropped before the store has answered, units may have been charged that no
+    /// job has. They are lost until their window ends.
     pub async fn acquire(
         &self,
         wanted: &[AcquireRequest<'_>],
@@ -173,13 +184,13 @@ impl Limiter {
         Ok(taken)
     }
 
-    /// Gives units back of jobs that did not run. Those whose window has ended are not asked for.
+    /// Refunds the units of jobs that did not run. Units whose window has ended are skipped.
     ///
     /// # Errors
-    /// Some of the units may have been given back. The others are lost until their window ends.
+    /// Some of the units may have been refunded. The others are lost until their window ends.
     ///
     /// # Cancellation
-    /// When the future is dropped, the units may or may not be given back.
+    /// The units may or may not be refunded.
     pub async fn refund(
         &self,
         permits: Vec<Permits>,
@@ -194,7 +205,8 @@ impl Limiter {
         self.put_back(&returns, now, deadline).await
     }
 
-    /// Notes in the sketch what was granted of limits that count, and which of them keep jobs waiting.
+    /// Records in the sketch the hits that were granted by limits that count, and the limits that
+    /// make jobs wait.
     fn note(&self, wanted: &[AcquireRequest<'_>], taken: &[Acquired], now: Timestamp) {
         let both = || wanted.iter().zip(taken);
         let granted = both()
@@ -224,8 +236,9 @@ impl Limiter {
     ) -> Result<(), StoreError> {
         let charges = returns.charges(|window| self.time_to_live(window));
         let added = self.store.add(&charges, now, deadline).await;
-        // After the store, because a count that was read before the hits were given back is too high. Also when the store failed,
-        // because some hits may have been given back.
+        // The cache is updated after the store, because a count that was read before the refund is
+        // too high. This is done also if the store failed, because some hits may have been
+        // refunded.
         if let Some(cache) = &self.state.local_cache {
             charges.iter().for_each(|charge| {
                 cache.remove(CounterName {
@@ -237,8 +250,8 @@ impl Limiter {
         added.map(|_| ())
     }
 
-    /// Notes in the local cache which counters that count without a bound are over their limit, as a check does. What was refused
-    /// to jobs is not in a counter, so that the cache has nothing to do with it.
+    /// Records in the local cache which unbounded counters are over their limit, as a check does.
+    /// Hits that were refused to jobs are not in a counter, so the cache ignores them.
     fn remember(&self, plan: &Plan<'_>, shares: &Shares<'_>, now: Seconds) {
         let unbounded = plan
             .counters
@@ -253,7 +266,7 @@ impl Limiter {
     }
 }
 
-/// The domains that are not configured, and how many limits name them.
+/// Returns the domains that are not configured, each with the number of limits that name it.
 fn unknown_domains(
     configuration: &Configuration,
     wanted: &[AcquireRequest<'_>],

@@ -28,10 +28,10 @@ pub(super) const PAUSED: Status = Status {
     seconds_until_reset: None,
 };
 
-/// The overall code, before global shadow mode.
+/// Returns the overall code, before global shadow mode.
 ///
-/// An ordinary descriptor that is over its limit refuses the request. Quotas refuse it when all of them are over their
-/// limit.
+/// An ordinary descriptor that is over its limit refuses the request. Quotas refuse it when all of
+/// them are over their limit.
 pub(super) fn overall(limits: &[AppliedLimit<'_>], statuses: &[Status], options: &Options) -> Code {
     let mut quotas = 0_usize;
     let mut quotas_over = 0_usize;
@@ -51,8 +51,8 @@ pub(super) fn overall(limits: &[AppliedLimit<'_>], statuses: &[Status], options:
     }
 }
 
-/// The values of the response headers: those of the descriptor with the fewest hits left, or of the last descriptor that
-/// refuses the request.
+/// Returns the values of the response headers: those of the descriptor with the fewest hits left,
+/// or of the last descriptor that refuses the request.
 pub(super) fn headers(
     limits: &[AppliedLimit<'_>],
     statuses: &[Status],
@@ -77,8 +77,8 @@ pub(super) fn headers(
     chosen
 }
 
-/// Whether a descriptor counts as a quota. In global quota mode a descriptor without limit is a quota too; it is never
-/// over.
+/// Returns whether a descriptor counts as a quota. In global quota mode a descriptor without limit
+/// is a quota, too, and is never over.
 pub(super) fn is_quota(limit: &AppliedLimit<'_>, options: &Options) -> bool {
     match limit {
         AppliedLimit::Unlimited(_) => false,

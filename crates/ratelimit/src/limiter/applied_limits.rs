@@ -1,4 +1,5 @@
-//! The limits that apply to a request: limit, window and counter of each descriptor, before any counter is touched.
+//! The limits that apply to a request: limit, window and counter of each descriptor, before any
+//! counter is touched.
 
 use std::ops::Range;
 
@@ -32,11 +33,11 @@ pub(super) struct AppliedLimits<'a> {
 pub(super) enum AppliedLimit<'a> {
     /// No limit matched, or another limit of the request replaces the one that did.
     None,
-    /// The limit lets everything pass; nothing is counted.
+    /// The limit allows all hits, and none are counted.
     Unlimited(&'a Limit),
     /// The hits are counted.
     Counted(CountedLimit<'a>),
-    /// Nothing passes until then, and nothing is counted: a key without a limit that counts is paused.
+    /// No hits pass until then, and none are counted: a key without a limit that counts is paused.
     Paused(Timestamp),
 }
 
@@ -51,7 +52,7 @@ pub(super) struct CountedLimit<'a> {
     /// At most [`MAX_COUNT`].
     pub(super) hits: u64,
     pub(super) change: Change,
-    /// What overrides say of it.
+    /// The overrides that apply to the limit.
     pub(super) alteration: Option<Box<AppliedOverride>>,
     key: Range<usize>,
 }
@@ -60,7 +61,8 @@ impl<'a> AppliedLimits<'a> {
     /// Finds the limit of every descriptor of a request.
     ///
     /// # Errors
-    /// The override of a descriptor is invalid, or values are too long for the patterns of the configuration.
+    /// The override of a descriptor is invalid, or values are too long for the patterns of the
+    /// configuration.
     pub(super) fn find(
         configuration: &'a Configuration,
         key_prefix: &str,
@@ -85,7 +87,8 @@ impl<'a> AppliedLimits<'a> {
         };
         let mut probe = Probe::new(StepBudget::for_request());
         for (index, descriptor) in request.descriptors.iter().enumerate() {
-            // More hits than a counter can hold make the request over its limit. An error would let it pass at a gateway that fails open.
+            // Hits above the maximum of a counter make the request over its limit. An error would
+            // let it pass at a gateway that fails open.
             let hits = descriptor
                 .hits_addend
                 .unwrap_or(u64::from(request.hits_addend.max(1)))
@@ -110,7 +113,8 @@ impl<'a> AppliedLimits<'a> {
         Ok(applied)
     }
 
-    /// Finds the limits of jobs: those of the first job, then those of the second, and so on. Each has the hits of one job.
+    /// Finds the limits of jobs: those of the first job, then those of the second, and so on. Each
+    /// has the hits of one job.
     pub(super) fn of_jobs(
         configuration: &'a Configuration,
         key_prefix: &str,
@@ -122,7 +126,8 @@ impl<'a> AppliedLimits<'a> {
             domain_not_found: 0,
             keys: Vec::new(),
         };
-        // Jobs come from workers with a token, and a workflow has few limits: matching needs no bound.
+        // Jobs come from workers with a token, and a workflow has few limits: matching needs no
+        // bound.
         let mut probe = Probe::new(StepBudget::unbounded());
         for job in jobs {
             let first = applied.limits.len();
@@ -143,7 +148,7 @@ impl<'a> AppliedLimits<'a> {
                     hits,
                     change: Change::Add,
                 };
-                // Only a limit that is part of the question can be invalid.
+                // Only a limit that the query brings can be invalid.
                 let limit = lookup
                     .limit(&question, &mut applied, &mut probe)
                     .unwrap_or(AppliedLimit::None);
@@ -156,7 +161,7 @@ impl<'a> AppliedLimits<'a> {
         applied
     }
 
-    /// The counted limits, in the order of their descriptors.
+    /// Returns the counted limits, in the order of their descriptors.
     pub(super) fn counted(&self) -> impl Iterator<Item = &CountedLimit<'a>> {
         self.limits.iter().filter_map(|limit| match limit {
             AppliedLimit::Counted(counted) => Some(counted),
@@ -164,7 +169,7 @@ impl<'a> AppliedLimits<'a> {
         })
     }
 
-    /// As [`Self::counted`], to change them.
+    /// Returns the counted limits for changes, in the order of their descriptors.
     pub(super) fn counted_mut(&mut self) -> impl Iterator<Item = &mut CountedLimit<'a>> {
         self.limits.iter_mut().filter_map(|limit| match limit {
             AppliedLimit::Counted(counted) => Some(counted),
@@ -172,14 +177,14 @@ impl<'a> AppliedLimits<'a> {
         })
     }
 
-    /// The counter key of a limit.
+    /// Returns the counter key of a limit.
     pub(super) fn key(&self, counted: &CountedLimit<'_>) -> &[u8] {
         &self.keys[counted.key.clone()]
     }
 }
 
-/// Drops the limits that another limit of the same request or job, and of the same domain, replaces by name. Limits that are
-/// dropped themselves, and unlimited ones, replace others too.
+/// Removes the limits that another limit of the same request or job, and of the same domain,
+/// replaces by name. Removed and unlimited limits replace others, too.
 fn remove_replaced<'d>(limits: &mut [AppliedLimit<'_>], domain_of: impl Fn(usize) -> &'d str) {
     if limits
         .iter()
@@ -208,7 +213,7 @@ fn remove_replaced<'d>(limits: &mut [AppliedLimit<'_>], domain_of: impl Fn(usize
 }
 
 impl<'a> AppliedLimit<'a> {
-    /// The configured limit, if there is one.
+    /// Returns the configured limit, if there is one.
     fn configured(&self) -> Option<&'a Limit> {
         match self {
             Self::None | Self::Paused(_) => None,
@@ -218,12 +223,12 @@ impl<'a> AppliedLimit<'a> {
     }
 }
 
-/// Why the limit of a descriptor cannot be looked up.
+/// Reason why the limit of a descriptor cannot be looked up.
 #[derive(Debug, Clone, Copy)]
 enum LookupError {
-    /// The limit that the request brought has this unit, which is none.
+    /// The limit in the request has this invalid unit.
     Unit(i32),
-    /// To match its values and those of the descriptors before it with patterns takes too many steps.
+    /// Matching its values and those of earlier descriptors with patterns takes too many steps.
     Values,
 }
 
@@ -236,17 +241,17 @@ impl LookupError {
     }
 }
 
-/// What is asked of one limit.
+/// The look-up of one limit.
 #[derive(Debug, Clone, Copy)]
 struct Question<'r> {
     entries: &'r [Entry],
-    /// A limit that the request brought.
+    /// A limit in the request.
     limit: Option<Override>,
     hits: u64,
     change: Change,
 }
 
-/// What the lookups of all descriptors of a request have in common.
+/// Parameters that the look-ups of all descriptors of a request share.
 #[derive(Debug, Clone, Copy)]
 struct Lookup<'a, 'r> {
     /// `None` when the domain is not configured.
@@ -256,11 +261,11 @@ struct Lookup<'a, 'r> {
 }
 
 impl<'a> Lookup<'a, '_> {
-    /// The limit that applies to a descriptor.
+    /// Returns the limit that applies to a descriptor.
     ///
     /// # Errors
-    /// The request brought a limit with an invalid unit, or its values are too long for the patterns.
-    // Copies of it in both callers would make a decision some 50 instructions longer.
+    /// The request has a limit with an invalid unit, or its values are too long for the patterns.
+    // Inlined in both callers, it would make a decision about 50 instructions longer.
     #[inline(never)]
     fn limit(
         &self,

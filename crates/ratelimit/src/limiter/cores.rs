@@ -1,4 +1,4 @@
-//! What each core has of its own, so that no core writes memory that another one uses.
+//! The state of each core, separate so that no core writes memory that another one uses.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::response::CoreInForce;
 use crate::sketch::{self, CoreSketch, Sketch};
 
 /// The part of a limiter that belongs to one core.
-// 128 bytes: processors fetch lines of 64 bytes in pairs.
+// 128 bytes: processors fetch cache lines of 64 bytes in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Core {
@@ -22,15 +22,15 @@ pub(super) struct Core {
     pub(super) sketch: CoreSketch,
 }
 
-/// The configuration and what overrides it. Both are there after one load.
+/// The configuration and its overrides. One load gives both.
 #[derive(Debug)]
 pub(crate) struct ActiveConfig {
     pub(super) configuration: Arc<Configuration>,
-    /// `None` when there are no overrides, so that a check has only that to see.
+    /// `None` if there are no overrides, so that a check tests only this.
     pub(super) overrides: Option<Arc<Overrides>>,
 }
 
-/// What lookups in the local cache found.
+/// Counts of look-ups in the local cache.
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
     pub(super) hits: AtomicU64,
@@ -39,14 +39,15 @@ pub(super) struct Lookups {
 }
 
 impl Core {
-    /// What is in force now; `None` before there is a configuration. Taking it changes a reference count of this core only.
+    /// Returns the active configuration. `None` before the first one. The call changes a reference
+    /// count of this core only.
     pub(super) fn in_force(&self) -> Option<CoreInForce> {
         self.in_force.load_full()
     }
 }
 
 impl Lookups {
-    /// Adds these figures to `sum`.
+    /// Adds these counts to `sum`.
     pub(super) fn add_to(&self, sum: &Self) {
         for (from, into) in [
             (&self.hits, &sum.hits),
@@ -58,7 +59,7 @@ impl Lookups {
     }
 }
 
-/// All cores of a limiter, and what they have in common. Not for the data path.
+/// All cores of a limiter, and their common state. Not for the path of a check.
 #[derive(Debug, Default)]
 pub(super) struct Cores(Mutex<CoreRegistry>);
 
@@ -72,7 +73,7 @@ struct CoreRegistry {
 }
 
 impl Cores {
-    /// One more core, with the current configuration.
+    /// Adds a core with the current configuration.
     pub(super) fn add(&self) -> Arc<Core> {
         let mut known = self.lock();
         let core = Arc::new(Core {
@@ -84,21 +85,22 @@ impl Cores {
         core
     }
 
-    /// Gives every core the configuration.
+    /// Sets the configuration of every core.
     pub(super) fn configure(&self, configuration: Arc<Configuration>) {
         let mut known = self.lock();
         known.configuration = Some(configuration);
         known.tell();
     }
 
-    /// Gives every core the overrides.
+    /// Sets the overrides of every core.
     pub(super) fn set_overrides(&self, overrides: Arc<Overrides>) {
         let mut known = self.lock();
         known.overrides = overrides;
         known.tell();
     }
 
-    /// Gives every core the overrides, unless others than `known` are in force. Returns whether they were given.
+    /// Sets the overrides of every core, unless others than `known` are active. Returns whether
+    /// they were set.
     pub(super) fn replace_overrides(
         &self,
         known: &Arc<Overrides>,
@@ -121,12 +123,12 @@ impl Cores {
         self.lock().configuration.clone()
     }
 
-    /// What all cores have seen.
+    /// Returns the merged sketch of all cores.
     pub(super) fn sketch(&self, now: Timestamp) -> Sketch {
         sketch::merge(self.lock().cores.iter().map(|core| &core.sketch), now)
     }
 
-    /// What lookups of all cores found.
+    /// Returns the sum of the look-ups of all cores.
     pub(super) fn lookups(&self) -> Lookups {
         let sum = Lookups::default();
         self.lock()
@@ -136,14 +138,14 @@ impl Cores {
         sum
     }
 
-    /// Nothing is left half done by a panic, so that a poisoned lock can be used.
+    /// No change under the lock can panic half way, so a poisoned lock is safe to use.
     fn lock(&self) -> MutexGuard<'_, CoreRegistry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl CoreRegistry {
-    /// What is in force, under a reference count for one core.
+    /// Returns the active configuration with a separate reference count for one core.
     fn in_force(&self) -> Option<Arc<ActiveConfig>> {
         let overrides = Some(&self.overrides).filter(|overrides| !overrides.is_empty());
         let in_force = |configuration: &Arc<Configuration>| {

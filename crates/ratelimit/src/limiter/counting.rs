@@ -12,14 +12,14 @@ use super::options::OverLimitKeys;
 use crate::store::{Change, Charge, StoreError};
 use crate::window::{Seconds, Window};
 
-/// One per counted limit of a request, in their order.
+/// One count per counted limit of a request, in their order.
 pub(super) type Counts = SmallVec<[Count; 4]>;
 type Charges<'p> = SmallVec<[Charge<'p>; 4]>;
 
 impl Limiter {
     /// Charges the counters of a request and returns their counts.
     ///
-    /// The store is not asked about counters that the local cache knows to be over their limit.
+    /// Counters that the local cache has as over their limit are not sent to the store.
     pub(super) async fn count(
         &self,
         applied: &AppliedLimits<'_>,
@@ -96,8 +96,8 @@ impl Limiter {
         window.unit.seconds().saturating_add(jitter)
     }
 
-    /// If any counter of the request goes over its limit, sets the hits of those that stay within theirs to zero.
-    /// Refunds stay as they are.
+    /// If any counter of the request goes over its limit, sets the hits of counters that stay
+    /// within their limit to zero. Refunds do not change.
     async fn spare_counters_within_limit(
         &self,
         applied: &AppliedLimits<'_>,
@@ -122,7 +122,8 @@ impl Limiter {
         Ok(())
     }
 
-    /// Whether each charge would take its counter over the limit. Charges are those of all counted limits.
+    /// Returns whether each charge would take its counter over the limit. Charges are those of all
+    /// counted limits.
     async fn goes_over(
         &self,
         applied: &AppliedLimits<'_>,

@@ -1,20 +1,21 @@
-//! The decision about one descriptor: its status, and what its hits add to the statistics of the limit.
+//! The decision about one descriptor: its status, and what its hits add to the statistics of the
+//! limit.
 
 use super::applied_limits::CountedLimit;
 use crate::response::{Code, CurrentLimit, LimitDelta, Status};
 use crate::store::Change;
 use crate::window::Seconds;
 
-/// What is known about a counter.
+/// Count of a counter for one decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Count {
-    /// It is over its limit, or paused; the store was not asked.
+    /// The counter is over its limit, or paused; the store was not called.
     KnownOver,
-    /// Its value after the hits.
+    /// The value of the counter after the hits.
     After(u64),
 }
 
-/// The tally of hits about which nothing was decided. It gets the limit's stats key.
+/// Returns the delta of hits before the decision. It takes over the limit's stats key.
 pub(super) fn undecided(counted: &mut CountedLimit<'_>) -> LimitDelta {
     let (total_hits, total_negative_hits) = match counted.change {
         Change::Add => (counted.hits, 0),
@@ -32,7 +33,7 @@ pub(super) fn undecided(counted: &mut CountedLimit<'_>) -> LimitDelta {
     }
 }
 
-/// Decides one descriptor: returns its status, and adds to an undecided tally what its hits add to the statistics.
+/// Decides one descriptor: returns its status, and completes a new delta with its hits.
 pub(super) fn decide(
     counted: &CountedLimit<'_>,
     count: Count,
@@ -75,7 +76,8 @@ fn status(counted: &CountedLimit<'_>, code: Code, count: Count, now: Seconds) ->
     }
 }
 
-/// How many hits are over the limit, or `None` when the descriptor is within it. Counts the others in the tally.
+/// Returns the number of hits over the limit, or `None` if the descriptor is within it. Counts the
+/// others in the delta.
 fn hits_over(
     tally: &mut LimitDelta,
     counted: &CountedLimit<'_>,
@@ -90,9 +92,9 @@ fn hits_over(
         }
         Count::After(_) if counted.change == Change::Refund => None,
         Count::After(after) => {
-            // In stop-increment mode a counter can be read without adding the hits, so that it is below them. The
-            // reference's subtraction wraps around then, which puts "before" above every limit. Statistics must be equal
-            // to the reference's.
+            // In stop-increment mode a counter can be read without adding the hits, so that it is
+            // below them. The reference's subtraction then wraps around, which puts "before" above
+            // every limit. Statistics must be equal to the reference's.
             let reading = Reading {
                 before: after.wrapping_sub(hits),
                 after,
@@ -115,8 +117,8 @@ pub(super) struct Reading {
     pub(super) after: u64,
 }
 
-/// Counts hits as near the limit and within it, and returns how many are over it; `None` when the counter is within the
-/// limit.
+/// Counts hits as near the limit and within it, and returns the number of hits over it. `None` if
+/// the counter is within the limit.
 pub(super) fn split_hits(
     tally: &mut LimitDelta,
     limit: u64,
@@ -125,7 +127,8 @@ pub(super) fn split_hits(
     near_limit_ratio: f32,
 ) -> Option<u64> {
     let Reading { before, after } = reading;
-    // In 32 bits as in the reference: a product of 64 bits would round to another number for some limits.
+    // The product has 32 bits as in the reference: with 64 bits it would round to another number
+    // for some limits.
     let near = (limit as f32 * near_limit_ratio).floor() as u64;
     if after > limit {
         if before >= limit {

@@ -1,11 +1,12 @@
-//! The cache of exceeded limits: the store need not be asked about a counter that was just seen over its limit.
+//! The cache of exceeded limits: the store is not called for a counter that was just over its
+//! limit.
 //!
-//! An entry says what a counter held, not what was decided: a limit that was raised, scaled or brought by a request is compared with that.
-//! It is valid for some seconds only, because the counter may have gone down without this server: another one gave hits back, or the store
-//! lost it.
+//! An entry has the value of a counter, not a decision: a raised or scaled limit, or one in a
+//! request, is compared with that value. It is valid for some seconds only, because the counter may
+//! have gone down without this server: another server refunded hits, or the store lost it.
 //!
-//! All cores share one table, so that what one learns, all know. Nearly all uses are lookups, and these write nothing: an entry is
-//! two words in one line of the processor's cache.
+//! All cores share one table, so that each uses what another learned. Nearly all uses are look-ups,
+//! and these write nothing: an entry is two words in one cache line of the processor.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -15,17 +16,17 @@ use super::cores::Lookups;
 use crate::tree::Unit;
 use crate::window::Seconds;
 
-/// The reference's library does not go below this size.
+/// Minimum size in bytes. The reference's library has the same minimum.
 const MIN_BYTES: usize = 512 << 10;
-/// Entries among which a key has its place: one line of the processor's cache.
+/// Number of entries that a key can be in: one cache line of the processor.
 const WAYS: usize = 4;
 /// A tag that no counter has.
 const EMPTY: u64 = 0;
-/// Seconds for which an entry is valid. A refund at another server may go unnoticed for as long, and a counter that is asked for all the time
-/// costs its store one command in this time.
+/// Seconds for which an entry is valid. A refund at another server may be missed for this time, and
+/// a counter in constant use costs its store one command in this time.
 const VALID_SECONDS: u32 = 10;
 
-/// Figures of the cache of exceeded limits.
+/// Counts of the cache of exceeded limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LocalCacheStats {
     /// Entries that were dropped to make room.
@@ -34,7 +35,7 @@ pub struct LocalCacheStats {
     pub expired_count: u64,
     /// Current entries.
     pub entry_count: u64,
-    /// Always 0. Kept for dashboards of the reference, whose cache has this figure.
+    /// Always 0. It exists for dashboards of the reference, whose cache has this figure.
     pub average_access_time: u64,
     /// Lookups that found an entry.
     pub hit_count: u64,
@@ -46,18 +47,20 @@ pub struct LocalCacheStats {
     pub overwrite_count: u64,
 }
 
-/// The name of a counter in the cache. Limits with windows of different lengths may have counters with one key.
+/// The name of a counter in the cache. Limits with windows of different lengths may have counters
+/// with one key.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct CounterName<'k> {
     pub(super) key: &'k [u8],
     pub(super) unit: Unit,
 }
 
-/// A bounded set of counters, each with its value when it was read last.
+/// A bounded set of counters, each with its last known value.
 #[derive(Debug)]
 pub(super) struct LocalCache {
     sets: Box<[Set]>,
-    /// Keyed at random and strong, so that no client can choose keys that meet in a set or have equal tags.
+    /// A strong hash with random keys, so that no client can choose keys that share a set or have
+    /// equal tags.
     hasher: RandomState,
     entries: AtomicI64,
     evictions: AtomicU64,
@@ -68,16 +71,18 @@ pub(super) struct LocalCache {
 #[repr(align(64))]
 struct Set([Entry; WAYS]);
 
-/// A counter, known by its hash alone. Among 2^k counters, a lookup of another one finds one of them once in 2^(64 - k) times.
+/// A counter, identified by its hash alone. Among 2^k counters, a look-up of another one finds one
+/// of them once in 2^(64 - k) times.
 #[derive(Debug, Default)]
 struct Entry {
-    /// The tag and `seen`, combined by exclusive or: two words that different cores wrote give a tag that no lookup asks for.
+    /// The tag and the count, combined by exclusive or: two words that different cores wrote give a
+    /// tag that no look-up uses.
     mark: AtomicU64,
     /// A [`CachedCount`].
     seen: AtomicU64,
 }
 
-/// The value of a counter when it was read last, and until when that is valid.
+/// The last known value of a counter, and the end of its validity.
 #[derive(Debug, Clone, Copy)]
 struct CachedCount {
     /// 2^32 - 1 also stands for all higher values.
@@ -94,7 +99,8 @@ impl CachedCount {
         }
     }
 
-    /// Whether it is still valid. A clock that is set back does not prolong that.
+    /// Returns whether the count is still valid. A clock that is set back does not prolong its
+    /// validity.
     fn is_current(self, now: Seconds) -> bool {
         (1..=VALID_SECONDS).contains(&self.valid_until.wrapping_sub(low_bits(now)))
     }
@@ -116,7 +122,7 @@ fn low_bits(now: Seconds) -> u32 {
 }
 
 impl LocalCache {
-    /// Makes a cache of about `bytes` bytes, taken at once; `None` when `bytes` is 0.
+    /// Creates a cache of about `bytes` bytes, allocated at once. `None` if `bytes` is 0.
     pub(super) fn new(bytes: usize) -> Option<Self> {
         if bytes == 0 {
             return None;
@@ -131,7 +137,7 @@ impl LocalCache {
         })
     }
 
-    /// Whether the counter is known to be over this limit. Notes in `lookups` what was found.
+    /// Returns whether the counter is known to be over this limit. Counts the look-up in `lookups`.
     pub(super) fn is_over(
         &self,
         counter: CounterName<'_>,
@@ -152,7 +158,7 @@ impl LocalCache {
         over
     }
 
-    /// Notes that a counter over its limit held `total` just now.
+    /// Records that a counter over its limit held `total` just now.
     pub(super) fn insert(&self, counter: CounterName<'_>, total: u64, now: Seconds) {
         let (set, tag) = self.place(counter);
         let seen = CachedCount::new(total, now);
@@ -220,7 +226,7 @@ impl Set {
 }
 
 impl Entry {
-    /// Returns the tag that was there.
+    /// Writes an entry and returns its previous tag.
     fn write(&self, tag: u64, seen: CachedCount) -> u64 {
         let bits = seen.to_bits();
         let earlier = self.seen.swap(bits, Relaxed);

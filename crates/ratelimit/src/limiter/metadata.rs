@@ -7,7 +7,7 @@ use crate::request::{Descriptor, Override, Request};
 use crate::response::{Code, Status};
 use crate::tree::{Limit, Unit};
 
-/// The content of the response's Struct.
+/// Returns the content of the response's Struct.
 pub(super) fn dynamic_metadata(
     request: &Request,
     limits: &[AppliedLimit<'_>],
@@ -62,7 +62,8 @@ fn describe(descriptor: &Descriptor) -> Value {
     result.into()
 }
 
-/// The protobuf text of an override. Fields with their default are left out; a unit without name is a number.
+/// Returns the protobuf text of an override. Fields with their default are left out; a unit without
+/// name is a number.
 fn override_text(limit: Override) -> String {
     let mut fields = Vec::new();
     if limit.requests_per_unit != 0 {
@@ -77,7 +78,7 @@ fn override_text(limit: Override) -> String {
     fields.join(" ")
 }
 
-/// Adds the keys that are missing. A key that exists keeps its value; two maps are merged.
+/// Adds missing keys. An existing key keeps its value; two maps are merged.
 fn merge(into: &mut Map<String, Value>, from: &Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(key), value) {

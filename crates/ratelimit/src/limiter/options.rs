@@ -7,23 +7,26 @@ pub struct Options {
     pub key_prefix: String,
     /// Hits above this share of a limit count as near the limit.
     pub near_limit_ratio: f32,
-    /// A counter in Redis lives longer than one window by a random number of seconds below this one; 0 adds none.
+    /// Bound of the random number of seconds that a counter in Redis lives longer than its window;
+    /// 0 adds none.
     pub expiration_jitter: u32,
-    /// What a refused request charges.
+    /// Counters that a refused request charges.
     pub over_limit_keys: OverLimitKeys,
-    /// Size of the cache of exceeded limits; 0 is no cache, any other size below 512 KiB is 512 KiB.
+    /// Bytes of the cache of exceeded limits. 0 is no cache; any other size below 512 KiB is 512
+    /// KiB.
     pub local_cache_bytes: usize,
-    /// Every request passes. Those that would have been refused are counted.
+    /// Every request passes. Requests that would have been refused are counted.
     pub global_shadow_mode: bool,
-    /// Every limit is a quota: a request is refused only when all of its descriptors are over their limit.
+    /// Every limit is a quota: a request is refused only when all of its descriptors are over their
+    /// limit.
     pub global_quota_mode: bool,
-    /// Answer with [`crate::LimitHeaders`].
+    /// Whether answers have [`crate::LimitHeaders`].
     pub response_headers: bool,
-    /// Answer with dynamic metadata.
+    /// Whether answers have dynamic metadata.
     pub dynamic_metadata: bool,
 }
 
-/// What a refused request charges.
+/// Counters that a refused request charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OverLimitKeys {
     /// Every counter of the request.

@@ -1,4 +1,4 @@
-//! What overrides make of the limits that apply.
+//! Applies overrides to the limits of requests and jobs.
 
 use super::acquire::AcquireRequest;
 use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
@@ -6,34 +6,34 @@ use crate::overrides::{Effect, Factor, LimitOverride, Overrides, Reach};
 use crate::request::{Entry, Request, Timestamp};
 use crate::store::Change;
 
-/// The end of what has no end.
+/// The end of an override without an end.
 pub(super) const NEVER: Timestamp = Timestamp(u64::MAX);
 
-/// What overrides say of a limit that counts.
+/// The overrides that apply to a limit that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct AppliedOverride {
-    /// Nothing passes until then.
+    /// End of a pause. No hits pass before it.
     pub(super) paused: Option<Timestamp>,
     pub(super) scaled: Option<Scaled>,
 }
 
-/// The limit is not the one of the configuration.
+/// A scaled limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scaled {
     factor: Factor,
     pub(super) until: Timestamp,
-    /// What the configuration says.
+    /// The limit of the configuration.
     pub(super) configured: u32,
 }
 
-/// Who asks.
+/// The kind of caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Request,
     Job,
 }
 
-/// The overrides that hold at some moment.
+/// The overrides at a time, for one kind of caller.
 #[derive(Debug, Clone, Copy)]
 struct Now<'o> {
     overrides: &'o Overrides,
@@ -42,7 +42,7 @@ struct Now<'o> {
 }
 
 /// Applies the overrides to the limits of a request.
-// Apart from the path of a check without overrides, which would be longer with it.
+// Not inlined, because the path of a check without overrides would be longer with it.
 #[cold]
 #[inline(never)]
 pub(super) fn alter_request(
@@ -92,7 +92,7 @@ impl Now<'_> {
         let of_rule = rule
             .into_iter()
             .flat_map(|rule| self.overrides.of_rule(rule));
-        // The scale of a key comes after that of its rule, and replaces it.
+        // The scale of a key follows that of its rule, and replaces it.
         for each in of_rule.chain(self.overrides.of_key(domain, entries)) {
             self.add(&mut alteration, each);
         }
@@ -139,19 +139,19 @@ impl CountedLimit<'_> {
         }
     }
 
-    /// Until when nothing passes.
+    /// Returns the end of a pause.
     pub(super) fn paused(&self) -> Option<Timestamp> {
         self.alteration
             .as_ref()
             .and_then(|alteration| alteration.paused)
     }
 
-    /// Whether a pause refuses its hits. Refunds are always made.
+    /// Returns whether a pause refuses the hits. Refunds are always made.
     pub(super) fn is_shut(&self) -> bool {
         self.change == Change::Add && self.paused().is_some()
     }
 
-    /// How the limit was scaled.
+    /// Returns how the limit was scaled.
     pub(super) fn scaled(&self) -> Option<Scaled> {
         self.alteration
             .as_ref()

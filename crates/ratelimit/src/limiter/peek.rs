@@ -1,4 +1,4 @@
-//! What a request would be answered, without charging anything.
+//! Predicts the answer to a request, without charging any counter.
 
 use std::time::Instant;
 
@@ -16,15 +16,16 @@ use crate::store::{Change, Charge, StoreError};
 use crate::window::Seconds;
 
 impl Limiter {
-    /// Says what [`Self::check`] would answer at the time `now`, and charges nothing. Waits for the store until `deadline` at most.
+    /// Returns what [`Self::check`] would answer at the time `now`, and charges nothing. Waits for
+    /// the store until `deadline` at most.
     ///
-    /// The local cache is not asked: it may still have a counter as over its limit to which hits were given back.
+    /// The local cache is not used: it may still have a counter as over its limit after a refund.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// The errors of [`Self::check`].
     ///
     /// # Cancellation
-    /// Nothing is changed in any case.
+    /// Nothing changes in any case.
     pub async fn peek(
         &self,
         request: &Request,
@@ -64,7 +65,7 @@ impl Limiter {
         Ok(Response { code, ..response })
     }
 
-    /// The counts that [`Self::count`] would return.
+    /// Returns the counts that [`Self::count`] would return.
     async fn foresee(
         &self,
         applied: &AppliedLimits<'_>,
@@ -88,7 +89,7 @@ impl Limiter {
             .collect();
         let spares = self.state.options.over_limit_keys == OverLimitKeys::StopIncrement
             && (any_shut || goes_over.contains(&true));
-        // Of two descriptors with one counter, the second sees the first.
+        // Of two descriptors with one counter, the second includes the hits of the first.
         let mut counters: HashMap<&[u8], u64> = HashMap::new();
         let mut counts = Counts::new();
         for (index, counted) in applied.counted().enumerate() {

@@ -1,4 +1,4 @@
-//! Whom it keeps waiting that a job was throttled.
+//! Decides which callers a throttled job makes wait.
 
 use super::acquire::{AcquireRequest, Units};
 use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
@@ -8,7 +8,8 @@ use crate::request::Timestamp;
 use crate::window::Seconds;
 
 impl Limiter {
-    /// Who is to wait when a job with these limits was throttled: for each of them as its rule says, and jobs where there is no rule.
+    /// Returns the callers that must wait after a job with these limits was throttled: for each
+    /// limit by its rule, and only jobs if there is no rule.
     #[must_use]
     pub fn reach_when_throttled(&self, limits: &[Units<'_>], now: Timestamp) -> Vec<Reach> {
         let Some(in_force) = self.core.in_force() else {

@@ -1,4 +1,4 @@
-//! How much of limits is used up, without charging anything.
+//! Reads how much of limits is used up, without charging any counter.
 
 use std::time::Instant;
 
@@ -11,24 +11,24 @@ use crate::store::Charge;
 use crate::tree::Unit;
 use crate::window::Seconds;
 
-/// How much of a limit its window has used up.
+/// The use of a limit in its current window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// The name of the limit; empty when it has none.
+    /// The name of the limit. Empty if it has none.
     pub name: Box<str>,
-    /// Hits that it allows in a window.
+    /// Hits that the limit allows in a window.
     pub requests_per_unit: u32,
     /// The length of the window.
     pub unit: Unit,
-    /// Hits that are counted. With requests that were refused, more than it allows.
+    /// Counted hits. With those of refused requests they may exceed the limit.
     pub used: u64,
-    /// When the window ends.
+    /// End of the window.
     pub ends: Timestamp,
 }
 
 impl Limiter {
-    /// How much of each of these limits is used up at the time `now`; `None` where nothing is counted. All counters are read at once, until
-    /// `deadline` at most.
+    /// Returns the use of each of these limits at the time `now`. `None` if no hits are counted.
+    /// All counters are read in one call, until `deadline` at most.
     ///
     /// # Errors
     /// There is no configuration, or the store fails.
@@ -43,7 +43,7 @@ impl Limiter {
             configuration,
             overrides,
         } = &*in_force;
-        // Each for itself: none replaces another one.
+        // Each limit is a separate request, so that none replaces another one.
         let wanted: Vec<AcquireRequest<'_>> = limits
             .chunks(1)
             .map(|limits| AcquireRequest { limits, times: 0 })

@@ -1,14 +1,15 @@
-//! How an override is written in the store: a field that says what it is about, and a value with the rest. Both are JSON.
+//! The stored form of an override: a field that identifies it, and a value with the rest. Both are
+//! JSON.
 
 use serde_json::{Map, Value, json};
 
 use super::{Effect, EffectKind, Factor, LimitOverride, OverrideTarget, Reach};
 use crate::request::{Entry, Timestamp};
 
-/// The version of the value. A record of another version is kept and has no effect.
+/// Version of the value. A record of another version is kept and has no effect.
 const VERSION: u64 = 1;
 
-/// The field of an override.
+/// Returns the field of an override.
 pub(super) fn field(target: &OverrideTarget, kind: EffectKind) -> String {
     let kind = name(kind);
     match target {
@@ -24,7 +25,7 @@ pub(super) fn field(target: &OverrideTarget, kind: EffectKind) -> String {
     .to_string()
 }
 
-/// The value of an override.
+/// Returns the value of an override.
 pub(super) fn value(of: &LimitOverride) -> String {
     let mut value = Map::new();
     value.insert("version".to_owned(), VERSION.into());
@@ -44,7 +45,7 @@ pub(super) fn value(of: &LimitOverride) -> String {
     Value::from(value).to_string()
 }
 
-/// The override that was written; `None` when this version does not understand it.
+/// Parses a stored override. `None` if this version does not understand it.
 pub(super) fn read(field: &[u8], value: &[u8]) -> Option<LimitOverride> {
     let field = serde_json::from_slice::<Vec<Value>>(field).ok()?;
     let value = serde_json::from_slice::<Value>(value).ok()?;

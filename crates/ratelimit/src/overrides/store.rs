@@ -1,4 +1,4 @@
-//! Where overrides are kept: in memory, or in the limiter's Redis for all servers that use it.
+//! Stores overrides: in memory, or in the limiter's Redis for all servers that use it.
 
 mod redis;
 
@@ -12,13 +12,14 @@ use crate::request::Timestamp;
 use crate::store::StoreError;
 pub use redis::RedisOverrides;
 
-/// How many overrides are kept, and how many may be there when a worker's answer adds one: people always have room.
+/// Maximum number of overrides, in all and when a worker's report of throttling adds one: operators
+/// always have room.
 const MOST: usize = 1_000;
 const MOST_WITH_THROTTLED: usize = 900;
-/// Bytes of one override as it is written.
+/// Maximum bytes of one stored override.
 const MOST_BYTES: usize = 1_024;
 
-/// Keeps overrides. Clones are the same store.
+/// A store of overrides. Clones share one store.
 #[derive(Debug, Clone)]
 pub enum OverrideStore {
     /// In this process.
@@ -28,26 +29,27 @@ pub enum OverrideStore {
 }
 
 impl OverrideStore {
-    /// An empty store in this process.
+    /// Creates an empty store in this process.
     #[must_use]
     pub fn memory() -> Self {
         Self::Memory(Arc::default())
     }
 
-    /// One hash in the Redis of this client, at the key `tidegate:overrides` after the prefix of counter keys.
+    /// Creates a store in one Redis hash, at the key `tidegate:overrides` after the prefix of
+    /// counter keys.
     #[must_use]
     pub fn redis(client: Client, key_prefix: &str) -> Self {
         Self::Redis(RedisOverrides::new(client, key_prefix))
     }
 
-    /// Returns what is kept at the time `now`. When nothing has changed since `known` was read, this is `known`, and Redis is asked
-    /// for a few bytes only. What has ended is removed.
+    /// Returns the stored overrides at the time `now`. If they have not changed since `known` was
+    /// read, returns `known` after one short read of Redis. Ended overrides are removed.
     ///
     /// # Errors
     /// The store failed.
     ///
     /// # Cancellation
-    /// When the future is dropped, what has ended may or may not be removed.
+    /// Ended overrides may or may not be removed.
     pub async fn read(
         &self,
         known: &Arc<Overrides>,
@@ -64,14 +66,14 @@ impl OverrideStore {
         }
     }
 
-    /// Keeps an override, in place of the one of the same kind and target if there is one. Of several reports of throttling, the one with the
-    /// latest end is kept, in whichever order they come.
+    /// Stores an override, in place of the one of the same kind and target. Of several reports of
+    /// throttling, the one with the latest end is stored, in whichever order they arrive.
     ///
     /// # Errors
-    /// It is too long, there is no room, or the store failed.
+    /// The override is too long, the store is full, or the store failed.
     ///
     /// # Cancellation
-    /// When the future is dropped, the override may or may not be kept.
+    /// The override may or may not be stored.
     pub async fn put(
         &self,
         new: &LimitOverride,
@@ -122,7 +124,7 @@ impl OverrideStore {
     /// The store failed.
     ///
     /// # Cancellation
-    /// When the future is dropped, the override may or may not be removed.
+    /// The override may or may not be removed.
     pub async fn remove(
         &self,
         target: &OverrideTarget,
@@ -141,7 +143,8 @@ impl OverrideStore {
     }
 }
 
-/// The end of an override that others of its name may outlast; `None` when it is put in place of any other.
+/// Returns the end of an override that an override with a later end outlasts. `None` if it replaces
+/// any other.
 fn until_if_latest_wins(new: &LimitOverride) -> Option<Timestamp> {
     match new.effect {
         Effect::Throttled(_) => Some(new.until.unwrap_or(Timestamp(u64::MAX))),
@@ -150,7 +153,7 @@ fn until_if_latest_wins(new: &LimitOverride) -> Option<Timestamp> {
 }
 
 impl LimitOverride {
-    /// Whether it stays when `new`, which has its name, is put.
+    /// Returns whether this override stays if `new`, of the same target and kind, is stored.
     fn outlasts(&self, new: &Self) -> bool {
         until_if_latest_wins(self)
             .zip(until_if_latest_wins(new))
@@ -158,7 +161,7 @@ impl LimitOverride {
     }
 }
 
-/// Nothing is left half done by a panic, so that a poisoned lock can be used.
+/// No change under the lock can panic half way, so a poisoned lock is safe to use.
 fn lock(kept: &Mutex<Vec<LimitOverride>>) -> MutexGuard<'_, Vec<LimitOverride>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,13 @@
-//! Keys as they are kept: whatever a client sends, with a bounded length.
+//! Shortens keys to a bounded length, whatever a client sends.
 
 use super::Key;
 use crate::request::Entry;
 
-/// Bytes of a domain, and of all entries of a key.
+/// Maximum bytes of a domain, and of all entries of a key.
 const MOST_BYTES: usize = 256;
 const MOST_ENTRIES: usize = 16;
 
-/// The domain and the entries, each with its end cut off if it is too long.
+/// Returns the domain and the entries, each cut if it is too long.
 pub(super) fn key(key: Key<'_>) -> (String, Vec<Entry>) {
     let mut left = MOST_BYTES;
     let mut entries = Vec::with_capacity(key.entries.len().min(MOST_ENTRIES));
@@ -25,7 +25,7 @@ pub(super) fn key(key: Key<'_>) -> (String, Vec<Entry>) {
     (cut(key.domain, MOST_BYTES).to_owned(), entries)
 }
 
-/// The longest beginning of so many bytes that ends with a character.
+/// Returns the longest prefix of at most `max_bytes` bytes that ends with a whole character.
 fn cut(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {

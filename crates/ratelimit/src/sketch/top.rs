@@ -1,22 +1,23 @@
-//! The keys with the most hits, in a fixed number of places: a new key takes the place of the one with the fewest hits, and its
-//! hits too ("space saving", Metwally and others, 2005). So no key is counted too low that has a place, and one that took no other's place is
-//! counted exactly until decisions are skipped.
+//! The keys with the most hits, in a fixed number of slots: a new key replaces the one with the
+//! fewest hits, and takes over its hits ("space saving", Metwally and others, 2005). So no key in a
+//! slot is counted too low. A key that replaced no other is counted exactly until decisions are
+//! skipped.
 
 use super::{Key, MAX_COUNTED, MOST, SAMPLED, TopKey, shorten};
 
 #[derive(Debug, Default)]
 pub(super) struct Top {
     hashes: Vec<u64>,
-    /// One for each hash.
+    /// One key for each hash.
     keys: Vec<TopKey>,
-    /// Number of decisions that were counted, at most one more than [`MAX_COUNTED`].
+    /// Number of decisions that were counted, at most one more than [`MAX_COUNTED_DECISIONS`].
     decisions: u32,
-    /// Whether a key has lost its place.
+    /// Whether a key was evicted.
     has_evicted: bool,
 }
 
 impl Top {
-    /// Number of decisions that the next one stands for.
+    /// Returns the number of decisions that the next one stands for.
     pub(super) fn next_weight(&mut self) -> u32 {
         if self.decisions < MAX_COUNTED {
             self.decisions += 1;
@@ -33,7 +34,7 @@ impl Top {
         self.decisions > MAX_COUNTED
     }
 
-    /// Whether a key without a place has no hits.
+    /// Returns whether all keys without a slot have no hits.
     pub(super) fn is_complete(&self) -> bool {
         !self.has_evicted && !self.is_sampled()
     }

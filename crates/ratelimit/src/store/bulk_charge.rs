@@ -1,33 +1,33 @@
-//! Hits that are asked of a counter in bulk, of which it may grant a part.
+//! Hits that are requested from a counter in bulk, of which it may grant a part.
 
 use super::Charge;
 
-/// Hits that are asked of a counter. Those of the charge are the most that it is charged with.
+/// Hits that are requested from a counter. The hits of the charge are the maximum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BulkCharge<'a> {
     pub(crate) charge: Charge<'a>,
     pub(crate) room: GrantBound,
 }
 
-/// How much of what is asked for is granted.
+/// Bound of the hits that are granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GrantBound {
-    /// What the limit leaves, rounded down to a multiple of `step`, which is not 0.
+    /// The hits that the limit leaves, rounded down to a multiple of `step`, which is not 0.
     UpToLimit { step: u64 },
-    /// All of it.
+    /// All requested hits.
     Unbounded,
 }
 
-/// What a counter was charged with.
+/// Hits that a counter was charged with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) hits: u64,
-    /// What it holds with these.
+    /// Value of the counter after the charge.
     pub(crate) total: u64,
 }
 
 impl BulkCharge<'_> {
-    /// How many hits a counter grants that holds `count`.
+    /// Returns the hits that a counter with the value `count` grants.
     pub(super) fn granted(&self, count: u64) -> i64 {
         match self.room {
             GrantBound::Unbounded => self.charge.hits,

@@ -6,8 +6,9 @@ use crate::window::Seconds;
 
 /// Appends `prefix domain "_" ( key "_" value "_" )* start` to `out`.
 ///
-/// An entry whose values share a counter is written with the shared text instead of its value. Nothing is escaped. Two
-/// descriptors that give the same bytes share a counter, as in the reference.
+/// An entry whose values share a counter is written with the shared text instead of its value.
+/// Nothing is escaped. Two descriptors that give the same bytes share a counter, as in the
+/// reference.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     scope: &Scope<'_>,

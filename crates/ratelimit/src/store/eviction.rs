@@ -1,17 +1,21 @@
-//! Which counters a full store forgets.
+//! Selects the counters that a full store drops.
 //!
-//! Anyone who can vary a value can make any number of counters, and with more calls any number that used a certain share of
-//! their limit. So whoever has the most gives: first the limit with the most counters, until all have the same number; then,
-//! of one limit, the class of counters that used about the same share of it. A flood is the most of its kind, and pays alone.
+//! A client that can vary a value can create any number of counters, and with more calls any number
+//! that used a given share of their limit. So the largest group loses counters: first the limit
+//! with the most counters, until all limits have the same number. Of one limit, it is the class of
+//! counters that used about the same share of it. A flood is the largest group of its kind, and
+//! alone loses counters.
 
 use super::Charge;
 
-/// Limits are told apart by eight bits of a hash. Limits with the same bits share what one of them could have.
+/// Number of buckets of limits. A limit is identified by eight bits of a hash; limits with equal
+/// bits share the quota of one.
 const LIMITS: usize = 256;
-/// Class 0 is at the limit or over it. Every second class is half of the one before, and the last is below a 30,000th.
+/// Number of classes of use. Class 0 is at the limit or over it. Every second class is half of the
+/// one before, and the last is below a 30,000th.
 const CLASSES: usize = 32;
 
-/// What is kept with a counter to judge it, in three bytes.
+/// Data of a counter that its eviction is decided by, in three bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EvictionClass {
     limit: u8,
@@ -21,7 +25,8 @@ pub(super) struct EvictionClass {
 
 impl EvictionClass {
     pub(super) fn of(charge: &Charge<'_>) -> Self {
-        // A limit is known by its address. Multiplying (by 2^64 over the golden ratio) mixes all bits into the highest.
+        // A limit is identified by its address. Multiplying by 2^64 over the golden ratio mixes all
+        // bits into the highest.
         let mixed = (charge.limit as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let [high, low, ..] = (charge.requests_per_unit as f32).to_be_bytes();
         Self {
@@ -30,7 +35,7 @@ impl EvictionClass {
         }
     }
 
-    /// How far `count` hits are from the limit.
+    /// Returns the class of a counter with `count` hits.
     fn class(self, count: i64) -> usize {
         let [high, low] = self.requests_per_unit;
         let used = count as f32 / f32::from_be_bytes([high, low, 0, 0]);
@@ -41,7 +46,7 @@ impl EvictionClass {
     }
 }
 
-/// Tells which counters of a window go.
+/// The counters of a window that are dropped.
 #[derive(Debug)]
 pub(super) struct Victims {
     limits: Vec<[Members; CLASSES]>,
@@ -52,12 +57,13 @@ pub(super) struct Victims {
 struct Members {
     number: u32,
     victims: u32,
-    /// Which member is asked about next. The first is drawn, so that nobody knows who goes.
+    /// Index of the next member. It starts at a random number, so that clients cannot predict which
+    /// counters are dropped.
     next: u32,
 }
 
 impl Victims {
-    /// Chooses `number` of these counters, which are at least as many.
+    /// Chooses `number` of these counters. There must be at least as many.
     pub(super) fn choose(
         counters: impl Iterator<Item = (EvictionClass, i64)>,
         number: usize,
@@ -89,7 +95,7 @@ impl Victims {
         Self { limits }
     }
 
-    /// Whether this counter goes. Ask once for each counter.
+    /// Returns whether this counter is dropped. Must be called once for each counter.
     pub(super) fn take(&mut self, standing: EvictionClass, count: i64) -> bool {
         let members = &mut self.limits[usize::from(standing.limit)][standing.class(count)];
         let place = members.next;
@@ -98,8 +104,9 @@ impl Victims {
     }
 }
 
-/// How many of each group go so that `number` go in all and the largest that is left is as small as can be. Where not all
-/// groups can be left equal, one more is left of those from `spared_first` on.
+/// Returns the number of dropped members of each group, so that `number` are dropped in all and the
+/// largest rest is as small as possible. If the rests cannot be equal, groups from `spared_first`
+/// on keep one more.
 fn shares(sizes: &[u32], number: usize, spared_first: usize) -> Vec<u32> {
     let above = |level: u32| {
         sizes
@@ -109,7 +116,7 @@ fn shares(sizes: &[u32], number: usize, spared_first: usize) -> Vec<u32> {
     };
     let mut low = 0;
     let mut high = sizes.iter().copied().max().unwrap_or(0);
-    // The highest level above which there are as many.
+    // The highest level with at least `number` members above it.
     while low < high {
         let middle = low + (high - low).div_ceil(2);
         if above(middle) >= number {
@@ -143,7 +150,8 @@ mod tests {
         }
     }
 
-    /// How many of each group (limit, requests per unit, count, number of counters) are left.
+    /// Returns the number of counters left in each group (limit, requests per unit, count, number
+    /// of counters).
     fn left(groups: &[(u8, u32, i64, usize)], number: usize) -> Vec<usize> {
         let counters = groups
             .iter()

@@ -9,21 +9,22 @@ use tidegate_memcache::{self as memcache, Client, CounterRead, Expiry, Name};
 use super::{BulkCharge, Change, Charge, Grant, StoreError, Totals};
 use crate::window::Seconds;
 
-/// The most hits that are added to a counter at a time, and the highest value to which they are added. A limit has 32 bits, so a
-/// counter that has so many is over it. memcached counts on from zero after 2^64.
+/// Maximum number of hits of one addition, and highest value that hits are added to. A limit has 32
+/// bits, so a counter with this value is over it. memcached wraps to zero after 2^64.
 const MOST: u64 = 1 << 40;
 
 /// Counters in memcached, under the reference's key names.
 ///
-/// As in the reference, a request is decided on what its counters held before it and on its own hits, and the hits are
-/// charged in the background. So requests at the same time may all pass, and a counter that cannot be read counts as zero.
-/// Units of jobs are taken in the same way, and are as approximate.
+/// As in the reference, a request is decided by the previous values of its counters and its own
+/// hits, and the hits are charged in the background. So concurrent requests may all pass, and a
+/// counter that cannot be read counts as zero. Units of jobs are acquired in the same way, and are
+/// as approximate.
 #[derive(Debug, Clone)]
 pub struct MemcacheStore {
     client: Client,
 }
 
-/// What a counter holds after the charges of a request so far.
+/// Value of a counter after the charges of a request so far.
 #[derive(Debug, Clone, Copy)]
 struct CounterState {
     found: CounterRead,
@@ -31,7 +32,7 @@ struct CounterState {
 }
 
 impl MemcacheStore {
-    /// Counters of this client's servers.
+    /// Creates a store on this client's servers.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client }
@@ -72,7 +73,8 @@ impl MemcacheStore {
         grants.into_iter().map(Ok).collect()
     }
 
-    /// Makes the charges with `hits_of` hits, which knows the place of a charge and what its counter holds.
+    /// Makes the charges with the hits that `hits_of` returns for the index of a charge and the
+    /// value of its counter.
     async fn change(
         &self,
         charges: &[Charge<'_>],
@@ -82,7 +84,7 @@ impl MemcacheStore {
     ) -> SmallVec<[Grant; 4]> {
         let names = names(charges);
         let found = self.found(&names, deadline).await;
-        // Of two charges of one counter, the second sees the first.
+        // Of two charges of one counter, the second includes the first.
         let mut earlier = HashMap::new();
         let mut grants = SmallVec::new();
         for (index, (charge, found)) in charges.iter().zip(found).enumerate() {
@@ -116,7 +118,7 @@ impl MemcacheStore {
             .collect()
     }
 
-    /// Charges a counter in the background, and tells what it will hold.
+    /// Charges a counter in the background, and returns its expected value.
     fn charge(
         &self,
         charge: &Charge<'_>,
@@ -163,7 +165,8 @@ fn names<'k>(charges: &[Charge<'k>]) -> SmallVec<[Name<'k>; 4]> {
     charges.iter().map(|charge| Name::of(charge.key)).collect()
 }
 
-/// What cannot be read, or is no number, counts as zero, as in the reference.
+/// Returns the value of a counter. One that cannot be read, or is no number, counts as zero, as in
+/// the reference.
 fn value(found: CounterRead) -> u64 {
     match found {
         CounterRead::Count(count) => count,

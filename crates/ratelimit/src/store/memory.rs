@@ -12,41 +12,45 @@ use super::{BulkCharge, Change, Charge, Grant, StoreError, Totals};
 use crate::request::Timestamp;
 use crate::window::Seconds;
 
-/// Two cores rarely want the lock of the same shard, and what an eviction or a growing table costs at once stays below 1 ms.
+/// Bytes of one shard. Two cores rarely need the lock of one shard, and an eviction or a growing
+/// table takes less than 1 ms.
 const SHARD_BYTES: usize = 512 << 10;
-/// Enough for 2 GiB of such shards, and for any number of cores.
+/// Maximum number of shards: enough for 2 GiB, and for any number of cores.
 const MAX_SHARDS: usize = 4096;
-/// Each shard has its share of the bounds. With fewer keys its share would differ too much from what falls to it.
+/// Minimum number of keys of a shard. Each shard has its share of the bounds, and with fewer keys
+/// it would differ too much from the keys that hash to it.
 const MIN_KEYS_PER_SHARD: usize = 1024;
-/// Places of keys in a window have 32 bits.
+/// Maximum bytes of a shard: offsets of keys in a window have 32 bits.
 const MAX_SHARD_BYTES: usize = 1 << 30;
 
 /// Counters in this process. Clones share the counters.
 ///
-/// The store is bounded. When it is full, it drops counters of windows that have ended, then counters of the window that takes
-/// the most memory: there, of the limit with the most counters, and of this limit, those of which there are the most that used
-/// about the same share of it. So a flood of new keys costs neither other windows nor other limits a counter as long as these
-/// have fewer, and of its own limit only counters that were hit as often as the flood hits each. A dropped counter starts again
-/// from zero, so that more hits pass than its limit allows; [`MemoryStore::evictions`] counts these.
+/// The store is bounded. If it is full, it drops counters of windows that have ended, then counters
+/// of the window that takes the most memory. There it takes the limit with the most counters, and
+/// of this limit the largest group that used about the same share of it. So a flood of new keys
+/// costs other windows and limits no counter as long as these have fewer. Of its own limit it costs
+/// only counters that were hit as often as its own. A dropped counter starts again from zero, so
+/// that more hits pass than its limit allows; [`MemoryStore::evictions`] counts these.
 ///
-/// Unlike in Redis, a limit per minute and a limit per hour for the same entries never share a counter.
+/// Unlike in Redis, a limit per minute and a limit per hour for the same entries never share a
+/// counter.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shards: Arc<Shards>,
 }
 
-/// The most that a store in memory may hold. One counter always fits.
+/// Bounds of a store in memory. One counter always fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryBounds {
     /// Number of counters.
     pub keys: usize,
-    /// Bytes of memory of counters and their tables. While a table grows, its old memory comes on top: at most one table for
-    /// each core, a few hundred thousand bytes.
+    /// Bytes of memory of counters and their tables. A growing table also needs its old memory: at
+    /// most one table for each core, a few hundred thousand bytes.
     pub bytes: usize,
 }
 
 impl Default for MemoryBounds {
-    /// 128 MiB, which a machine of 512 MiB can spare, and any number of keys that fits.
+    /// Returns 128 MiB, which a machine of 512 MiB can spare, and any number of keys that fits.
     fn default() -> Self {
         Self {
             keys: usize::MAX,
@@ -72,7 +76,7 @@ struct Shard {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new(bounds: MemoryBounds) -> Self {
         let shards = (bounds.keys / MIN_KEYS_PER_SHARD)
@@ -102,7 +106,7 @@ impl MemoryStore {
         let now = Seconds::from(now);
         let mut dropped = 0;
         for shard in &self.shards.shards {
-            // The memory is freed after the lock was released.
+            // The memory is freed after the lock is released.
             let passed: Vec<WindowCounters> = lock(shard)
                 .windows
                 .extract_if(.., |window| window.end <= now)
@@ -112,7 +116,7 @@ impl MemoryStore {
         dropped
     }
 
-    /// The number of counters, including those of ended windows that were not purged yet.
+    /// Returns the number of counters, including those of ended windows that were not purged yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards
@@ -122,7 +126,7 @@ impl MemoryStore {
             .sum()
     }
 
-    /// Bytes of memory that counters and their tables take.
+    /// Returns the bytes of memory of counters and their tables.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.shards
@@ -132,13 +136,14 @@ impl MemoryStore {
             .sum()
     }
 
-    /// Whether there is no counter.
+    /// Returns whether there is no counter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The number of counters of current windows that were dropped because the store was full.
+    /// Returns the number of counters of current windows that were dropped because the store was
+    /// full.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.shards.evictions.load(Relaxed)
@@ -171,7 +176,7 @@ impl MemoryStore {
                 key: key.as_ref(),
                 ..ask.charge
             };
-            // Looked at and charged under one lock.
+            // The counter is read and charged under one lock.
             let mut shard = lock(shard);
             let hits = ask.granted(shard.count(hash, &charge));
             let (total, evicted) = shard.add(hash, &Charge { hits, ..charge }, now, &self.shards);
@@ -185,7 +190,7 @@ impl MemoryStore {
         asks.iter().map(take).collect()
     }
 
-    /// As [`super::Store::add`].
+    /// Makes all charges in their order, see [`super::Store::add`].
     pub(crate) fn add(&self, charges: &[Charge<'_>], now: Seconds) -> Totals {
         let add = |charge: &Charge<'_>| {
             let key = self.shards.digests.shorten(charge.key);
@@ -207,13 +212,13 @@ impl MemoryStore {
 impl Shards {
     fn shard(&self, key: &[u8]) -> (&Mutex<Shard>, u64) {
         let hash = self.hasher.hash_one(key);
-        // The table uses the lowest bits for the place and the highest seven as a tag.
+        // The table uses the lowest bits for the position and the highest seven as a tag.
         let index = (hash >> 40) as usize & (self.shards.len() - 1);
         (&self.shards[index], hash)
     }
 }
 
-/// A panic cannot leave a count half changed, so that a poisoned lock can be used.
+/// A panic cannot leave a count half changed, so a poisoned lock is safe to use.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -227,7 +232,7 @@ impl Shard {
         self.windows.iter().map(WindowCounters::bytes).sum()
     }
 
-    /// What the counter of a charge holds.
+    /// Returns the value of the counter of a charge.
     fn count(&self, hash: u64, charge: &Charge<'_>) -> u64 {
         let window = self
             .windows
@@ -239,7 +244,8 @@ impl Shard {
             .unsigned_abs()
     }
 
-    /// Makes one charge. Returns the new count, and how many counters were dropped to make room.
+    /// Makes one charge. Returns the new count, and the number of counters that were dropped to
+    /// make room.
     #[inline]
     fn add(&mut self, hash: u64, charge: &Charge<'_>, now: Seconds, shards: &Shards) -> (u64, u64) {
         let end = charge.window.end();
@@ -264,7 +270,8 @@ impl Shard {
         (charge.hits.unsigned_abs(), evicted)
     }
 
-    /// Makes room for the counter of a charge. Returns how many counters of current windows were dropped.
+    /// Makes room for the counter of a charge. Returns the number of counters of current windows
+    /// that were dropped.
     fn make_room(&mut self, charge: &Charge<'_>, now: Seconds, shards: &Shards) -> u64 {
         if self.has_room(charge, shards.bounds) {
             return 0;

@@ -9,10 +9,11 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 use super::{Change, Charge, MAX_COUNT, StoreError, Totals};
 use crate::tree::Unit;
 
-/// Subtracts hits from a counter that is there, but not below zero, and returns the new count.
+/// Subtracts hits from an existing counter, but not below zero, and returns the new count.
 ///
-/// KEYS: the counter. ARGV: hits, seconds to live. Redis has no command that subtracts and stops at zero. With two commands,
-/// another charge could come between them. EXPIRE says whether there is a counter, so that a refund makes none and needs no other permission.
+/// KEYS: the counter. ARGV: hits, seconds to live. Redis has no command that subtracts and stops at
+/// zero, and another charge could run between two commands. EXPIRE tests whether the counter
+/// exists, so that a refund creates none and needs no other permission.
 const REFUND: &str = "\
 if redis.call('EXPIRE', KEYS[1], ARGV[2]) == 0 then
   return 0
@@ -24,16 +25,16 @@ if after < 0 then
 end
 return after";
 
-/// The beginning of the error with which Redis refuses to let a counter exceed [`MAX_COUNT`].
+/// Start of the error with which Redis refuses to let a counter exceed [`MAX_COUNT`].
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
-/// An encoded `INCRBY` and `EXPIRE` of a typical key.
+/// Bytes of an encoded `INCRBY` and `EXPIRE` of a typical key.
 const CHARGE_BYTES: usize = 192;
 
 /// Counters in Redis, under the reference's key names.
 ///
-/// Hits are added with `INCRBY` and `EXPIRE`; a refund is one script, and so are the units of jobs of one counter. All commands of
-/// a request go out together.
+/// Hits are added with `INCRBY` and `EXPIRE`. A refund is one script, and so are the units of jobs
+/// of one counter. All commands of a request are sent in one batch.
 #[derive(Debug, Clone)]
 pub struct RedisStore {
     main: Client,
@@ -48,7 +49,8 @@ struct PerClient<T> {
 }
 
 impl RedisStore {
-    /// Counters on `main`; those of per-second limits on `per_second`, if there is one.
+    /// Creates a store on `main`. Counters of per-second limits are on `per_second`, if there is
+    /// one.
     #[must_use]
     pub fn new(main: Client, per_second: Option<Client>) -> Self {
         Self { main, per_second }
@@ -120,7 +122,7 @@ impl RedisStore {
         batches
     }
 
-    /// The value for the client that a charge belongs to.
+    /// Returns the value for the client that a charge belongs to.
     fn of<'p, T>(&self, charge: &Charge<'_>, both: &'p mut PerClient<T>) -> &'p mut T {
         match (&self.per_second, charge.window.unit) {
             (Some(_), Unit::Second) => &mut both.per_second,
@@ -128,7 +130,7 @@ impl RedisStore {
         }
     }
 
-    /// Sends both batches at the same time; an empty one is not sent.
+    /// Sends both batches concurrently. An empty one is not sent.
     async fn send(&self, batches: PerClient<Batch>, deadline: Instant) -> PerClient<Vec<Outcome>> {
         let PerClient { main, per_second } = batches;
         match &self.per_second {
@@ -184,8 +186,8 @@ fn count(value: i64) -> Result<u64, StoreError> {
     })
 }
 
-/// The count after an INCRBY. A counter that has no room for the hits is full, which is over every limit: a client must not turn
-/// its limit off by counting too much.
+/// Returns the count after an INCRBY. A counter without room for the hits is full, which is over
+/// every limit: a client must not disable its limit by counting too much.
 fn added(outcome: &Outcome) -> Result<u64, StoreError> {
     match outcome {
         Outcome::ServerError(error) if error.message.starts_with(OVERFLOW) => Ok(MAX_COUNT),
@@ -193,7 +195,7 @@ fn added(outcome: &Outcome) -> Result<u64, StoreError> {
     }
 }
 
-/// The count in the reply of a GET.
+/// Returns the count in the reply of a GET.
 fn stored_count(outcome: &Outcome) -> Result<u64, StoreError> {
     let Some(bytes) = outcome.bytes()? else {
         return Ok(0);

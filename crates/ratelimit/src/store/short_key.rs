@@ -1,11 +1,11 @@
-//! Long counter keys are kept as digests, so that no counter takes more than a few others.
+//! Stores long counter keys as digests, so that no counter takes more memory than a few others.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The longest key that is kept as it is.
+/// Maximum length in bytes of a key that is stored as it is.
 const MAX_BYTES: usize = 255;
 
-/// Digests of this process. Nobody outside can find two keys that have the same one.
+/// Digests with random keys of this process, so that clients cannot find two keys with one digest.
 #[derive(Debug, Default)]
 pub(super) struct Digests {
     halves: [RandomState; 2],
@@ -19,7 +19,7 @@ pub(super) enum ShortKey<'k> {
 }
 
 impl Digests {
-    /// The key itself, or its digest when it is long.
+    /// Returns the key itself, or its digest if the key is long.
     #[inline]
     pub(super) fn shorten<'k>(&self, key: &'k [u8]) -> ShortKey<'k> {
         if key.len() <= MAX_BYTES {

@@ -1,4 +1,5 @@
-//! The counters of one window. They are in two allocations, so that dropping them costs the same whatever their number.
+//! The counters of one window. They are in two allocations, so that dropping them costs the same
+//! whatever their number.
 
 use std::hash::BuildHasher;
 
@@ -8,13 +9,15 @@ use super::Charge;
 use super::eviction::{EvictionClass, Victims};
 use crate::window::Seconds;
 
-/// An eviction takes this share of a window: it looks at every counter there, so that one counter at a time would be slow.
+/// Divisor of the counters of a window that one eviction drops. It scans every counter of the
+/// window, so that dropping one at a time would be slow.
 const EVICTED_SHARE: usize = 8;
-/// After an eviction this share stays free, so that as many more counters need no work.
+/// Divisor of the room that stays free after an eviction, so that new counters need no
+/// reallocation.
 const SPARE_SHARE: usize = 16;
-/// The room for keys grows by this share of itself. Doubling would leave up to half of the bound unused.
+/// Divisor by which the room for keys grows. Doubling would leave up to half of the bound unused.
 const GROWTH_SHARE: usize = 4;
-/// The least by which the room for keys grows: one typical key.
+/// Minimum growth of the room for keys in bytes: one typical key.
 const MIN_GROWTH: usize = 64;
 
 /// The counters of all windows that end at the same second.
@@ -41,7 +44,7 @@ impl Counter {
 }
 
 impl WindowCounters {
-    /// The bytes of a window without counters.
+    /// Bytes of a window without counters.
     pub(super) const BYTES: usize = size_of::<Self>();
 
     pub(super) fn new(end: Seconds) -> Self {
@@ -56,12 +59,12 @@ impl WindowCounters {
         self.table.len()
     }
 
-    /// Bytes of memory that the window takes.
+    /// Returns the bytes of memory of the window.
     pub(super) fn bytes(&self) -> usize {
         Self::BYTES + self.table.allocation_size() + self.keys.capacity()
     }
 
-    /// By how many bytes the window grows when a counter with such a key is added.
+    /// Returns the bytes by which the window grows if a counter with a key of this length is added.
     pub(super) fn growth(&self, key_length: usize) -> usize {
         let table = if self.table.len() < self.table.capacity() {
             0
@@ -93,7 +96,7 @@ impl WindowCounters {
             .map(|counter| &mut counter.count)
     }
 
-    /// Adds a counter. There must be none with this key.
+    /// Adds a counter. No counter with this key may exist.
     pub(super) fn insert(&mut self, hash: u64, charge: &Charge<'_>, hasher: &DefaultHashBuilder) {
         let counter = Counter {
             key_start: offset(self.keys.len()),
@@ -112,7 +115,7 @@ impl WindowCounters {
             .insert_unique(hash, counter, |counter| hasher.hash_one(counter.key(keys)));
     }
 
-    /// Drops an eighth of the counters, at least one if there is any, and returns how many.
+    /// Drops an eighth of the counters, at least one if there is any, and returns their number.
     pub(super) fn evict(&mut self, hasher: &DefaultHashBuilder) -> usize {
         let before = self.len();
         let standings = self
@@ -126,7 +129,7 @@ impl WindowCounters {
         before - self.len()
     }
 
-    /// Moves all counters to new allocations, with a little room to spare.
+    /// Moves all counters to new allocations, with some room to spare.
     fn rebuild(&mut self, hasher: &DefaultHashBuilder) {
         let with_spare = |size: usize| size + size / SPARE_SHARE;
         let key_bytes: usize = self
@@ -154,7 +157,8 @@ fn offset(bytes: usize) -> u32 {
     u32::try_from(bytes).expect("the store bounds the bytes of a window below 4 GiB")
 }
 
-/// Bytes of a full table after it has grown: twice the buckets, a byte more for each, and one group of those.
+/// Returns the bytes of a full table after it has grown: twice the buckets, a byte more for each,
+/// and one group of bytes.
 fn grown_table(table: &HashTable<Counter>) -> usize {
     let buckets = if table.allocation_size() == 0 {
         4

@@ -1,13 +1,14 @@
-//! A request that somebody can try on the limits that are loaded.
+//! An example request for the limits that are loaded.
 
 use super::{Level, Rate};
 use crate::request::Entry;
 
-/// Stands for any value where the configuration asks for none.
+/// The value of an example entry where the configuration allows any value.
 const ANY_VALUE: &str = "me";
 
 impl Level {
-    /// The entries of a descriptor that the first limit of the file applies to; none when every request is unlimited.
+    /// Returns the entries of a descriptor that the first limit of the file applies to. `None` if
+    /// every request is unlimited.
     pub(crate) fn example(&self) -> Option<Vec<Entry>> {
         self.nodes.iter().find_map(|node| {
             let key = node.key();

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// The length of a limit's window. The numbers are those of `RateLimitResponse.RateLimit.Unit` on the wire.
+/// The length of a limit's window. The numbers are those of `RateLimitResponse.RateLimit.Unit` on
+/// the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
     /// 1 s.
@@ -22,7 +23,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit with this wire number.
+    /// Returns the unit with this wire number.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Self> {
         match number {
@@ -37,13 +38,13 @@ impl Unit {
         }
     }
 
-    /// The wire number, 1 to 7.
+    /// Returns the wire number, 1 to 7.
     #[must_use]
     pub fn number(self) -> i32 {
         self as i32
     }
 
-    /// The window's length in seconds.
+    /// Returns the length of the window in seconds.
     #[must_use]
     pub fn seconds(self) -> u32 {
         match self {
@@ -57,7 +58,7 @@ impl Unit {
         }
     }
 
-    /// The name on the wire: `SECOND`.
+    /// Returns the name on the wire: `SECOND`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -75,39 +76,41 @@ impl Unit {
 /// A configured limit.
 #[derive(Debug)]
 pub struct Limit {
-    /// `domain.key_value.subkey`: the path in the configuration, by which overrides and statistics name the limit.
+    /// `domain.key_value.subkey`: the path in the configuration, by which overrides and statistics
+    /// name the limit.
     pub stats_key: Box<str>,
     /// The number of the stats key; see [`crate::StatsKey`].
     pub slot: u32,
-    /// How much it allows.
+    /// The rate that the limit allows.
     pub rate: Rate,
-    /// Empty when the limit has none.
+    /// The name. Empty if the limit has none.
     pub name: Box<str>,
     /// Names of the limits that this one replaces.
     pub replaces: Box<[Box<str>]>,
-    /// Counts, and never refuses.
+    /// Whether the limit counts but never refuses.
     pub shadow_mode: bool,
-    /// Refuses only when all such limits of a request are exceeded.
+    /// Whether the limit refuses a request only if all such limits of the request are exceeded.
     pub quota_mode: bool,
-    /// Count under the request's own keys and values instead of the path in the configuration.
+    /// Whether hits count under the request's keys and values instead of the path in the
+    /// configuration.
     pub detailed_metric: bool,
-    /// What throttles its jobs keeps its requests waiting, too.
+    /// Whether throttled jobs make requests wait, too.
     pub pause_when_throttled: bool,
-    /// Returned to the caller when the descriptor passes.
+    /// Metadata that is returned to the caller if the descriptor passes.
     pub metadata: Map<String, Value>,
 }
 
-/// What a limit allows.
+/// The rate of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
     /// Any number of hits.
     Unlimited {
-        /// What the file says; only the dump shows it.
+        /// The number in the file. Only the dump shows it.
         requests_per_unit: u32,
     },
-    /// So many hits in every window.
+    /// A number of hits in every window.
     PerUnit {
-        /// The number.
+        /// The number of hits.
         requests_per_unit: u32,
         /// The length of the window.
         unit: Unit,

@@ -9,28 +9,29 @@ use super::{Level, Limit};
 pub struct Node {
     /// `key`, or `key_value`.
     pub(crate) composite: Arc<str>,
-    /// Where the key ends in it.
+    /// Length of the key in `composite`.
     pub(crate) key_length: usize,
-    /// The line of its file, from 1; 0 when it has none.
+    /// The line in its file, from 1. 0 if it has none.
     pub line: u32,
     /// Its limit, if it has one.
     pub limit: Option<Limit>,
     /// The descriptors below it.
     pub below: Level,
-    /// Put the request's value into the stats key.
+    /// Whether the stats key has the request's value.
     pub value_to_metric: bool,
-    /// All values that match the pattern share one counter.
+    /// Whether all values that match the pattern share one counter.
     pub share_threshold: bool,
 }
 
 impl Node {
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.composite[..self.key_length]
     }
 
-    /// The value, in which a `*` stands for any text; empty when the descriptor has none and stands for every value.
+    /// Returns the value, in which a `*` matches any text. Empty if the descriptor has none and
+    /// matches every value.
     #[must_use]
     pub fn value(&self) -> &str {
         self.composite[self.key_length..]

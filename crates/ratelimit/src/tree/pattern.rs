@@ -1,34 +1,36 @@
 //! Composite keys with wildcards.
 
-/// Steps of matching for one call: bytes that are searched, and [`TRY_STEPS`] for each pattern that is tried. They take some tens of
-/// milliseconds, and no other call of the core is answered meanwhile. A request of Envoy, whose headers have at most 60 KiB, needs more only with
-/// 500 patterns for one of them.
+/// Maximum number of steps of matching for one call: bytes that are searched, and
+/// [`STEPS_PER_PATTERN`] for each pattern that is tried. They take some tens of milliseconds, in
+/// which the core answers no other call. A request of Envoy, whose headers have at most 60 KiB,
+/// needs more only with 500 patterns for one of them.
 const MAX_STEPS: usize = 32 << 20;
-/// Steps for trying a pattern: one whose beginning does not match takes about as long as searching this number of bytes.
+/// Steps for trying a pattern: one whose start does not match takes about as long as searching this
+/// number of bytes.
 const TRY_STEPS: usize = 16;
 
-/// The steps of matching that a call has left.
+/// The remaining steps of matching of a call.
 #[derive(Debug)]
 pub(crate) struct StepBudget {
     left: Option<usize>,
 }
 
 impl StepBudget {
-    /// The steps of a call that any client may make.
+    /// Returns the budget of a call that any client may make.
     pub(crate) fn for_request() -> Self {
         Self {
             left: Some(MAX_STEPS),
         }
     }
 
-    /// Any number of steps, for callers that are bounded otherwise.
+    /// Returns an unlimited budget, for callers with other bounds.
     pub(crate) fn unbounded() -> Self {
         Self {
             left: Some(usize::MAX),
         }
     }
 
-    /// Whether there were too few steps. A pattern that was not found may match then.
+    /// Returns whether the steps were used up. A pattern that was not found may then match.
     pub(crate) fn is_used_up(&self) -> bool {
         self.left.is_none()
     }
@@ -39,7 +41,7 @@ impl StepBudget {
     }
 }
 
-/// A composite key in which every `*` stands for any text, which may be empty.
+/// A composite key in which every `*` matches any text, even an empty one.
 #[derive(Debug)]
 pub(super) struct Pattern {
     text: Box<str>,
@@ -61,9 +63,11 @@ impl Pattern {
         }
     }
 
-    /// Whether `text` matches. False, too, if `steps` are used up before that is known.
+    /// Returns whether `text` matches. False also if `steps` are used up before the result is
+    /// known.
     ///
-    /// The text is searched from its start to its end once, whatever the number of pieces: the first place of each piece is the right one.
+    /// The text is searched once from its start to its end, whatever the number of pieces: the
+    /// first match of each piece is the right one.
     pub(super) fn matches(&self, text: &str, steps: &mut StepBudget) -> bool {
         if !steps.spend(TRY_STEPS) {
             return false;
@@ -86,7 +90,8 @@ impl Pattern {
         true
     }
 
-    /// The pattern without `key` and `_` at its start; the whole pattern when it does not start with them.
+    /// Returns the pattern without `key` and `_` at its start, or the whole pattern if it does not
+    /// start with them.
     pub(super) fn value_part(&self, key: &str) -> &str {
         self.text
             .strip_prefix(key)

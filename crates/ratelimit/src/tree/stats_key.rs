@@ -6,22 +6,23 @@ use crate::request::Entry;
 /// The name of a limit in statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatsKey {
-    /// That of a configured limit. The slot is the one that [`crate::Configuration::assign_slots`] was told.
+    /// The name of a configured limit. The slot is the one that
+    /// [`crate::Configuration::assign_slots`] set.
     Configured {
         /// Limits with equal names have the same slot.
         slot: u32,
     },
-    /// Made of keys and values of the request.
+    /// A name of keys and values of the request.
     Made {
         /// `domain.key_value.subkey`, not sanitised.
         name: Box<str>,
-        /// The slot of the configured limit that the hits are of; `None` when the request brought its own.
+        /// The slot of the configured limit of the hits. `None` if the limit is in the request.
         of: Option<u32>,
     },
 }
 
 impl Default for StatsKey {
-    /// The empty name.
+    /// Returns the empty name.
     fn default() -> Self {
         Self::Made {
             name: Box::default(),
@@ -30,7 +31,8 @@ impl Default for StatsKey {
     }
 }
 
-/// The stats key of a limit: the path in the configuration, unless a node on the path asks for the request's values.
+/// Returns the stats key of a limit: the path in the configuration, unless a node on the path
+/// includes the request's values.
 #[inline]
 pub(super) fn stats_key(
     limit: &Limit,
@@ -68,7 +70,7 @@ pub(super) fn stats_key(
     StatsKey::Configured { slot: limit.slot }
 }
 
-/// Puts a stats key together.
+/// Builds a stats key.
 struct Builder(String);
 
 impl Builder {
@@ -92,7 +94,7 @@ impl Builder {
     }
 }
 
-/// The stats key of a limit that the request brings.
+/// Returns the stats key of a limit in a request.
 pub(crate) fn override_stats_key(domain: &str, entries: &[Entry]) -> StatsKey {
     if entries.is_empty() {
         return StatsKey::Made {

@@ -1,7 +1,7 @@
-//! `tidegate store check`: every row of the store is what the states of the workflows say it should be.
+//! `tidegate store check`: compares every row of the store with the states of the workflows.
 //!
-//! Servers may be at work meanwhile. So what does not match is only suspected at first, and looked at again for itself: only what is
-//! wrong while its workflow stands still is reported.
+//! Servers may run meanwhile. A mismatch is therefore only suspected at first, and its workflow is
+//! checked again alone: a finding is reported only if the workflow did not change meanwhile.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -19,11 +19,11 @@ use super::store::OpenStore;
 use tidegate_cli::{Exit, Failure};
 use tidegate_cli::{Screen, counted, printable};
 
-/// Rows that are read at once.
+/// Number of rows in one read.
 const ROWS: usize = 1_000;
-/// Workflows that are read at once.
+/// Number of workflows in one read.
 const WORKFLOWS: usize = 64;
-/// Looks at a workflow that others change all the time.
+/// Attempts to read a workflow that changes all the time.
 const LOOKS: usize = 5;
 
 const SETS: [RowSet; 4] = [
@@ -33,7 +33,7 @@ const SETS: [RowSet; 4] = [
     RowSet::Due(TimeIndex::Expiries),
 ];
 
-/// What to do about what is wrong.
+/// Handling of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFinding {
     Tell,
@@ -46,25 +46,26 @@ struct Audit<'a> {
     hasher: RandomState,
     workflows: u64,
     rows: u64,
-    /// The workflows of the current partition that have the row of all workflows.
+    /// Workflows of the current partition that have a row in the index of all workflows.
     listed: HashSet<WorkflowId>,
     findings: Findings,
 }
 
-/// What is wrong with one workflow, at a moment at which it stands still.
+/// Mismatches of one workflow, compared while it did not change.
 #[derive(Debug, Default)]
 struct Inconsistency {
     found: Vec<String>,
-    /// Rows that should not be there.
+    /// Rows without a reason in the state of the workflow.
     strays: Delete,
-    /// Its idempotency key does not lead to it.
+    /// Whether the idempotency key of the workflow does not lead to it.
     key: bool,
 }
 
-/// What one pass over a partition leaves to be looked at again: workflows, and rows that they do not explain.
+/// Workflows of a partition to check again, with rows that no state explains.
 type Suspects = BTreeMap<WorkflowId, Vec<(RowSet, Row)>>;
 
-/// Rows that workflows call for and that no pass has seen yet, by hash: a partition of a million workflows takes some 200 MB.
+/// Hashes of rows that states call for and that were not read yet. A partition of a million
+/// workflows takes some 200 MB.
 type Wanted = HashMap<u64, WorkflowId>;
 
 pub(crate) async fn check(
@@ -128,7 +129,7 @@ impl Audit<'_> {
             .add(workflow.into(), what.into(), Resolution::Left);
     }
 
-    /// Who only wants to know has read enough after so many findings.
+    /// Whether to read on. Without repair, a full list of findings is enough.
     fn goes_on(&self) -> bool {
         self.then == OnFinding::Repair || !self.findings.are_many()
     }
@@ -165,7 +166,7 @@ impl Audit<'_> {
                 after = rows.into_iter().next_back();
             }
         }
-        // What was not seen is missing.
+        // Expected rows that were not read are missing.
         for id in wanted.into_values().chain(self.unlisted(partition).await?) {
             suspects.entry(id).or_default();
         }
@@ -177,7 +178,8 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// Reads all workflows of a partition, by the row that each has as long as it is there.
+    /// Reads all workflows of a partition by the index of all workflows, and returns the rows that
+    /// they call for.
     async fn wanted(
         &mut self,
         partition: Partition,
@@ -205,7 +207,7 @@ impl Audit<'_> {
                                 suspects.entry(id).or_default();
                             }
                         }
-                        // Its row explains nothing, and becomes a suspect.
+                        // The index row of a removed workflow has no state, and becomes a suspect.
                         Err(EngineError::NoWorkflow { .. }) => {}
                         Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
                             self.workflows += 1;
@@ -223,7 +225,7 @@ impl Audit<'_> {
         }
     }
 
-    /// The workflows of a partition that no row led to so far.
+    /// The workflows of a partition to which no index row leads.
     async fn unlisted(&mut self, partition: Partition) -> Result<Vec<WorkflowId>, Failure> {
         let mut unlisted = Vec::new();
         let mut from = 0;
@@ -272,7 +274,7 @@ impl Audit<'_> {
         self.hasher.hash_one((set, row))
     }
 
-    /// What is wrong within a workflow.
+    /// Compares the job counts of a workflow with the states of its jobs.
     fn whole(&mut self, snapshot: &Snapshot) {
         for (word, number) in snapshot.meta().counts.each() {
             let found = snapshot
@@ -289,7 +291,7 @@ impl Audit<'_> {
         }
     }
 
-    /// Whether its idempotency key, if it has one, leads to it.
+    /// Whether the idempotency key of the workflow, if it has one, leads to it.
     async fn has_key(&self, snapshot: &Snapshot) -> Result<bool, Failure> {
         let Some(key) = &snapshot.graph().idempotency_key else {
             return Ok(true);
@@ -303,7 +305,8 @@ impl Audit<'_> {
         Ok(found.map_err(|error| self.here.refused(&error))? == Some(snapshot.id()))
     }
 
-    /// Looks at one workflow until it stands still meanwhile. What is wrong then is reported, and repaired if that is wanted.
+    /// Checks one workflow again until it does not change meanwhile. Reports the findings, and
+    /// repairs them on request.
     async fn look_again(
         &mut self,
         partition: Partition,
@@ -332,7 +335,7 @@ impl Audit<'_> {
             self.findings.add(Some(id), what, fate);
         }
         match failed {
-            // It is left as it was.
+            // A corrupt workflow cannot be repaired, and stays as it is.
             Ok(()) | Err(EngineError::Store(StoreError::Corrupt { .. })) => Ok(()),
             Err(EngineError::Store(error)) => Err(self.here.refused(&error)),
             Err(_) => Ok(()),
@@ -349,7 +352,7 @@ impl Audit<'_> {
         }
     }
 
-    /// What is wrong with one workflow. None: others change it all the time, or it cannot be read.
+    /// Mismatches of one workflow. None if it changes all the time, or cannot be read.
     async fn wrong(
         &self,
         partition: Partition,
@@ -405,7 +408,7 @@ impl Audit<'_> {
                 match set {
                     RowSet::Ready => wrong.strays.ready.push(row.clone()),
                     RowSet::Index => wrong.strays.index.push(row.clone()),
-                    // A workflow has one at most, which is written anew.
+                    // A workflow has at most one timer and one expiry, which the repair rewrites.
                     RowSet::Due(_) => {}
                 }
             }
@@ -421,7 +424,8 @@ impl Audit<'_> {
         Ok(wrong)
     }
 
-    /// The workflow, if there is one; nothing when it cannot be read, which was reported.
+    /// Reads a workflow: the inner `None` if it does not exist, the outer one if it is corrupt,
+    /// which was reported.
     async fn look(&self, id: WorkflowId) -> Result<Option<Option<Snapshot>>, Failure> {
         match self.here.engine.show(id).await {
             Ok(snapshot) => Ok(Some(Some(snapshot))),

@@ -1,4 +1,5 @@
-//! `tidegate check`: rate limit configuration and definitions of workflows, read as the server would read them.
+//! `tidegate check`: parses rate limit configuration and definitions of workflows as the server
+//! does.
 
 mod folder;
 mod report;
@@ -18,19 +19,19 @@ use folder::Folder;
 pub(crate) use report::Report;
 use report::{Checked, Mistake};
 
-/// What is said of a file that is neither.
+/// Message for a file that is neither limits nor a definition.
 const NEITHER: &str = "this is neither a rate limit configuration, which has `domain` and `descriptors`, nor a workflow definition, which \
                        has `name` and `jobs`";
 
-/// What is said of a folder without any.
+/// Message for a folder without files to check.
 const NOTHING: &str =
     "this folder has no file to check: no limits, and no file that ends in .yaml, .yml or .json";
 
-/// What is said of a file beside limits.
+/// Message for another file in a folder of limits.
 const BESIDE_LIMITS: &str = "the server reads every file of this folder as limits, and this is not a rate limit configuration; move it to \
                              another folder";
 
-/// What the files of one argument may be.
+/// Kinds of files that an argument may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     /// Limits, as all files of a folder with limits.
@@ -39,7 +40,7 @@ enum Expected {
     Any,
 }
 
-/// Reads all files and reports on them.
+/// Parses all files, and reports the mistakes.
 pub(crate) fn check(arguments: &Check) -> Report {
     let mut report = Report::default();
     let mut checked = Checked::default();
@@ -76,7 +77,8 @@ pub(crate) fn check(arguments: &Check) -> Report {
     report
 }
 
-/// Returns limits, which are checked together, and checks everything else.
+/// Checks one file. A file with limits is returned instead, since all limits are checked as one
+/// configuration.
 fn check_file(
     path: &Path,
     source: Source,
@@ -88,7 +90,7 @@ fn check_file(
     let is_definition = fields.iter().any(|field| field == "jobs");
     match expected {
         _ if is_configuration(&fields) => return Some(source),
-        // A file that cannot be read as YAML: the reader of limits says where the mistake is.
+        // A file that is not valid YAML: the parser of limits reports the position of the mistake.
         Expected::Limits if folder::is_yaml_or_json(path) && !is_definition => return Some(source),
         Expected::Limits => report.mistake(
             &Mistake::new(&source.name, None, BESIDE_LIMITS),
@@ -120,7 +122,7 @@ fn load(sources: &[Source], same_domain: SameDomain, report: &mut Report) -> Opt
     loaded.ok()
 }
 
-/// `path` itself, or the files of the folder that it is.
+/// `path` itself, or the files of the folder at `path`.
 fn files(path: &Path, report: &mut Report) -> (Vec<PathBuf>, Expected) {
     if !path.is_dir() {
         return (vec![path.to_owned()], Expected::Any);
@@ -140,7 +142,7 @@ fn files(path: &Path, report: &mut Report) -> (Vec<PathBuf>, Expected) {
     }
 }
 
-/// Whether a file is a rate limit configuration. A file that cannot be read is none.
+/// Whether a file is a rate limit configuration. An unreadable file is not.
 fn has_limits(path: &Path) -> bool {
     fs::read(path).is_ok_and(|bytes| is_configuration(&fields_of(path, &text_of(&bytes))))
 }
@@ -153,7 +155,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     io::stdin().lock().read_to_end(&mut text).map(|_| text)
 }
 
-/// The text of a file, which is UTF-16 when it begins with the byte order mark of that.
+/// The text of a file. A byte order mark of UTF-16 selects that encoding; otherwise it is UTF-8.
 fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     let unit: fn([u8; 2]) -> u16 = match bytes {
         [0xff, 0xfe, ..] => u16::from_le_bytes,

@@ -1,4 +1,4 @@
-//! What `tidegate store check` has found, and what became of it.
+//! Findings of `tidegate store check`, and their repair.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 use tidegate_cli::{Cell, Exit, Screen, Table};
 use tidegate_workflow::WorkflowId;
 
-/// More findings than anybody reads.
+/// Limit of findings that are kept for the report; a person reads no more.
 const MOST: usize = 1_000;
 
-/// What became of something that was wrong.
+/// State of a finding at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resolution {
-    /// It is as it was.
+    /// Not repaired.
     Left,
     Repaired,
 }
 
-/// Something that is wrong.
+/// A mismatch between the rows and the state of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
     workflow: Option<WorkflowId>,
@@ -25,14 +25,14 @@ struct Finding {
     fate: Resolution,
 }
 
-/// What is wrong in a store.
+/// All findings in a store.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// The first of them.
+    /// The first findings, at most `MAX_SHOWN_FINDINGS`.
     shown: Vec<Finding>,
     left: u64,
     repaired: u64,
-    /// Workflows that no row leads to were not looked for.
+    /// Whether workflows without index rows could not be searched.
     states_unread: bool,
 }
 
@@ -55,12 +55,12 @@ impl Findings {
         self.states_unread = true;
     }
 
-    /// Whether there are more than anybody reads.
+    /// Whether the list of findings is full.
     pub(super) fn are_many(&self) -> bool {
         self.shown.len() == MOST
     }
 
-    /// Whether nothing is wrong any more.
+    /// Success if no finding is left, otherwise failure.
     pub(super) fn exit(&self) -> Exit {
         if self.left == 0 {
             Exit::Done
@@ -89,7 +89,7 @@ impl Findings {
         })
     }
 
-    /// The workflows that something is wrong with.
+    /// Ids of the workflows with findings that are left, one per line.
     pub(super) fn names(&self) -> String {
         let left = self
             .shown
@@ -102,7 +102,7 @@ impl Findings {
             .join("\n")
     }
 
-    /// A table for people. `seen` says what was looked at.
+    /// Table for people. `seen` describes the scanned rows and workflows.
     pub(super) fn table(&self, screen: &Screen, seen: &str) -> String {
         let Self {
             shown,

@@ -1,4 +1,5 @@
-//! `tidegate health`: whether the server with the same settings is healthy, for the health check of a container.
+//! `tidegate health`: checks the health of the server with the same settings, for the health check
+//! of a container.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -8,12 +9,13 @@ use tidegate_cli::{Exit, Failure, print};
 
 use crate::settings::{Endpoint, Settings};
 
-/// The longest wait for a connection, and for each part of an answer. A healthy server answers within milliseconds.
+/// Timeout of the connection attempt, and of each read and write. A healthy server answers within
+/// milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest answer that is read. Real ones have some lines.
+/// Size limit of the answer in bytes. Real answers have a few lines.
 const LONGEST: u64 = 16 * 1024;
 
-/// Asks `/healthcheck` of HOST and PORT.
+/// Requests `/healthcheck` at HOST and PORT.
 pub(super) fn health() -> Result<Exit, Failure> {
     let settings =
         Settings::from_environment().map_err(|problems| Failure::usage(problems.to_string()))?;
@@ -35,18 +37,19 @@ pub(super) fn health() -> Result<Exit, Failure> {
     }
 }
 
-/// Where a server that listens at `endpoint` is reached from this machine.
+/// The address at which this machine reaches a server that listens at `endpoint`.
 fn reachable(endpoint: &Endpoint) -> SocketAddr {
     let host = match endpoint.host {
         IpAddr::V4(host) if host.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        // A port of every address takes connections of both versions, and a container may have no IPv6 of its own.
+        // A port of all addresses accepts connections of both IP versions, and a container may have
+        // no IPv6 address.
         IpAddr::V6(host) if host.is_unspecified() => local(),
         host => host,
     };
     SocketAddr::new(host, endpoint.port)
 }
 
-/// The address of this machine in the version of IP that it has.
+/// The loopback address of an IP version that this machine supports.
 fn local() -> IpAddr {
     let has_version_4 = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_ok();
     if has_version_4 {

@@ -69,7 +69,7 @@ impl Gush {
         Ok(Exit::Done)
     }
 
-    /// Where Gush's Redis is, by the rules of the settings.
+    /// The server of Gush's Redis, parsed by the rules of the settings.
     fn server(&self) -> Result<RedisServer, Failure> {
         let given = HashMap::from([("REDIS_URL".to_owned(), self.redis.clone())]);
         let settings = Settings::parse(&given);

@@ -1,4 +1,5 @@
-//! `tidegate store migrate`: everything in the store is written in the latest format, in small steps, while servers use it.
+//! `tidegate store migrate`: rewrites everything in the store in the latest format, in small steps,
+//! while servers use it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,10 +13,11 @@ use super::store::OpenStore;
 use crate::VERSION;
 use tidegate_cli::{Exit, Failure, Screen, counted};
 
-/// How long servers may take to notice that the store is migrated: they look every 10 s. What they write until then is in the earlier format.
+/// Time in which all servers notice the migration: each checks every 10 s. Until then they write
+/// the earlier format.
 const NOTICED: Duration = Duration::from_secs(12);
 
-/// How to migrate.
+/// Options of a migration.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Migrate {
     /// Servers of earlier versions are stopped: they cannot read what this version writes
@@ -23,7 +25,7 @@ pub(crate) struct Migrate {
     yes: bool,
 }
 
-/// What was done so far.
+/// Progress of the migration.
 #[derive(Debug, Default)]
 struct Done {
     rewritten: u64,
@@ -38,7 +40,7 @@ pub(crate) async fn run(
     let store = here.engine.store();
     let from = store.format().schema();
     let begins = !store.is_latest();
-    // A server that was to be stopped may have written after the end of a migration.
+    // A server of an earlier version may have written after the end of a migration.
     let needed = begins || earlier(here).await? > 0;
     let mut done = Done::default();
     if needed {
@@ -65,10 +67,11 @@ pub(crate) async fn run(
     done.report(here, needed, screen)
 }
 
-/// Whether it may begin.
+/// Checks whether the migration may begin.
 ///
 /// # Errors
-/// Servers of other versions use the store, or, since the earliest do not tell, nobody has said that there are none.
+/// Servers of other versions use the store; or the user did not confirm that there are none, since
+/// the earliest versions do not report.
 async fn agree(here: &OpenStore, asked: Migrate, schema: u32) -> Result<(), Failure> {
     let store = here.engine.store();
     let shown = &here.shown;
@@ -105,13 +108,14 @@ async fn agree(here: &OpenStore, asked: Migrate, schema: u32) -> Result<(), Fail
 }
 
 impl Done {
-    /// Goes through the store until nothing of an earlier format is left, or nothing that can be read.
+    /// Rewrites the store until no readable workflow of an earlier format is left.
     async fn all(&mut self, here: &OpenStore) -> Result<(), Failure> {
         while self.pass(here).await? > 0 {}
         Ok(())
     }
 
-    /// Writes again what is in an earlier format. Returns how much it found, but for what cannot be read.
+    /// Rewrites workflows of an earlier format in one pass. Returns their number, without those
+    /// that cannot be read.
     async fn pass(&mut self, here: &OpenStore) -> Result<u64, Failure> {
         let store = here.engine.store();
         let mut found = 0;
@@ -143,7 +147,7 @@ impl Done {
         Ok(found)
     }
 
-    /// Prints what was rewritten and what is left, as text or JSON.
+    /// Prints the rewritten and the remaining workflows, as text or JSON.
     fn report(self, here: &OpenStore, needed: bool, screen: &Screen) -> Result<Exit, Failure> {
         let schema = here.engine.store().format().schema();
         let left: Vec<_> = self
@@ -178,7 +182,8 @@ impl Done {
     }
 }
 
-/// How many workflows are in an earlier format. Of a store of the latest schema, only Redis is asked: nobody else writes to a file.
+/// Number of workflows in an earlier format. In a store of the latest schema only Redis is
+/// searched: no other process writes to a SQLite file.
 pub(crate) async fn earlier(here: &OpenStore) -> Result<u64, Failure> {
     let store = here.engine.store();
     match store {

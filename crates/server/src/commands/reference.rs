@@ -1,4 +1,5 @@
-//! The programs of the reference under their names: links to this binary, which looks at the name that it was started by.
+//! The tools of the reference. They are links to this binary, which checks the name that it was
+//! started by.
 
 mod client;
 mod config_check;
@@ -14,7 +15,7 @@ use tidegate_cli::print;
 
 use crate::settings::Program;
 
-/// Runs the tool that `program` is, with the arguments of the process; none when it is the server.
+/// Runs the tool `program` with the arguments of the process. Returns `None` if it is the server.
 pub(super) fn tool(program: Program) -> Option<ExitCode> {
     let arguments = std::env::args_os().skip(1);
     match program {
@@ -49,7 +50,7 @@ fn run(
                 Stop::Help => (String::new(), ExitCode::SUCCESS),
                 Stop::Mistake(mistake) => (mistake + "\n", ExitCode::from(MISTAKE)),
             };
-            // A closed standard error must not change how the program ends.
+            // A closed standard error must not change the exit code.
             let _ =
                 io::stderr().write_all(format!("{first}{}", flags::usage(name, flags)).as_bytes());
             code
@@ -57,26 +58,26 @@ fn run(
     }
 }
 
-/// The exit code after a mistake in the arguments.
+/// Exit code after a mistake in the arguments.
 const MISTAKE: u8 = 2;
-/// The exit code after anything else that failed.
+/// Exit code after any other failure.
 const FAILED: u8 = 1;
 
-/// The program has said what is wrong, and ends with this code.
+/// Exit code of a tool that has already printed the reason.
 struct Failed(u8);
 
-/// Prints a line to standard output, where the reference's programs say everything.
+/// Prints a line to standard output, where the tools of the reference print everything.
 fn say(line: &str) -> Result<(), Failed> {
     print(&format!("{line}\n")).map_err(|_| Failed(FAILED))
 }
 
-/// Says what failed, and ends.
+/// Prints the reason of a failure, and returns the failure.
 fn fail(line: &str) -> Result<(), Failed> {
     say(line)?;
     Err(Failed(FAILED))
 }
 
-/// What the system says, as Go words it: `open a/b: no such file or directory`.
+/// An error of the system in the words of Go: `open a/b: no such file or directory`.
 fn go_error(operation: &str, path: &str, error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

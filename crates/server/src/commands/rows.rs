@@ -1,4 +1,4 @@
-//! The rows of a store: which a workflow calls for, and whose and what each is.
+//! Rows of a store: those that a workflow calls for, and the owner and meaning of each.
 
 use tidegate_workflow::rows::{ReadyJob, Row, workflow_of};
 use tidegate_workflow::{RowSet, Snapshot, TimeIndex, WorkflowId, due_row, read_due_row};
@@ -21,7 +21,7 @@ pub(crate) fn explained(snapshot: &Snapshot) -> Vec<(RowSet, Row)> {
     rows
 }
 
-/// Whose row it is.
+/// The workflow that a row belongs to.
 pub(crate) fn owner(set: RowSet, row: &[u8]) -> Option<WorkflowId> {
     match set {
         RowSet::Index => workflow_of(row),
@@ -56,7 +56,7 @@ pub(crate) fn described(set: RowSet, row: &[u8]) -> String {
     }
 }
 
-/// The row of the same length right before `row` in the order of bytes.
+/// The greatest row of equal length that sorts before `row`.
 pub(crate) fn before(row: &[u8]) -> Row {
     let mut before = row.to_vec();
     for byte in before.iter_mut().rev() {

@@ -1,4 +1,4 @@
-//! Without a subcommand: the server. With `demo`: the same, with somebody who uses it.
+//! Runs the server; for `demo`, with sample clients.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -19,7 +19,7 @@ pub(crate) fn serve() -> ExitCode {
     start(Settings::from_environment(), |_, _| {})
 }
 
-/// A server in memory with sample limits, workflows, workers and calls.
+/// Runs a server in memory with sample limits, workflows, workers and calls.
 pub(crate) fn demo() -> ExitCode {
     start(Settings::demo(), |started, asked| {
         let Some(api) = started.addresses.api else {
@@ -44,8 +44,8 @@ pub(crate) fn demo() -> ExitCode {
     })
 }
 
-/// Serves. `beside` is started when the server is, and is told when the server is asked to end: its connections would otherwise keep the
-/// server until the drain timeout.
+/// Runs the server. `on_start` is called after the start. Its token is cancelled when the server
+/// begins to stop, since connections of the demo would keep it until the drain timeout.
 fn start(
     settings: Result<Settings, SettingsError>,
     beside: impl FnOnce(&Started, CancellationToken),
@@ -53,7 +53,7 @@ fn start(
     let settings = match settings {
         Ok(settings) => settings,
         Err(problems) => {
-            // Before logging is set up, and for a person.
+            // Logging is not set up yet, and the message is for a person.
             let mut text = format!("error: {problems}\n`tidegate settings` lists all settings\n");
             for warning in &problems.warnings {
                 let _ = writeln!(text, "warning: {warning}");
@@ -79,14 +79,14 @@ fn start(
     let stopping = CancellationToken::new();
     let banner = |started: &Started| {
         match format {
-            // A server needs no reader.
+            // The server runs on even if standard output is closed.
             LogFormat::Text | LogFormat::Colourless => drop(print(&started.to_string())),
             LogFormat::Json => started.log(),
         }
         beside(started, stopping.clone());
     };
     let mut signals = None;
-    // Handlers can only be installed where the server runs.
+    // Signal handlers need the runtime of the server.
     let asked = async || {
         let stop = signals.get_or_insert_with(Signals::listen).next().await;
         stopping.cancel();
@@ -108,7 +108,8 @@ fn start(
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// A write beyond a bound of the size of files (`ulimit -f`, LimitFSIZE) would end the process. With a handler it fails, as on a full disk.
+    /// A write above the file size limit (`ulimit -f`, LimitFSIZE) raises a signal that ends the
+    /// process. With a handler, the write fails as on a full disk.
     _bound: Signal,
 }
 
@@ -122,7 +123,7 @@ impl Signals {
         }
     }
 
-    /// Completes at the next of them.
+    /// Completes at the next signal.
     async fn next(&mut self) -> Stop {
         tokio::select! {
             _ = self.terminate.recv() => Stop::Manager,

@@ -20,7 +20,8 @@ use crate::workflows::store::{self, StoreLocation};
 use info::Info;
 use tidegate_cli::{Exit, Failure, Screen};
 
-/// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of the server say where it is.
+/// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of
+/// the server say where it is.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
     #[command(subcommand)]
@@ -49,20 +50,20 @@ pub(crate) enum Verb {
     },
 }
 
-/// A store that is open here, and nowhere else if it is a file.
+/// A store that this command has opened. A SQLite file is locked against other processes meanwhile.
 #[derive(Debug)]
 pub(crate) struct OpenStore {
     pub(crate) engine: Engine,
     pub(crate) clock: StoreClock,
-    /// How many replicas must have a write before it is acknowledged.
+    /// Number of replicas that must acknowledge a write.
     replicas: u16,
-    /// Where it is, without credentials.
+    /// Location of the store for people, without credentials.
     pub(crate) shown: String,
-    /// Lines of the log are written to their end when this is dropped.
+    /// Flushes the log when it is dropped.
     _logging: Option<Logging>,
 }
 
-/// What to do about a store that is not there.
+/// Handling of a store that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IfMissing {
     Refuse,
@@ -93,7 +94,7 @@ pub(crate) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
     done
 }
 
-/// The settings of the server.
+/// Reads the settings of the server.
 fn settings() -> Result<Settings, Failure> {
     Settings::from_environment().map_err(|error| wrong(&error))
 }
@@ -102,13 +103,13 @@ fn wrong(error: &dyn std::fmt::Display) -> Failure {
     Failure::usage(format!("{error}\n`tidegate settings` lists all settings"))
 }
 
-/// Where workflows are, by these settings.
+/// The settings of the workflows, if the API is enabled.
 fn workflows(settings: &Settings) -> Result<&Workflows, Failure> {
     let none = || wrong(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
     settings.workflows.as_ref().ok_or_else(none)
 }
 
-/// What is in the memory of a server, only that server can look at.
+/// Refuses a store in memory, which only its own server can open.
 fn refuse_memory(settings: &Workflows) -> Result<(), Failure> {
     let reason = "TIDEGATE_STORE_URL=memory: workflows are in the memory of the server, and nothing else can open them; `tidegate workflow \
                   list` asks the server";
@@ -131,7 +132,7 @@ fn no_store(shown: &str, settings: &Workflows) -> Failure {
 }
 
 impl OpenStore {
-    /// Opens the store that the settings name.
+    /// Opens the store of the settings.
     pub(crate) async fn open(missing: IfMissing) -> Result<Self, Failure> {
         let settings = settings()?;
         let no_thread = |error| {
@@ -169,7 +170,7 @@ impl OpenStore {
         })
     }
 
-    /// A store in memory, which is forgotten.
+    /// Opens an empty store in memory, which ends with the process.
     pub(crate) async fn nowhere() -> Result<Self, Failure> {
         let options = SqliteOptions::new(1).expect("a power of two");
         let store = SqliteStore::in_memory(&options)
@@ -209,7 +210,7 @@ impl OpenStore {
         }
     }
 
-    /// Returns what a read found, if all partitions answered.
+    /// Returns the result of a read if all partitions answered.
     ///
     /// # Errors
     /// The read failed, or a partition did not answer.
@@ -222,7 +223,7 @@ impl OpenStore {
             .map_or(Ok(found), |error| Err(self.refused(error)))
     }
 
-    /// How many workflows there are, by status.
+    /// Number of workflows by status.
     pub(crate) async fn counts(&self) -> Result<Vec<(Status, u64)>, Failure> {
         self.complete(self.engine.count(&Filter::default()).await)
     }
@@ -246,7 +247,7 @@ fn refused(shown: &str, error: &StoreError) -> Failure {
     Failure::new(exit, format!("{shown}: {error}"))
 }
 
-/// The failure to open a store, with what to do about it.
+/// The failure to open a store, with advice.
 fn not_opened(shown: &str, error: &StoreError, settings: &Workflows) -> Failure {
     let failure = refused(shown, error);
     let advice = store::advice(settings, &failure.text);
@@ -259,7 +260,8 @@ fn not_opened(shown: &str, error: &StoreError, settings: &Workflows) -> Failure 
     }
 }
 
-/// The file of the store that the settings name, and where that is for people. `instead` says what to do where it is in Redis.
+/// The SQLite file of the settings, and its location for people. `instead` is the advice for a
+/// store in Redis.
 fn file_of_store(instead: &str) -> Result<(PathBuf, String), Failure> {
     let settings = settings()?;
     let workflows = workflows(&settings)?;
@@ -276,7 +278,7 @@ fn file_of_store(instead: &str) -> Result<(PathBuf, String), Failure> {
     }
 }
 
-/// Does on a thread of its own what blocks.
+/// Runs blocking work on a blocking thread.
 async fn apart<T: Send + 'static>(
     shown: &str,
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
@@ -286,7 +288,7 @@ async fn apart<T: Send + 'static>(
         .map_err(|error| refused(shown, &error))
 }
 
-/// Copies the file, without the lock that a server has.
+/// Copies the SQLite file without the lock of a server, so one may have it open.
 async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
     let instead = "copy a store in redis with its own means: BGSAVE, or the log of appendonly";
     let (from, shown) = file_of_store(instead)?;
@@ -308,7 +310,7 @@ async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Writes the file anew.
+/// Rewrites the SQLite file so that it becomes as small as possible.
 async fn compact(screen: &Screen) -> Result<Exit, Failure> {
     let (file, shown) = file_of_store("redis gives memory back by itself")?;
     let (before, after) = apart(&shown, move || SqliteStore::compact(&file)).await?;

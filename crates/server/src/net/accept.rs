@@ -1,4 +1,4 @@
-//! Accepting connections, and what to do when that fails.
+//! Accepts connections, and handles failures of accept.
 
 use std::future::Future;
 use std::io;
@@ -12,19 +12,22 @@ use tracing::debug;
 
 use super::bounds::{ClientNetwork, ConnectionSlot, ConnectionTable};
 
-/// The wait after a failure. Without it, a server without free file descriptors would try in a busy loop.
+/// Delay after a failed accept. Without it, a server without free file descriptors would retry in a
+/// busy loop.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A peer that is silent for so long is asked by the kernel whether it is still there,
+/// Idle time after which the kernel sends the first keepalive probe.
 const SILENT: Duration = Duration::from_secs(60);
-/// and again so often after no answer,
+/// Interval of the keepalive probes while the peer does not answer.
 const ASKED: Duration = Duration::from_secs(15);
-/// and is given up after so many. A host that vanished is gone after two minutes.
+/// Unanswered probes after which the kernel closes the connection. A host that vanished is noticed
+/// after two minutes.
 const ATTEMPTS: u32 = 4;
-/// How long a peer may leave unacknowledged what was sent to it.
+/// Time that a peer may leave sent bytes unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 
-/// The next connection, and its place. None after a failure, which has been logged and followed by a pause, and when there is no
-/// room: then the connection is closed.
+/// Accepts the next connection and returns it with its slot in the table. Returns `None` after a
+/// failure, which is logged and followed by a delay. Also returns `None` if the table is full: the
+/// connection is closed.
 pub(crate) async fn next<T, O>(
     accept: impl Future<Output = io::Result<(T, O)>>,
     places: &Arc<ConnectionTable>,
@@ -46,14 +49,14 @@ where
     }
 }
 
-/// Makes the kernel notice when the peer is gone, and send small answers at once.
+/// Sets socket options: the kernel notices a vanished peer, and sends small answers at once.
 pub(crate) fn prepare(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
         .with_time(SILENT)
         .with_interval(ASKED)
         .with_retries(ATTEMPTS);
-    // If the peer is gone already, the first read fails.
+    // If the peer has closed already, the first read fails.
     let _ = stream.set_nodelay(true);
     let _ = socket.set_tcp_keepalive(&keepalive);
     let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));

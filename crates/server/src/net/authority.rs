@@ -1,12 +1,15 @@
-//! Names of this server that are no names of hosts.
+//! Rewrites `:authority` values that are no host names.
 //!
-//! Envoy sends the name of its cluster as `:authority` unless it is told another one, and that may be `outbound|8081||ratelimit` or `extension/ratelimit`;
-//! clients on a Unix socket send its path. The servers of other languages take any text, but the HTTP/2 library here resets a call whose name could not
-//! stand in a URI. Nothing here depends on that name, so it is replaced by one that the library takes, before the library sees it.
+//! Envoy sends the name of its cluster as `:authority` unless it is configured otherwise:
+//! `outbound|8081||ratelimit` or `extension/ratelimit`. Clients on a Unix socket send its path.
+//! Servers in other languages accept any text, but the HTTP/2 library here resets a call whose
+//! authority is not valid in a URI. No code here depends on that name, so it is replaced by a valid
+//! one before the library reads it.
 //!
-//! A name of as many characters takes its place, in as many bytes: the tables of compressed headers, which both sides keep, stay the same.
+//! The replacement has the same number of characters and bytes, so the HPACK tables of both sides
+//! stay the same.
 //!
-//! Resets are counted here as well, because nothing else sees each frame.
+//! Stream resets are counted here as well, because no other layer sees each frame.
 
 mod block;
 mod huffman;
@@ -19,16 +22,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::bounds::Resets;
 
-/// The length of what comes before the first frame.
+/// Bytes of the HTTP/2 connection preface, which precedes the first frame.
 const PREFACE: usize = 24;
-/// The length of what comes before the payload of a frame.
+/// Bytes of a frame header.
 const FRAME: usize = 9;
-/// The type of a frame with the first or only part of the headers of a call. Clients send a name in that part: it comes before all that may be long.
+/// The type of a HEADERS frame. Clients send `:authority` in it, and not in a CONTINUATION frame,
+/// because it precedes all headers that may be long.
 const HEADERS: u8 = 1;
-/// The longest frame that the library takes unless it is told otherwise.
+/// The largest frame that the library accepts by default, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// A socket with HTTP/2 whose calls have names that the library takes.
+/// A socket with HTTP/2 whose calls have an `:authority` that the library accepts.
 #[derive(Debug)]
 pub(super) struct AuthorityRewriter<I> {
     socket: I,
@@ -36,24 +40,24 @@ pub(super) struct AuthorityRewriter<I> {
     resets: Resets,
 }
 
-/// What comes next from the socket, or what is given on before that.
+/// The parser state: which bytes come next from the socket, or which bytes are passed on first.
 #[derive(Debug)]
 enum Next {
-    /// So many bytes that are no headers.
+    /// This number of bytes are passed on unchanged, because they are no HEADERS payload.
     Other(usize),
-    /// The rest of what comes before a payload.
+    /// A frame header that is not complete yet.
     Frame { begun: [u8; FRAME], filled: usize },
-    /// The rest of headers, which are kept until they are complete.
+    /// The payload of a HEADERS frame that is not complete yet. It is held back until then.
     Headers {
         flags: u8,
         payload: Vec<u8>,
         filled: usize,
     },
-    /// Headers that are given on from this byte.
+    /// A rewritten payload, which is passed on from the byte `passed`.
     Kept { payload: Vec<u8>, given: usize },
 }
 
-/// Before the first byte of a frame.
+/// The state before the first byte of a frame.
 const BETWEEN: Next = Next::Frame {
     begun: [0; FRAME],
     filled: 0,
@@ -70,7 +74,8 @@ impl<I> AuthorityRewriter<I> {
 }
 
 impl Next {
-    /// Mends the headers in bytes that have come. Returns how many of them are given on at once; the others are kept.
+    /// Rewrites the headers in bytes that were received. Returns how many bytes are passed on at
+    /// once; the others are held back.
     fn look_at(&mut self, bytes: &mut [u8], resets: &mut Resets) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -85,7 +90,7 @@ impl Next {
                     }
                 }
                 Self::Frame { begun, filled } => {
-                    // Nearly always all of it is there.
+                    // Nearly always the whole frame header has been received.
                     let frame = match rest.first_chunk::<FRAME>() {
                         Some(frame) if *filled == 0 => {
                             at += FRAME;
@@ -155,7 +160,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for AuthorityRewriter<I> {
                     let given = next.look_at(come, resets);
                     buffer.set_filled(before + given);
                     resets.count()?;
-                    // A read without bytes would be the end.
+                    // A read of zero bytes would mean the end of the stream.
                     if given > 0 || at_the_end {
                         return Poll::Ready(Ok(()));
                     }

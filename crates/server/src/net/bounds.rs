@@ -1,4 +1,5 @@
-//! What clients can make the server hold: connections, bytes, and time. docs/limits.md lists every bound with its reason.
+//! Bounds on the connections, bytes and time that clients can make the server hold. docs/limits.md
+//! lists every bound with its reason.
 
 pub(crate) mod body;
 mod budget;
@@ -28,7 +29,8 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// A port of this name with room for so many connections, and for the bytes that they have not finished.
+    /// Creates the bounds of the port with this name: at most `connections` connections, and
+    /// `budget` for the bytes of unfinished requests and answers.
     pub(crate) fn new(
         port: &'static str,
         connections: Most,
@@ -40,7 +42,7 @@ impl Bounds {
         }
     }
 
-    /// What happened so far.
+    /// Counts since the start.
     pub(crate) fn sample(&self) -> PortSample {
         self.places.sample(self.budget.refused())
     }

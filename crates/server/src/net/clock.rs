@@ -1,29 +1,31 @@
-//! The wall clock. It is read here and nowhere else, and passed on as an argument. A server for tests moves it ahead; nothing else does.
+//! The wall clock. It is read only here, and passed on as an argument. Only a server for tests
+//! moves it ahead.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidegate_ratelimit::Timestamp;
 
-/// How far the clock can be moved ahead in all: a thousand years, which leaves each moment a place in the store.
+/// Maximum of microseconds that the clock can be moved ahead in all: a thousand years, which the
+/// time format of the store can hold.
 const FARTHEST: u64 = 1_000 * 365 * 86_400 * 1_000_000;
 
-/// How far it was moved ahead, in microseconds.
+/// Microseconds that the clock was moved ahead.
 static AHEAD: AtomicU64 = AtomicU64::new(0);
 
-/// Moves the clock of this process ahead, for good. Returns whether it could be: there is an end to it.
+/// Moves the clock of this process ahead for good. Returns false if that would exceed the maximum.
 pub(crate) fn advance(by: Duration) -> bool {
     let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
     let moved = |ahead: u64| Some(ahead.saturating_add(by)).filter(|&ahead| ahead <= FARTHEST);
     AHEAD.fetch_update(Relaxed, Relaxed, moved).is_ok()
 }
 
-/// The time now. A clock that is set before 1970 gives the epoch.
+/// The current time. A clock before 1970 gives the epoch.
 pub(crate) fn now() -> Timestamp {
     Timestamp(micros())
 }
 
-/// The time now, for workflows.
+/// The current time as a timestamp of workflows.
 pub(crate) fn moment() -> tidegate_workflow::Timestamp {
     tidegate_workflow::Timestamp::from_micros(micros())
 }
@@ -40,7 +42,7 @@ fn micros() -> u64 {
         .saturating_add(AHEAD.load(Relaxed))
 }
 
-/// The time itself.
+/// The time without a shift, in release builds.
 #[cfg(not(debug_assertions))]
 fn shifted(micros: u64) -> u64 {
     micros
@@ -51,14 +53,14 @@ pub(crate) use debug::shift;
 #[cfg(debug_assertions)]
 use debug::shifted;
 
-/// A clock that is wrong, for tests of servers whose clocks differ. Release builds contain nothing of this.
+/// A wrong clock, for tests of servers whose clocks differ. Release builds do not contain it.
 #[cfg(debug_assertions)]
 mod debug {
     use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
     static SHIFT: AtomicI64 = AtomicI64::new(0);
 
-    /// From now on, the clock is wrong by so many seconds.
+    /// Makes the clock wrong by `seconds` from now on.
     pub(crate) fn shift(seconds: i64) {
         SHIFT.store(seconds.saturating_mul(1_000_000), Relaxed);
     }

@@ -1,4 +1,4 @@
-//! One gRPC connection, from accept to GOAWAY.
+//! Serves one gRPC connection, from accept to GOAWAY.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,45 +23,52 @@ use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
 use crate::supervise::Supervisor;
 
-/// The most calls of one connection at a time. Envoy opens another connection before it needs more.
+/// Maximum of concurrent calls of one connection. Envoy opens another connection before it needs
+/// more.
 const MAX_STREAMS: u32 = 1024;
-/// Room for the bodies of calls that arrive together: a thousand small ones, or a large one.
+/// Flow-control window of a connection in bytes: a thousand small messages, or a large one.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Larger than nearly all messages, so that they arrive without waiting for more window.
+/// Flow-control window of a stream in bytes: larger than nearly all messages, so that they arrive
+/// without a wait.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The most bytes of the headers of a call, which is what a connection may hold in any case. Envoy's own take less than one KiB, but it passes
-/// on what its clients send to be traced: as much as it takes of them, 60 KiB unless it is told otherwise. A call that is refused for it would
+/// Maximum of bytes of the headers of a call. Envoy's own headers take less than one KiB, but it
+/// adds client headers for traces: up to 60 KiB by default. Refusing calls for their headers would
 /// be a way around every limit.
 const HEADERS: u32 = 256 * 1024;
-/// Calls that were reset before they began, at a time; then the connection ends. Callers that gave up while this process did not run leave as
-/// many as its socket holds, of which a turn reads a part: some hundred calls, or some thousand without headers and messages, which no real client sends.
+/// Maximum of calls at a time that were reset before they began; with more, the connection ends. A
+/// stall of this process leaves as many as the socket holds, and a poll reads a part of them. That
+/// is some hundred calls, or some thousand without headers and messages, which no real client
+/// sends.
 const RESET_BEFORE: usize = 4096;
-/// Frames that broke a rule, such as parts of a message that was refused before; then the connection ends.
+/// Maximum of frames that broke a rule, such as parts of a refused message; with more, the
+/// connection ends.
 const RESET_BY_US: usize = 1024;
-/// Bytes of an answer that wait to be written.
+/// Bytes of an answer that may wait to be written.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// How long a connection whose place is needed may stay open after GOAWAY: calls end, and newcomers wait for it.
+/// Time that an evicted connection may stay open after GOAWAY: its calls end, and new connections
+/// wait for it.
 const EVICTED_GRACE: Duration = Duration::from_millis(100);
-/// How long one without a request may. hyper would wait without a bound for a peer that has not sent the HTTP/2 preface.
+/// Time that a connection without a request may stay open after GOAWAY. hyper would wait without a
+/// bound for the HTTP/2 preface.
 const NO_REQUEST_GRACE: Duration = Duration::from_secs(1);
-/// How long a peer may take to send the preface, which is the first thing that a client does.
+/// Time that a peer has for the preface, which is the first thing that a client sends.
 const PREFACE: Duration = Duration::from_secs(10);
-/// How long it may take to its first call. Clients connect early; one that comes late connects again.
+/// Time that a peer has for its first call. Clients connect early; a slower one connects again.
 const FIRST_CALL: Duration = Duration::from_secs(300);
-/// How often a connection is looked at: without a call since the last look it is idle.
+/// Interval of the checks of a connection. It is idle if it had no call since the last check.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Looks in a row after which fewer answers were taken than had waited before; then the connection ends. Clients wait a second at
-/// most for an answer.
+/// Consecutive checks with slow reads after which the connection ends. A check is slow if fewer
+/// answers were read than were unread before. Clients wait a second at most for an answer.
 const UNREAD_LOOKS: u32 = 2;
 
-/// What a connection takes of the server.
+/// The bounds that a connection holds until it ends.
 pub(crate) struct ConnectionGuards {
     pub(crate) place: ConnectionSlot,
     pub(crate) budget: Arc<Budget>,
 }
 
-/// What is counted of a connection. Its calls run on one thread.
+/// Counts of a connection, whose calls run on one thread.
 struct CallMeter {
     seat: Arc<ConnState>,
     tab: Arc<ConnectionMemory>,
@@ -116,7 +123,7 @@ pub(crate) async fn serve<I>(
         End::InTheWay if !meter.has_been_asked() => return,
         End::InTheWay | End::Due => {}
     }
-    // GOAWAY: calls in flight finish, and the peer sends new ones elsewhere.
+    // After GOAWAY, calls in progress finish, and the peer sends new ones to another connection.
     connection.as_mut().graceful_shutdown();
     tokio::select! {
         ended = InTurns { seat: &seat, connection: connection.as_mut() } => log(ended),
@@ -128,12 +135,12 @@ pub(crate) async fn serve<I>(
     }
 }
 
-/// Why a connection ends that its peer does not end.
+/// The reason why the server ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It broke a bound.
     Broken(&'static str),
-    /// Its place is needed.
+    /// It was evicted.
     InTheWay,
     /// It is old, it never called, or the server drains.
     Due,
@@ -163,7 +170,7 @@ fn builder() -> http2::Builder<Spawn> {
     builder
 }
 
-/// Returns when the peer has sent no call for too long since it connected.
+/// Returns if the peer has sent no call for [`FIRST_CALL_TIMEOUT`] since it connected.
 async fn never_asked(meter: &CallMeter) {
     sleep(FIRST_CALL).await;
     if meter.has_been_asked() {
@@ -172,7 +179,8 @@ async fn never_asked(meter: &CallMeter) {
     meter.seat.count(Closed::Silent);
 }
 
-/// Returns when nothing more is waited for, and why. Until then it notes whether the connection is idle.
+/// Returns the reason if the connection breaks a bound. Until then, records whether the connection
+/// is idle.
 async fn broken(meter: &CallMeter) -> &'static str {
     let mut looks = interval_at(Instant::now() + IDLE_CHECK_INTERVAL, IDLE_CHECK_INTERVAL);
     let mut calls = 0;
@@ -192,7 +200,8 @@ async fn broken(meter: &CallMeter) -> &'static str {
         if calls_now == calls && meter.has_been_asked() {
             meter.seat.set(ConnActivity::Idle);
         }
-        // Had the peer taken what waited at the last look, so many answers would have ended.
+        // If the peer had read the answers that were unread at the last check, that many would have
+        // ended.
         slow = if ended_now.wrapping_sub(ended) < waiting {
             slow + 1
         } else {
@@ -210,7 +219,7 @@ async fn broken(meter: &CallMeter) -> &'static str {
 
 fn log(ended: hyper::Result<()>) {
     if let Err(error) = ended {
-        // Ports are scanned and peers vanish: an operator can do nothing about it.
+        // Port scans and vanished peers are common, and an operator can do nothing about them.
         debug!(%error, "a gRPC connection ended");
     }
 }
@@ -222,13 +231,14 @@ async fn elapsed(time: Option<Duration>) {
     }
 }
 
-/// Up to ten per cent more or less, so that connections made together do not end together.
+/// Varies a time by up to ten per cent, so that connections that began together do not end
+/// together.
 fn jittered(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
 
-/// Runs calls on the core of their connection, which waits for them. Calls that outlive the connection end with the core's
-/// runtime, which owns them.
+/// Runs calls on the core of their connection, which waits for them. The core's runtime owns calls
+/// that outlive their connection, and ends them.
 #[derive(Debug, Clone, Copy)]
 struct Spawn;
 

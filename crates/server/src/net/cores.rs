@@ -1,4 +1,5 @@
-//! One single-threaded runtime per core. A gRPC connection and its calls stay on one core; calls of `/json` are handed to one.
+//! One single-threaded runtime per core. A gRPC connection and its calls stay on one core; each
+//! call of `/json` runs on one.
 
 use std::future::Future;
 use std::io;
@@ -26,9 +27,9 @@ use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
 use crate::supervise::{Supervisor, failpoint};
 
-/// The most connections that wait for one core.
+/// Maximum of connections that wait for one core.
 const BACKLOG: usize = 1024;
-/// How long a connection waits for a core whose queue is full, before it chooses again among the cores.
+/// Time that a connection waits for a core whose queue is full, before a core is chosen again.
 const CHOICE_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// An accepted connection on its way to a core, not yet registered with a runtime.
@@ -38,7 +39,7 @@ enum Accepted {
     Secured(Secured),
 }
 
-/// What a core serves with.
+/// The services and settings of one core.
 #[derive(Debug, Clone)]
 pub(crate) struct CoreServices {
     pub(crate) calls: Calls,
@@ -48,7 +49,7 @@ pub(crate) struct CoreServices {
     pub(crate) supervisor: Supervisor,
 }
 
-/// A running core, as other threads see it.
+/// A running core as other threads see it.
 #[derive(Debug)]
 struct Core {
     door: Door,
@@ -56,30 +57,30 @@ struct Core {
     calls: Calls,
 }
 
-/// The way of connections to a core.
+/// The sender of connections to a core.
 #[derive(Debug)]
 struct Door {
     sender: mpsc::Sender<(Accepted, ConnectionSlot)>,
-    /// The number of connections that the core has now.
+    /// Number of connections that the core has now.
     load: Arc<AtomicUsize>,
 }
 
 impl Door {
-    /// Connections that the core has not taken yet. A core that is stuck takes none.
+    /// Number of connections in the queue of the core. A core that is stuck takes none out.
     fn waiting(&self) -> usize {
         self.sender.max_capacity() - self.sender.capacity()
     }
 }
 
-/// The ways to all cores. Clones are the same.
+/// All cores. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Cores {
     each: Arc<[Core]>,
-    /// Counts calls of `/json`, which the cores take in turn.
+    /// Number of calls of `/json` so far, which are distributed round robin.
     next: Arc<AtomicUsize>,
 }
 
-/// Counts one connection for as long as it lives.
+/// Counts one connection until this is dropped.
 pub(super) struct ConnectionCount(Arc<AtomicUsize>);
 
 impl ConnectionCount {
@@ -95,7 +96,8 @@ impl Drop for ConnectionCount {
     }
 }
 
-/// Starts `count` cores, each a thread, and waits until all are ready. `work` runs on each core's own thread, within its runtime.
+/// Starts `count` cores, each a thread, and waits until all are ready. `work` runs on each core's
+/// own thread, within its runtime.
 ///
 /// # Errors
 /// A thread or a runtime cannot be started.
@@ -113,7 +115,7 @@ where
         let part: Arc<str> = format!("core-{core}").into();
         let serve = async move {
             let work = work(core);
-            // Nobody waits any more when the start has failed.
+            // The receiver is gone if the start has failed.
             let _ = tell.send(work.calls.clone());
             take_up(arrivals, work).await;
         };
@@ -134,7 +136,7 @@ where
     })
 }
 
-/// Connections for one core.
+/// The queue of connections for one core.
 struct AcceptedQueue {
     receiver: mpsc::Receiver<(Accepted, ConnectionSlot)>,
     load: Arc<AtomicUsize>,
@@ -152,7 +154,7 @@ fn door() -> (AcceptedQueue, Door) {
     )
 }
 
-/// Serves connections as they arrive, until told to stop.
+/// Serves connections as they arrive, until the server stops.
 async fn take_up(arrivals: AcceptedQueue, work: CoreServices) {
     let AcceptedQueue { mut receiver, load } = arrivals;
     loop {
@@ -161,7 +163,7 @@ async fn take_up(arrivals: AcceptedQueue, work: CoreServices) {
             () = work.supervisor.stop.cancelled() => return,
         };
         let Some((accepted, place)) = accepted else {
-            // Nobody accepts any more. Connections may still be at work on this runtime.
+            // The acceptor has ended. Connections may still have calls on this runtime.
             return work.supervisor.stop.cancelled().await;
         };
         let loaded = ConnectionCount(load.clone());
@@ -181,13 +183,13 @@ async fn take_up(arrivals: AcceptedQueue, work: CoreServices) {
         if let Err(error) = registered {
             warn!(%error, "cannot register a connection with its core");
         }
-        // Calls of those who are here come between two newcomers, however many there are.
+        // Calls of open connections run between two new connections, however many there are.
         yield_now().await;
     }
 }
 
 impl CoreServices {
-    /// Serves one connection in a task of its own; `loaded` counts it until its end.
+    /// Serves one connection in its own task. `connection_count` counts it until its end.
     fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: I,
@@ -215,11 +217,11 @@ impl CoreServices {
     }
 }
 
-/// Where gRPC connections come from.
+/// The source of gRPC connections.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    /// With its file, which is removed when nobody accepts any more.
+    /// A Unix socket with its file, which is removed after the last accept.
     Unix {
         listener: UnixListener,
         _file: SocketFile,
@@ -246,8 +248,8 @@ impl Listener {
 }
 
 impl Cores {
-    /// Hands every connection that `bounds` admit to the core with the fewest, until the server drains. With a gate, it enters there
-    /// first.
+    /// Sends every connection that `bounds` admit to the core with the fewest, until the server
+    /// drains. With an acceptor, the TLS handshake comes first.
     pub(crate) async fn accept(
         self,
         listener: Listener,
@@ -283,10 +285,11 @@ impl Cores {
         .await;
     }
 
-    /// Runs `work` on a core; the cores take turns, but one that is behind is passed over. None: the core has ended, or `work` panicked.
+    /// Runs `work` on a core, round robin; a core with a longer task queue is passed over. Returns
+    /// `None` if the core has ended, or `work` panicked.
     ///
     /// # Cancellation
-    /// When the future is dropped, `work` continues to its end.
+    /// If the future is dropped, `work` continues to its end.
     pub(crate) async fn run<T, W>(&self, work: impl FnOnce(Calls) -> W) -> Option<T>
     where
         T: Send + 'static,
@@ -298,7 +301,7 @@ impl Cores {
     }
 }
 
-/// The item whose turn it is, unless another one is less `behind`: then the next such one.
+/// Returns the item at `turn`, or the next one that is the least `behind`.
 fn in_turn<T>(all: &[T], turn: usize, behind: impl Fn(&T) -> usize) -> &T {
     let (before, from) = all.split_at(turn % all.len());
     from.iter()
@@ -307,8 +310,9 @@ fn in_turn<T>(all: &[T], turn: usize, behind: impl Fn(&T) -> usize) -> &T {
         .expect("there is at least one core")
 }
 
-/// Sends a connection to the core with the fewest waiting connections, and of several to the one with the fewest connections. While others take
-/// theirs, a core that is stuck gets one at most.
+/// Sends a connection to the core with the fewest waiting connections, and of several to the one
+/// with the fewest connections. While other cores take connections, a core that is stuck gets at
+/// most one.
 async fn send_to_idlest<'d, D: Iterator<Item = &'d Door>>(
     doors: impl Fn() -> D,
     arrival: (Accepted, ConnectionSlot),
@@ -323,7 +327,8 @@ async fn send_to_idlest<'d, D: Iterator<Item = &'d Door>>(
                 door.load.fetch_add(1, Relaxed);
                 return permit.send(arrival);
             }
-            // A core that has ended takes the server with it; until then its connections are closed.
+            // A core that has ended takes the server with it; until then its connections are
+            // closed.
             Ok(Err(_)) => return,
             // The queues of all cores are full.
             Err(_) => {}

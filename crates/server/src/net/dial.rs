@@ -1,4 +1,4 @@
-//! Connections to other servers that speak gRPC.
+//! Connections to other servers over gRPC.
 
 mod error_socket;
 mod overhead;
@@ -36,15 +36,18 @@ use error_socket::{Cause, ErrorSocket};
 pub(crate) use overhead::OverheadBytes;
 use overhead::OverheadLimit;
 
-/// The longest wait for a name to be looked up, for one of its addresses to take a connection, for TLS, and for HTTP/2.
+/// Maximum of time for each step of a connect: DNS look-up, TCP connect, TLS handshake, HTTP/2
+/// handshake.
 const STEP: Duration = Duration::from_secs(5);
-/// A host that has gone is noticed after about a minute, by the kernel alone.
+/// Idle time, interval and number of TCP keepalive probes. The kernel notices a vanished host after
+/// about a minute.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
-/// The longest wait for the answer to a ping.
+/// Maximum of time for the answer to a ping.
 const PONG: Duration = Duration::from_secs(20);
-/// What a stream, and a connection, may have sent that was not read yet.
+/// Flow-control window of a stream, and of a connection: bytes that may be sent before they are
+/// read.
 const WINDOW: u32 = 1 << 20;
-/// The most bytes of the headers of an answer.
+/// Maximum of bytes of the headers of an answer.
 const HEADERS: u32 = 16 * 1024;
 
 /// Another server.
@@ -54,11 +57,11 @@ pub struct Peer {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// None: not encrypted.
+    /// TLS towards the server. `None` if the connection is not encrypted.
     pub tls: Option<PeerTls>,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, Error)]
 pub(crate) enum ConnectError {
     #[error("{}", flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
@@ -81,16 +84,16 @@ pub(crate) struct GrpcChannel {
     _task: AbortOnDropHandle<()>,
 }
 
-/// How a connection ended. A call on it only knows that it did.
+/// The end of a connection. A call on it fails without the cause.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// Closed when nothing is read any more.
+    /// Closed when the connection task has ended.
     over: oneshot::Receiver<Infallible>,
     cause: Cause,
 }
 
 impl End {
-    /// Why the socket failed. None: it did not.
+    /// Returns the reason if the socket failed.
     ///
     /// Takes a bounded time.
     pub(crate) async fn reason(self) -> Option<String> {
@@ -100,14 +103,14 @@ impl End {
 }
 
 impl GrpcChannel {
-    /// How this connection ends, for the first who asks.
+    /// Returns the end of this connection, once.
     pub(crate) fn end(&mut self) -> Option<End> {
         self.end.take()
     }
 }
 
 impl Peer {
-    /// What calls to it begin with.
+    /// The scheme and authority of calls to this server.
     pub(crate) fn origin(&self) -> Uri {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let host = if self.host.contains(':') {
@@ -122,10 +125,10 @@ impl Peer {
         origin.build().unwrap_or_default()
     }
 
-    /// Connects. Certificates are read each time. When the server is silent for `ping`, it is asked whether it is there. When it sends
-    /// too much `noise`, the connection ends.
+    /// Connects, and reads certificates each time. If the server is silent for `ping`, it gets a
+    /// ping. If it sends more than `overhead` allows, the connection ends.
     ///
-    /// Takes a bounded time. Dropped half way, it leaves nothing behind.
+    /// Takes a bounded time. A dropped future leaves nothing behind.
     pub(crate) async fn connect(
         &self,
         ping: Option<Duration>,
@@ -206,7 +209,7 @@ impl Peer {
             host: self.host.clone(),
             reason,
         })?;
-        // Its end is the end of the calls on it.
+        // The channel closes when the connection ends, and with it all calls.
         let (held, over) = oneshot::channel();
         let task = tokio::spawn(async move {
             let _held = held;
@@ -220,7 +223,8 @@ impl Peer {
     }
 }
 
-/// A name or address, and a port. The form that gRPC libraries take with a scheme for looking names up means the same.
+/// Parses a name or address, and a port. The schemes for name resolution of gRPC libraries are
+/// ignored.
 pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
     let text = text
         .strip_prefix("dns:///")
@@ -236,7 +240,7 @@ pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
     (!host.is_empty()).then(|| (host.to_owned(), port))
 }
 
-/// The result of `work`, with its failure in words.
+/// Runs `work` for at most `bound`. A failure is returned as text.
 async fn within<T, E: Error + 'static>(
     bound: Duration,
     work: impl Future<Output = Result<T, E>>,
@@ -254,12 +258,13 @@ fn keep_alive(socket: &TcpStream) {
         .with_interval(interval)
         .with_retries(retries);
     let socket = SockRef::from(socket);
-    // Without them, a connection works, too.
+    // A connection works without these options, too.
     let _ = socket.set_tcp_keepalive(&keepalive);
     let _ = socket.set_tcp_nodelay(true);
 }
 
-/// Why a call failed: the beginning of what the server said, or what happened to the connection.
+/// Describes the failure of a call: the beginning of the server's message, or the failure of the
+/// connection.
 pub(crate) fn failure(status: &Status) -> String {
     let cause = reason(status);
     let said = cause == status.to_string();
@@ -273,11 +278,12 @@ pub(crate) fn failure(status: &Status) -> String {
     )
 }
 
-/// What is behind an error. Those of libraries only say which of their parts failed. The system's are wrapped in others.
+/// Returns the innermost cause of an error. Errors of libraries only name the part that failed, and
+/// wrap system errors.
 fn reason(error: &(dyn Error + 'static)) -> String {
     let mut last = error;
     loop {
-        // An I/O error does not name the error that it wraps as its source.
+        // An I/O error does not return the error that it wraps as its source.
         let wrapped = last.downcast_ref().and_then(io::Error::get_ref);
         match wrapped
             .map(|error| error as &(dyn Error + 'static))

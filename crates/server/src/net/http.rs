@@ -30,14 +30,14 @@ use super::movable_socket::{DetachedSocket, Secured};
 use super::tls::PortTlsAcceptor;
 use crate::supervise::Supervisor;
 
-/// How long a connection may stay without a next request. Load balancers keep idle connections for a minute, and a request
-/// that meets a closing connection fails.
+/// Time that a connection may stay without a next request. Load balancers keep idle connections for
+/// a minute, and a request on a closing connection fails.
 const REQUEST_HEAD: Duration = Duration::from_secs(120);
-/// How long it may take to its first request. A client connects because it has one.
+/// Time that a connection has for its first request. A client connects because it has one.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
-/// The most bytes of a request's head. Tokens and queries take less than a tenth of it.
+/// Maximum of bytes of a request's head. Tokens and queries take less than a tenth of it.
 const HEAD: usize = 64 * 1024;
-/// A body must come at 1.6 KiB a second, which is a slow mobile line, and within a minute.
+/// A body must arrive at 1.6 KiB a second, as on a slow mobile line, and within a minute.
 const BODY: Kind = Kind {
     rule: RateRule {
         window: Duration::from_secs(10),
@@ -53,12 +53,12 @@ const BODY: Kind = Kind {
 pub(crate) struct Thread {
     runtime: Handle,
     router: Router,
-    /// The number of connections that it has now.
+    /// Number of connections that the thread has now.
     load: Arc<AtomicUsize>,
 }
 
 impl Thread {
-    /// Requests of connections on this runtime are answered by `router`.
+    /// Creates a thread on this runtime whose requests `router` answers.
     pub(crate) fn new(runtime: Handle, router: Router) -> Self {
         Self {
             runtime,
@@ -67,7 +67,7 @@ impl Thread {
         }
     }
 
-    /// Serves one connection in a task of its own.
+    /// Serves one connection in its own task.
     fn take(&self, arrived: AcceptedSocket, asker: PeerConnection, supervisor: &Supervisor) {
         let router = self.router.clone();
         let loaded = ConnectionCount::count(&self.load);
@@ -97,7 +97,8 @@ enum AcceptedSocket {
     Secured(Secured),
 }
 
-/// Serves `router` within `bounds` on the current thread until the server drains; each connection is a task of its own.
+/// Serves `router` within `bounds` on the current thread until the server drains. Each connection
+/// has its own task.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -114,7 +115,8 @@ pub(crate) async fn serve(
     .await;
 }
 
-/// Hands every connection that `bounds` admit to the thread with the fewest, until the server drains. With a gate, it enters there first.
+/// Sends every connection that `bounds` admit to the thread with the fewest, until the server
+/// drains. With an acceptor, the TLS handshake comes first.
 pub(crate) async fn serve_on(
     threads: Vec<Thread>,
     listener: TcpListener,
@@ -165,7 +167,7 @@ pub(crate) async fn serve_on(
     }
 }
 
-/// The thread with the fewest connections.
+/// Returns the thread with the fewest connections.
 fn fewest(threads: &[Thread]) -> &Thread {
     threads
         .iter()
@@ -173,7 +175,7 @@ fn fewest(threads: &[Thread]) -> &Thread {
         .expect("there is one")
 }
 
-/// The other side of a connection, and what it takes of the server.
+/// The address of a client, and the memory and slot of its connection.
 struct PeerConnection {
     peer: Peer,
     tab: Arc<ConnectionMemory>,
@@ -236,7 +238,7 @@ fn builder() -> http1::Builder {
     builder
 }
 
-/// Returns when the first request has not come in time.
+/// Returns if the first request has not come in time.
 async fn never_asked(seat: &ConnState) {
     sleep(FIRST_REQUEST).await;
     if seat.standing() != ConnActivity::NoRequest {
@@ -245,7 +247,7 @@ async fn never_asked(seat: &ConnState) {
     seat.count(Closed::Silent);
 }
 
-/// Told as errors of kinds that readers of bodies tell apart.
+/// Returns an I/O error whose kind tells readers of bodies the reason.
 fn refuse(refusal: Refusal) -> BoxError {
     let (kind, text) = match refusal {
         Refusal::TooSlow => (

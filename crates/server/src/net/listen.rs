@@ -1,4 +1,5 @@
-//! Sockets. They are bound before anything else, so that mistakes show early, and opened when the server can answer.
+//! Listening sockets. They are bound before anything else, so that errors show early, and opened
+//! when the server can answer.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,25 +14,25 @@ use crate::net::cores::Listener;
 use crate::net::socket_file::SocketFile;
 use crate::settings::{Endpoint, GrpcEndpoint, Settings, Workflows};
 
-/// Connections the kernel holds until they are accepted.
+/// Connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// Where the server listens.
+/// The addresses on which the server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses {
     /// gRPC.
     pub grpc: GrpcAddress,
     /// `/json` and `/healthcheck`.
     pub http: SocketAddr,
-    /// `/rlconfig`, `/stats`, `/metrics`. None: the port could not be bound.
+    /// `/rlconfig`, `/stats`, `/metrics`. `None` if the port could not be bound.
     pub debug: Option<SocketAddr>,
-    /// Metrics for Prometheus. None: not asked for.
+    /// Metrics for Prometheus. `None` if the settings have no address for it.
     pub prometheus: Option<SocketAddr>,
-    /// The HTTP API. None: not wanted, or another process has its default port.
+    /// The HTTP API. `None` if it is disabled, or another process has its default port.
     pub api: Option<SocketAddr>,
 }
 
-/// Where gRPC is served.
+/// The address of gRPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrpcAddress {
     /// A port.
@@ -40,7 +41,7 @@ pub enum GrpcAddress {
     Unix(PathBuf),
 }
 
-/// Bound sockets. Clients cannot connect to them yet.
+/// Bound sockets, to which clients cannot connect yet.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) addresses: Addresses,
@@ -49,11 +50,11 @@ pub(crate) struct Sockets {
     debug: Option<Bound>,
     prometheus: Option<Bound>,
     api: Option<Bound>,
-    /// Whether the address of the API was asked for.
+    /// Whether the settings have an address for the API.
     api_given: bool,
 }
 
-/// A bound socket, and what it is for.
+/// A bound socket and its purpose.
 #[derive(Debug)]
 struct Bound {
     purpose: Purpose,
@@ -61,37 +62,37 @@ struct Bound {
     socket: Socket,
 }
 
-/// What a port is for.
+/// The purpose of a port.
 #[derive(Debug, Clone, Copy)]
 struct Purpose {
     what: &'static str,
-    /// The variable that says where it is.
+    /// The variable of the port's address.
     variable: &'static str,
     sharing: Sharing,
 }
 
-/// When another process may listen on the same port.
+/// The condition under which another process may listen on the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sharing {
-    /// While it drains: a new process can take over from an old one.
+    /// A new process can take over while an old one drains.
     WhileDraining,
     Never,
 }
 
-/// Open sockets. Clients can connect to them.
+/// Open sockets, to which clients can connect.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) grpc: Listener,
     pub(crate) http: TcpListener,
     pub(crate) debug: Option<TcpListener>,
     pub(crate) prometheus: Option<TcpListener>,
-    /// Not registered with a runtime: the API has one of its own.
+    /// Not registered with a runtime, because the API has its own.
     pub(crate) api: Option<std::net::TcpListener>,
 }
 
 impl Sockets {
-    /// Binds every port of `settings`. A debug port that cannot be bound is only logged, and so is a port of the API that is taken,
-    /// unless it was asked for.
+    /// Binds every port of `settings`. A debug port that cannot be bound is only logged. So is a
+    /// port of the API that is in use, unless the settings name it.
     pub(crate) fn bind(settings: &Settings) -> Result<Self, ServeError> {
         let purpose = |what, variable| Purpose {
             what,
@@ -168,7 +169,7 @@ impl Sockets {
 
 impl Bound {
     fn listen(self) -> Result<Socket, ServeError> {
-        // Another process may have bound the same address before either listened.
+        // Another process may have bound the same address before either of the two listened.
         match self.socket.listen(BACKLOG) {
             Ok(()) => Ok(self.socket),
             Err(source) => Err(failure(self.purpose, self.address, source)),
@@ -176,10 +177,10 @@ impl Bound {
     }
 }
 
-/// The port of the API, open. None: another process has it, or it is not wanted.
+/// Opens the port of the API. Returns `None` if another process has it, or the API is disabled.
 ///
 /// # Errors
-/// The system refuses it for another reason.
+/// The system refuses the port for another reason.
 pub(crate) fn api(settings: &Settings) -> Result<Option<std::net::TcpListener>, ServeError> {
     let Some(api) = &settings.workflows else {
         return Ok(None);
@@ -193,7 +194,8 @@ pub(crate) fn api(settings: &Settings) -> Result<Option<std::net::TcpListener>, 
     }
 }
 
-/// Counters in memory are those of one process: a second one on its ports would double every limit.
+/// Counters in memory belong to one process: a second process on its ports would double every
+/// limit.
 fn sharing(settings: &Settings) -> Sharing {
     if settings.redis.is_some() || settings.memcache.is_some() {
         Sharing::WhileDraining
@@ -228,7 +230,8 @@ fn without_debug(failure: &ServeError) {
 }
 
 fn bind_api(api: &Workflows) -> Result<(Bound, SocketAddr), ServeError> {
-    // Nobody chose the default port, so two servers that happen to have it may have nothing in common.
+    // The default port is shared with no other server: two servers that happen to have it may use
+    // different stores.
     let shared = api.address_given && api.redis.is_some();
     let sharing = if shared {
         Sharing::WhileDraining
@@ -246,7 +249,8 @@ fn bind_api(api: &Workflows) -> Result<(Bound, SocketAddr), ServeError> {
     )
 }
 
-/// None, with a warning: the port of the API is taken, and it was not `given` by name.
+/// Returns `None`, and logs a warning, if the port of the API is in use and was not `given` by
+/// name.
 fn unless_taken<T>(port: Result<T, ServeError>, given: bool) -> Result<Option<T>, ServeError> {
     match port {
         Err(ServeError::Bind {
@@ -310,7 +314,7 @@ fn bind(purpose: Purpose, endpoint: &Endpoint) -> Result<(Bound, SocketAddr), Se
     let wanted = SocketAddr::new(endpoint.host, endpoint.port);
     let sharing = purpose.sharing;
     let bound = match bind_tcp(wanted, sharing) {
-        // "Every address" on a machine without IPv6.
+        // The unspecified address on a machine without IPv6.
         Err(error) if wanted.ip().is_unspecified() && wanted.is_ipv6() && no_ipv6(&error) => {
             bind_tcp(
                 SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), endpoint.port),

@@ -1,4 +1,4 @@
-//! A connection's socket, which one thread accepts and another one serves.
+//! A connection's socket that can move: one thread accepts it, and another one serves it.
 
 use std::io::{self, IoSlice};
 use std::mem;
@@ -9,23 +9,24 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
-/// A socket that belongs to no runtime.
+/// A socket that is registered with no runtime.
 #[derive(Debug)]
 pub(crate) enum DetachedSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// A socket below TLS: its handshake is made on one runtime, and what follows on another.
+/// A socket below TLS that can move between runtimes: the handshake runs on one, and the connection
+/// on another.
 #[derive(Debug)]
 pub(crate) enum MovableSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// Between two runtimes. None: it was lost there.
+    /// A socket between two runtimes. `None` if it was lost there.
     DetachedSocket(Option<DetachedSocket>),
 }
 
-/// A connection whose handshake is done.
+/// A connection whose handshake is complete.
 pub(crate) type Secured = Box<TlsStream<MovableSocket>>;
 
 impl MovableSocket {
@@ -37,7 +38,7 @@ impl MovableSocket {
         }
     }
 
-    /// Takes it off the current runtime.
+    /// Removes the socket from the current runtime.
     pub(crate) fn detach(&mut self) -> io::Result<()> {
         let loose = match mem::replace(self, Self::DetachedSocket(None)) {
             Self::Tcp(stream) => Some(DetachedSocket::Tcp(stream.into_std()?)),
@@ -48,7 +49,7 @@ impl MovableSocket {
         Ok(())
     }
 
-    /// Puts it on the current runtime.
+    /// Registers the socket with the current runtime.
     pub(crate) fn attach(&mut self) -> io::Result<()> {
         if let Self::DetachedSocket(loose) = self {
             *self = Self::register(loose.take().ok_or(io::ErrorKind::NotConnected)?)?;
@@ -104,7 +105,7 @@ impl AsyncWrite for MovableSocket {
         true
     }
 
-    /// The kernel sends what it took.
+    /// There is nothing to flush: the kernel sends the bytes that it took.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -5,31 +5,31 @@ use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// A single-threaded runtime. Its drop waits for work that blocks.
+/// Creates a single-threaded runtime. Its drop waits for blocking work.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// A single-threaded runtime of a part of the server. Its end waits for nobody: a thread that the system keeps waiting, for example in the look-up of a
-/// name, does not delay it.
+/// A single-threaded runtime of a part of the server. Its drop does not wait for threads that the
+/// system blocks, for example in a DNS look-up.
 #[derive(Debug)]
 pub(crate) struct ThreadRuntime(Option<Runtime>);
 
 impl ThreadRuntime {
-    /// A runtime without tasks.
+    /// Creates a runtime without tasks.
     ///
     /// # Errors
-    /// The system refuses what it needs.
+    /// The system refuses a resource that the runtime needs.
     pub(crate) fn new() -> io::Result<Self> {
         runtime().map(|runtime| Self(Some(runtime)))
     }
 
-    /// Runs `work` and all tasks until `work` has ended.
+    /// Runs `work`, and all tasks until `work` has ended.
     pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         self.inner().block_on(work)
     }
 
-    /// The way to spawn tasks on it from other threads.
+    /// Returns the handle with which other threads spawn tasks on this runtime.
     pub(crate) fn handle(&self) -> Handle {
         self.inner().handle().clone()
     }

@@ -1,4 +1,4 @@
-//! The file of a Unix socket, and which process it belongs to.
+//! The file of a Unix socket, and the process that owns it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// The file of a bound socket. Dropping this removes the file, unless another socket has taken its place.
+/// The file of a bound socket. Dropping this removes the file, unless another socket has replaced
+/// it.
 ///
-/// A lock beside it, in `PATH.lock`, says that its process lives: a socket that is bound and not yet open cannot be told from a dead one
-/// by connecting to it.
+/// A lock file, `PATH.lock`, shows that the owner lives. A connect cannot distinguish a socket that
+/// is bound and not yet open from one whose process has ended.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -20,10 +21,10 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Binds a socket to `path`, where the socket of a process that has ended is replaced.
+    /// Binds a socket to `path`, and replaces the socket of a process that has ended.
     ///
     /// # Errors
-    /// Something else is at `path`, or the socket of a process that runs.
+    /// The file at `path` is no socket, or its process runs.
     pub(crate) fn bind(path: &Path) -> io::Result<(Socket, Self)> {
         let lock = lock(path)?;
         let address = SockAddr::unix(path)?;
@@ -57,7 +58,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
-            // It may be removed by somebody else in between.
+            // Another process may have removed the file in between.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -67,8 +68,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
-/// Takes the lock that a process has as long as the socket is its own. The file stays: if it were removed, two processes could lock
-/// two files of one name.
+/// Takes the lock that a process holds while the socket is its own. The lock file stays: if it were
+/// removed, two processes could lock two files of one name.
 fn lock(path: &Path) -> io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -78,7 +79,7 @@ fn lock(path: &Path) -> io::Result<File> {
         .write(true)
         .mode(0o600)
         .open(&name);
-    // A lock that another user left, for example: the name of the socket alone would not lead there.
+    // The error names the lock file, which may belong to another user.
     let file = opened
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", name.display())))?;
     match file.try_lock() {
@@ -88,7 +89,7 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether nobody accepts connections. A process that is too busy to accept them lives.
+/// Whether no process accepts connections. A process that is too busy to accept them lives.
 fn is_dead(address: &SockAddr) -> bool {
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     let connect = |socket: Socket| {

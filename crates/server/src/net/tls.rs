@@ -1,8 +1,9 @@
-//! TLS handshakes of all ports, on a thread of their own.
+//! TLS handshakes of all ports, on one thread.
 //!
-//! A handshake takes a processor for up to some milliseconds, a thousand times as long as a decision, and clients choose how many there
-//! are. So neither the cores nor the control thread make them: calls of others wait for none. A connection has its place in the bounds
-//! of its port before its handshake begins, and belongs to the thread that serves it when the handshake is done.
+//! A handshake takes a processor for up to some milliseconds, a thousand times as long as a
+//! decision, and clients choose the number of handshakes. So neither the cores nor the control
+//! thread make them, and no call waits for a handshake. A connection takes its slot in the bounds
+//! of its port before its handshake. After the handshake it moves to the thread that serves it.
 
 mod handshakes;
 mod port_acceptors;
@@ -29,17 +30,19 @@ use refusal::{Refusal, refusal};
 
 /// The name of the thread.
 const PART: &str = "handshakes";
-/// How long a handshake may take. It has two or three messages; a slow line brings them in a second.
+/// Time that a handshake may take. It has two or three messages, which a slow line brings in a
+/// second.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Handshakes under way at once, of all ports. Each holds up to 64 KiB that its peer sent, so all of them hold 64 MiB at most. When there
-/// are more, the oldest of the address that has the most ends, so that one address does not end those of others.
+/// Maximum of handshakes in progress, of all ports. Each holds up to 64 KiB that its peer sent, so
+/// all of them hold 64 MiB at most. If there are more, the oldest of the network that has the most
+/// ends. So one network does not end handshakes of others.
 const MOST: usize = 1024;
-/// How long one may take to its end when the server drains.
+/// Time that a handshake has for its end when the server drains.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often refused clients of a port are logged.
+/// Interval at which refused clients of a port are logged.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// The thread of handshakes. Clones are the same.
+/// The thread of handshakes. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Handshakes {
     runtime: Handle,
@@ -47,7 +50,7 @@ pub(crate) struct Handshakes {
     supervisor: Supervisor,
 }
 
-/// The way through TLS to a port. Clones are the same.
+/// The TLS acceptor of a port. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct PortTlsAcceptor {
     port: &'static str,
@@ -56,14 +59,14 @@ pub(crate) struct PortTlsAcceptor {
     refused: Arc<Mutex<Refused>>,
 }
 
-/// Clients that were refused since the last line of the log.
+/// Number of clients that were refused since the last log line.
 #[derive(Debug, Default)]
 struct Refused {
     logged: Option<Instant>,
     silent: u64,
 }
 
-/// One handshake among those under way, until this is dropped.
+/// A handshake in progress, until this is dropped.
 struct HandshakeSlot {
     under_way: Arc<Mutex<HandshakeTable>>,
     origin: ClientNetwork,
@@ -81,7 +84,7 @@ impl Handshakes {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses the thread.
     pub(crate) fn start(supervisor: &Supervisor) -> io::Result<Self> {
         let runtime = ThreadRuntime::new()?;
         let handle = runtime.handle();
@@ -97,7 +100,7 @@ impl Handshakes {
         })
     }
 
-    /// The way to a port of this name, on which the server is who `identity` says.
+    /// Creates the acceptor of a port with the certificate and key of `identity`.
     pub(crate) fn gate(&self, port: &'static str, identity: Identity) -> PortTlsAcceptor {
         PortTlsAcceptor {
             port,
@@ -107,7 +110,7 @@ impl Handshakes {
         }
     }
 
-    /// Begins a handshake, and ends another if there are too many.
+    /// Begins a handshake, and ends another one if there are too many.
     fn begin(&self, origin: ClientNetwork) -> HandshakeSlot {
         let (number, end) = lock(&self.under_way).begin(origin);
         HandshakeSlot {
@@ -120,7 +123,8 @@ impl Handshakes {
 }
 
 impl PortTlsAcceptor {
-    /// Makes the handshake of a connection on the thread of handshakes, and then hands it to `admitted`, which runs there.
+    /// Makes the handshake of a connection on the thread of handshakes. Then passes the connection
+    /// to `admitted`, which runs on that thread.
     pub(crate) fn enter<F>(
         &self,
         socket: DetachedSocket,
@@ -144,7 +148,7 @@ impl PortTlsAcceptor {
             .spawn_on(enter, &self.handshakes.runtime);
     }
 
-    /// None: it did not come to its end.
+    /// Makes the handshake. Returns `None` if it did not complete.
     async fn handshake(
         &self,
         socket: DetachedSocket,
@@ -178,7 +182,8 @@ impl PortTlsAcceptor {
         .ok()
     }
 
-    /// Logs why a client was refused, now and then: a port that anybody can reach must not fill the log.
+    /// Logs the reason why a client was refused, at most once in [`LOG_INTERVAL`]: any client can
+    /// reach the port, and must not fill the log.
     fn refuse(&self, error: &io::Error) {
         let reason = match refusal(error) {
             Refusal::Left => {

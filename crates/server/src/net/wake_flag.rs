@@ -1,4 +1,4 @@
-//! A future beside a busy one, polled only when it was woken itself: a connection's deadlines cost its calls nothing.
+//! Polls a future only when it was woken itself: a connection's deadlines add no cost to its calls.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ impl Wake for WakeFlag {
     }
 }
 
-/// A future with a bell of its own. It must stay with the task that polls it first.
+/// A future with its own wake flag. It must stay with the task that polls it first.
 pub(super) struct SelectivePoll<F> {
     future: Pin<Box<F>>,
     bell: Option<(Arc<WakeFlag>, Waker)>,

@@ -1,4 +1,4 @@
-//! Which files make up the configuration, and what is in them.
+//! Finds and reads the files of the configuration.
 
 mod walk;
 
@@ -16,7 +16,7 @@ use crate::settings::{Files, Scope};
 use walk::FolderWalk;
 pub(crate) use walk::{Entry, entries};
 
-/// The most bytes of a file: more than hundreds of thousands of limits take.
+/// Maximum of bytes of a file: more than hundreds of thousands of limits take.
 const MOST: u64 = 64 << 20;
 
 /// The files at one moment.
@@ -36,7 +36,7 @@ pub(super) struct FileSet {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) path: PathBuf,
-    /// The name of the file, or what the names of all files in the folder begin with.
+    /// The name of the file, or the prefix of the names of all files in the folder.
     name: String,
     pub(super) error: io::Error,
 }
@@ -52,7 +52,7 @@ impl Failure {
     }
 }
 
-/// Folders by path, each with its identity: a folder that is deleted and made again is another one.
+/// Folders by path with their identity: a folder that is deleted and created again is another one.
 pub(super) type Folders = BTreeMap<PathBuf, Identity>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,19 +93,19 @@ pub(super) fn read(files: &Files) -> FileSet {
     reading
 }
 
-/// The folder that a path is in.
+/// Returns the folder of a path.
 pub(super) fn parent(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     absolute.parent().unwrap_or(&absolute).to_owned()
 }
 
-/// The text of a file of at most [`MOST`] bytes.
+/// Reads a file of at most [`MAX_FILE_BYTES`] bytes.
 pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     regular_file::read(path, MOST)
 }
 
 impl FileSet {
-    /// Keeps the texts of `last` whose files cannot be read now. Returns how many.
+    /// Keeps the texts of `last` whose files cannot be read now. Returns their number.
     pub(super) fn keep(&mut self, last: &[Source]) -> usize {
         let before = self.sources.len();
         let hidden = |source: &&Source| {
@@ -136,7 +136,7 @@ impl FileSet {
     }
 
     fn watch(&mut self, folder: &Path) {
-        // The real path: when a link on the way changes, another folder must be watched.
+        // The real path: if a link in it changes, another folder must be watched.
         let found = folder
             .canonicalize()
             .and_then(|real| Ok((fs::metadata(&real)?, real)));

@@ -1,4 +1,5 @@
-//! What became of the latest load, for those who look at the configuration: what is in force, and what is wrong with what is not.
+//! The status of the latest load for operators: the configuration in force, and the mistakes of a
+//! refused one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,31 +11,31 @@ use super::files::Failure;
 use crate::net::clock;
 use crate::quote::quoted;
 
-/// The mistakes that are kept: nobody reads more on a page.
+/// Bounds on the mistakes that are kept: a page shows no more.
 const MISTAKES: Bound = Bound {
     count: 50,
     bytes: 32 * 1024,
 };
-/// The files that cannot be read, likewise.
+/// Bounds on the unreadable files that are kept.
 const UNREADABLE: Bound = Bound {
     count: 20,
     bytes: 8 * 1024,
 };
-/// The most characters of each of their texts. Names and values of a file may be as long as the file.
+/// Maximum of characters of each text. Names and values of a file may be as long as the file.
 const TEXT: usize = 300;
 
-/// How many mistakes are kept at most, and how many bytes they may have together.
+/// Bounds on the number of mistakes, and on their bytes in all.
 struct Bound {
     count: usize,
     bytes: usize,
 }
 
-/// What is known. Clones are the same.
+/// The status of the latest load. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadStatus(Arc<Mutex<Arc<Loads>>>);
 
 impl LoadStatus {
-    /// Of a configuration that comes from there. Nothing is loaded yet.
+    /// Creates the status of an origin from which nothing is loaded yet.
     pub(crate) fn new(origin: &Origin) -> Self {
         let (source, place) = match origin {
             Origin::BuiltIn(built_in) => (ConfigurationSource::BuiltIn, built_in.shown.to_owned()),
@@ -56,12 +57,12 @@ impl LoadStatus {
         Self(Arc::new(Mutex::new(Arc::new(loads))))
     }
 
-    /// What is known now.
+    /// Returns the current status.
     pub(crate) fn loads(&self) -> Arc<Loads> {
         self.lock().clone()
     }
 
-    /// A configuration of so many files or resources is in force.
+    /// A configuration of this number of files or resources is in force.
     pub(super) fn applied(&self, sources: usize) {
         self.change(|loads| {
             let version = loads.in_force.map_or(0, |in_force| in_force.version) + 1;
@@ -74,7 +75,7 @@ impl LoadStatus {
         });
     }
 
-    /// A configuration was refused. The one before stays in force.
+    /// A configuration was refused. The previous one stays in force.
     pub(super) fn refused(&self, mistakes: &[ConfigError]) {
         let kept = within(MISTAKES, mistakes.iter().map(mistake));
         let more = mistakes.len() - kept.len();
@@ -92,7 +93,7 @@ impl LoadStatus {
         );
     }
 
-    /// These files and folders could not be read, and no others.
+    /// Replaces the list of files and folders that could not be read.
     pub(super) fn unreadable(&self, failures: &[Failure]) {
         let unreadable = |failure: &Failure| Mistake {
             file: quoted(&failure.path.to_string_lossy(), TEXT),
@@ -123,7 +124,7 @@ impl LoadStatus {
     }
 }
 
-/// The first mistakes within a bound.
+/// Returns the first mistakes within a bound.
 fn within(bound: Bound, mistakes: impl Iterator<Item = Mistake>) -> Vec<Mistake> {
     let mut bytes = bound.bytes;
     let fits = |mistake: &Mistake| {

@@ -1,4 +1,4 @@
-//! Change events of folders. An event only means that files must be read again.
+//! Watches folders for changes. An event only means that files must be read again.
 
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
@@ -14,7 +14,7 @@ use crate::settings::Files;
 /// The folders that are watched.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// None when the system refuses a watch: then files are only polled.
+    /// `None` if the system refuses a watch: then files are only polled.
     watcher: Option<RecommendedWatcher>,
     folders: Folders,
 }
@@ -27,7 +27,8 @@ pub(super) enum Change {
 }
 
 impl Watch {
-    /// A watch of no folders yet. `wake` hears of changes in the folders that [`Watch::follow`] names.
+    /// Creates a watch without folders. `wake` receives a message for each change in the folders of
+    /// [`Watch::follow`].
     pub(super) fn new(files: &Files, wake: SyncSender<Wake>) -> Self {
         let root = std::path::absolute(&files.root).unwrap_or_else(|_| files.root.clone());
         let neighbours = Neighbours {
@@ -64,7 +65,7 @@ impl Watch {
                 .iter()
                 .filter(|(folder, identity)| folders.get(*folder) != Some(identity))
             {
-                // The watch of a deleted folder is gone already.
+                // The watch of a deleted folder has ended already.
                 let _ = watcher.unwatch(folder);
             }
             for (folder, _) in folders
@@ -81,7 +82,8 @@ impl Watch {
     }
 }
 
-/// The folder that contains the root is watched for changes of the root only: it may be as busy as /tmp.
+/// The parent folder of the root is watched for changes of the root only: it may be as busy as
+/// /tmp.
 struct Neighbours {
     folder: PathBuf,
     root: PathBuf,
@@ -89,7 +91,7 @@ struct Neighbours {
 
 impl Neighbours {
     fn matters(&self, event: &Event) -> bool {
-        // Our own reading makes events too, and must not lead to more reading.
+        // The server's own reads cause events too, and must not lead to more reads.
         if matches!(event.kind, EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write))
         {
             return false;

@@ -1,7 +1,7 @@
-//! Configuration from a management server: a stream of resources of xDS, state of the world, over ADS.
+//! Configuration from a management server: a stream of xDS resources, state of the world, over ADS.
 //!
-//! A thread of its own holds the stream and loads what comes, so that neither cores nor health wait for it. When the stream is
-//! lost, the last configuration stays in force.
+//! A thread holds the stream and loads the responses, so that neither cores nor health wait for it.
+//! If the stream is lost, the last configuration stays in force.
 
 mod codec;
 mod cpu_budget;
@@ -46,22 +46,22 @@ use reconnect_backoff::ReconnectBackoff;
 const PART: &str = "xds";
 const METHOD: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
-/// What the server sees of us.
+/// The user agent that the management server sees.
 const USER_AGENT: &str = "tidegate";
-/// The most mistakes of a refused response that are logged, and told to the server.
+/// Maximum of mistakes of a refused response that are logged, and sent to the server.
 const TOLD: usize = 10;
-/// The most refused responses that are logged in a minute, and loaded ones.
+/// Maximum of log lines per minute for refused responses, and for loaded ones.
 const LOGGED: [u32; 2] = [10, 60];
 
 /// The subscription to a management server.
 pub(crate) struct Subscription {
     settings: Xds,
     target: Target,
-    /// Told after the first response.
+    /// Receives a message after the first response.
     loaded: Option<oneshot::Sender<()>>,
-    /// The version that is in force. A version that was refused is never claimed.
+    /// The version in force. A refused version is never acknowledged.
     accepted: String,
-    /// The version that is being loaded. It is still there when the thread is started again after a panic.
+    /// The version that is being loaded. It is still set when the thread restarts after a panic.
     begun: Option<String>,
     pauses: ReconnectBackoff,
     work: CpuBudget,
@@ -69,22 +69,22 @@ pub(crate) struct Subscription {
     loads: Lines,
     /// 1 while there is a stream.
     connected: Arc<AtomicU64>,
-    /// The last trouble that the log has told of.
+    /// The last stream failure that was logged as a warning.
     told: String,
 }
 
 const ENDED: &str = "the stream of the management server has ended";
 
-/// Why there is no stream any more.
+/// The reason why a stream was lost.
 enum StreamLoss {
     Unreached(ConnectError),
     /// The server ended the stream, which had this lifetime.
     Ended(String, Duration),
-    /// The stream brought a message that is too large, or too many bytes that are no message.
+    /// The stream brought a message that is too large, or too much overhead.
     Refused(String),
 }
 
-/// Why a stream that was open has ended.
+/// The end of a stream that was open.
 enum StreamEnd {
     Ended(String),
     Refused(String),
@@ -125,7 +125,7 @@ impl Subscription {
         }
     }
 
-    /// Starts the thread. It ends with the drain.
+    /// Starts the thread, which ends with the drain.
     ///
     /// # Errors
     /// The system refuses it.
@@ -139,7 +139,7 @@ impl Subscription {
         })
     }
 
-    /// Asks again and again.
+    /// Opens a stream, and opens another one whenever it is lost.
     async fn keep(&mut self) -> Infallible {
         loop {
             let Err(lost) = self.follow().await;
@@ -166,7 +166,7 @@ impl Subscription {
         }
     }
 
-    /// Warns of a trouble once, however often it returns.
+    /// Logs a failure as a warning once, and its repetitions as debug lines.
     fn tell(&mut self, what: &str, error: &str, pause: Duration) {
         let server = &self.settings.shown;
         if self.told == error {
@@ -185,7 +185,7 @@ impl Subscription {
         error.clone_into(&mut self.told);
     }
 
-    /// Connects, opens a stream, and takes what comes.
+    /// Connects, opens a stream, and handles the responses.
     async fn follow(&mut self) -> Result<Infallible, StreamLoss> {
         let noise = OverheadBytes::beside(self.settings.max_message);
         let caller = self
@@ -230,7 +230,8 @@ impl Subscription {
             let answer = self.take(received);
             let took = begun.elapsed();
             requests.send(answer).await.map_err(gone)?;
-            // What comes meanwhile waits on the other side, by the window of HTTP/2.
+            // During the pause, responses wait at the server, held by the flow-control window of
+            // HTTP/2.
             sleep(self.work.rest(took, Instant::now())).await;
         }
     }
@@ -264,7 +265,8 @@ impl Subscription {
     }
 
     fn advised(&self, status: &tonic::Status) -> StreamEnd {
-        // The library's words for a message over the bound, which it refuses before it is received.
+        // The text of the library for a message over the bound, which it refuses before the message
+        // is received.
         match status.code() {
             Code::OutOfRange => StreamEnd::Refused(format!(
                 "{}; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES (now {})",
@@ -275,7 +277,7 @@ impl Subscription {
         }
     }
 
-    /// Loads what came, and says what to answer.
+    /// Loads a response. Returns the request that acknowledges or refuses it.
     fn take(&mut self, received: Received) -> DiscoveryRequest {
         let (nonce, version, loaded) = match received.response {
             Err(excess) => (excess.nonce.clone(), String::new(), Err(excess.to_string())),
@@ -311,7 +313,8 @@ impl Subscription {
         }
     }
 
-    /// Counts a refused response, and logs its mistakes: the same ones once in a minute, and few in any case.
+    /// Counts a refused response, and logs its mistakes: equal ones once in a minute, and a limited
+    /// number in any case.
     fn refuse(&mut self, version: &str, reason: &str) {
         self.target.metrics.loads.error.fetch_add(1, Relaxed);
         let Some(suppressed) = self.refusals.admit(reason, Instant::now()) else {
@@ -323,18 +326,19 @@ impl Subscription {
         warn!(
             version,
             suppressed,
-            "the management server is told that its configuration is refused; the one before stays in force. The same mistakes are \
+            "the configuration of the management server is refused; the one before stays in force. The same mistakes are \
              logged again after a minute"
         );
     }
 
-    /// Refuses a response for a reason that is about all of it.
+    /// Refuses a response for a reason that concerns it as a whole.
     fn refuse_unread(&self, reason: String) -> Result<Applied, String> {
         self.target.latest.refused_unread(&reason);
         Err(reason)
     }
 
-    /// Puts resources in force. A version at which this thread panicked is not loaded again: it comes with each stream.
+    /// Applies resources. A version at which this thread panicked is not loaded again, because each
+    /// stream brings it.
     fn load(&mut self, resources: Vec<Resource>, version: &str) -> Result<Applied, String> {
         if self.begun.as_deref() == Some(version) {
             let version = shortened(version);
@@ -349,7 +353,8 @@ impl Subscription {
         loaded
     }
 
-    /// A request that acknowledges the response with `nonce`, or refuses it for a reason. An empty nonce begins a stream.
+    /// Creates a request that acknowledges the response with `nonce`, or refuses it for a reason.
+    /// An empty nonce begins a stream.
     fn request(&self, nonce: String, refused: Option<String>) -> DiscoveryRequest {
         let error_detail = refused.map(|message| Refusal {
             code: Code::InvalidArgument as i32,

@@ -1,4 +1,4 @@
-//! What one request may hold. It is counted in the bytes of the request, because 4 MiB of them can become 2,000,000 objects.
+//! Bounds on one request. They count its encoded bytes, because 4 MiB can become 2,000,000 objects.
 
 mod json;
 
@@ -6,20 +6,20 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_f
 use serde::de::DeserializeSeed as _;
 use thiserror::Error;
 
-/// Entries for each descriptor that is allowed; one descriptor may have more. Real ones have up to ten.
+/// Entries per allowed descriptor; one descriptor may have more. Real descriptors have up to ten.
 const ENTRIES: usize = 16;
 
 /// Fields of `RateLimitRequest` and `RateLimitDescriptor`.
 const DESCRIPTORS_FIELD: u32 = 2;
 const ENTRIES_FIELD: u32 = 1;
 
-/// How many descriptors a request may have, and with them how many entries.
+/// The maximum of descriptors in a request, which also bounds its entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     descriptors: usize,
 }
 
-/// The request is larger than the bounds.
+/// The request exceeds the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Excess {
     #[error(
@@ -33,7 +33,7 @@ pub(crate) enum Excess {
     Entries { most: usize },
 }
 
-/// What was counted so far.
+/// Counts so far.
 #[derive(Debug, Default)]
 struct Size {
     descriptors: usize,
@@ -45,10 +45,10 @@ impl Bounds {
         Self { descriptors }
     }
 
-    /// Checks a request in protobuf. What is not protobuf is left to the decoder: it reads the same way, so that it stops at the
+    /// Checks a request in protobuf. Invalid protobuf is left to the decoder, which stops at the
     /// same byte.
     pub(crate) fn check_protobuf(self, message: &[u8]) -> Result<(), Excess> {
-        // A descriptor and an entry take two bytes at least, so that nearly all messages need no look.
+        // A descriptor and an entry take two bytes at least, so nearly all messages need no count.
         if message.len() / 2 <= self.descriptors {
             return Ok(());
         }
@@ -64,7 +64,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// Checks a request in JSON, likewise.
+    /// Checks a request in JSON.
     pub(crate) fn check_json(self, text: &[u8]) -> Result<(), Excess> {
         // `{},` is the shortest descriptor.
         if text.len() / 3 <= self.descriptors {
@@ -76,7 +76,7 @@ impl Bounds {
             size: &mut size,
             level: json::Level::Request,
         };
-        // What is not JSON is refused later; how far it went counts here.
+        // Invalid JSON is refused later; the objects before the error count here.
         let _ = counter.deserialize(&mut serde_json::Deserializer::from_slice(text));
         self.check(&size)
     }
@@ -95,7 +95,7 @@ impl Bounds {
     }
 }
 
-/// The messages in a field of a message.
+/// Returns the messages in a field of a message.
 fn fields(mut message: &[u8], wanted: u32) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         while !message.is_empty() {

@@ -1,4 +1,4 @@
-//! One call, from gRPC or `/json`: message -> Request -> Limiter -> message.
+//! Handles one call, from gRPC or `/json`: message -> Request -> Limiter -> message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -39,20 +39,20 @@ struct Parts {
     timeout: Duration,
     bounds: Bounds,
     header_names: [String; 3],
-    /// None: no call is traced.
+    /// `None` if no call is traced.
     traces: Option<Traces>,
     counted_by: CountedBy,
-    /// The settings of Redis, for messages; none without Redis.
+    /// The settings of Redis, for messages. `None` without Redis.
     origin: Option<SettingsOrigin>,
-    /// Requests that were refused before they were decoded, and the minute in which that was last logged.
+    /// Requests that were refused before they were decoded, and the minute of the last log line.
     refused: AtomicU64,
     minute_refused: AtomicU64,
-    /// The second in which a failure of the store was last logged.
+    /// The second of the last log line about a store failure.
     last_logged: AtomicU64,
 }
 
 impl Calls {
-    /// Answers from `limiter`, and waits at most as long for its store as the settings allow.
+    /// Answers from `limiter`. Waits for its store at most the time that the settings allow.
     pub(crate) fn new(
         limiter: Limiter,
         metrics: Arc<Shard>,
@@ -81,12 +81,12 @@ impl Calls {
         }
     }
 
-    /// What a request may hold. To be checked before it is decoded.
+    /// The bounds of a request, which are checked before it is decoded.
     pub(crate) fn bounds(&self) -> Bounds {
         self.inner.bounds
     }
 
-    /// Counts a request that was not decoded, and tells the caller.
+    /// Counts a request that was not decoded. Returns the text for the caller.
     pub(crate) fn refuse(&self, excess: Excess) -> String {
         self.inner.metrics.failure(Failure::Service);
         self.inner.metrics.excess(match excess {
@@ -95,7 +95,7 @@ impl Calls {
         });
         let now = clock::now().0 / 60_000_000;
         let refused = self.inner.refused.fetch_add(1, Relaxed) + 1;
-        // At most once a minute: the caller decides how often this happens.
+        // At most once a minute, because the caller decides how often this happens.
         if self.inner.minute_refused.swap(now, Relaxed) != now {
             warn!(
                 refused,
@@ -116,10 +116,11 @@ impl Calls {
         self.inner.traces.as_ref()
     }
 
-    /// Decides, and counts what happened. `timeout` is the caller's, if it set one.
+    /// Decides, and counts the result. `timeout` is the caller's deadline, if it set one.
     ///
     /// # Cancellation
-    /// As [`Limiter::check`]. A dropped call is counted as one whose store failed.
+    /// A dropped call is counted as a store failure. The effect on counters is that of
+    /// [`Limiter::check`].
     pub(crate) async fn decide(
         &self,
         message: RateLimitRequest,
@@ -131,7 +132,7 @@ impl Calls {
         answer.map(|response| message_of(response, &self.inner.header_names))
     }
 
-    /// As [`Self::decide`], and `trace` has what was done.
+    /// Decides like [`Self::decide`], and adds spans to `trace`.
     pub(crate) async fn decide_traced(
         &self,
         message: RateLimitRequest,
@@ -147,7 +148,7 @@ impl Calls {
         answer.map(|response| message_of(response, &self.inner.header_names))
     }
 
-    /// What the limiter says, and what that means for the counters and the log.
+    /// Calls the limiter, and updates the counters and the log.
     #[inline]
     async fn check(
         &self,
@@ -180,7 +181,8 @@ impl Calls {
     }
 
     fn log(&self, cause: &StoreError) {
-        // At most once a second: when the store fails, every call fails, and a line for each would flood the log.
+        // At most once a second: if the store fails, every call fails, and a line for each would
+        // flood the log.
         let second = second();
         self.inner.metrics.store_failed(second);
         if self.inner.last_logged.swap(second, Relaxed) != second {
@@ -201,7 +203,7 @@ impl Calls {
     }
 }
 
-/// How long the store of counters is waited for.
+/// Maximum of time for a call of the store of counters.
 pub(crate) fn patience(settings: &Settings) -> Duration {
     let servers = settings
         .redis
@@ -212,7 +214,8 @@ pub(crate) fn patience(settings: &Settings) -> Duration {
         .fold(settings.call_timeout, Duration::min)
 }
 
-/// Counts a call when it is dropped: at its end, or when its client has reset it. Its hits were sent to the store by then.
+/// Counts a call when this is dropped: at its end, or when its client has reset it. Its hits were
+/// sent to the store by then.
 struct Counting<'c> {
     metrics: &'c Shard,
     request: Request,
@@ -221,7 +224,7 @@ struct Counting<'c> {
 }
 
 impl<'c> Counting<'c> {
-    /// A call waits for its store and nothing else, so that is what failed when it goes no further.
+    /// A call waits only for its store, so a call that goes no further failed there.
     fn new(metrics: &'c Shard, request: Request) -> Self {
         Self {
             metrics,
@@ -241,7 +244,7 @@ impl Drop for Counting<'_> {
     }
 }
 
-/// The time in seconds.
+/// The current time in seconds.
 fn second() -> u64 {
     clock::now().0 / 1_000_000
 }

@@ -1,4 +1,4 @@
-//! The protobuf codec of calls: looks at the size of a request before it decodes it.
+//! The protobuf codec of calls. It checks the bounds of a request before it is decoded.
 
 use prost::Message as _;
 use prost::bytes::Buf as _;
@@ -9,13 +9,13 @@ use tonic_prost::ProstEncoder;
 use super::bounds::{Bounds, Excess};
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-/// The first size of a buffer for a message, and how much of an answer is sent at once. Nearly all messages are smaller, and
-/// calls that wait for theirs hold little.
+/// The initial size of a message buffer, and the bytes of an answer that are sent at once. Nearly
+/// all messages are smaller, and calls that wait for theirs hold little.
 fn buffers() -> BufferSettings {
     BufferSettings::new(1_024, 32 * 1024)
 }
 
-/// Decodes requests that keep within bounds, and encodes responses.
+/// Decodes requests within bounds, and encodes responses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BoundedCodec(pub(crate) Bounds);
 

@@ -26,24 +26,24 @@ use crate::telemetry::health::HealthService;
 use crate::telemetry::metrics::Method;
 use crate::telemetry::traces::Trace;
 
-/// ShouldRateLimit: nearly every request.
+/// The path of ShouldRateLimit: nearly every request.
 const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Its name in traces.
+/// The name of ShouldRateLimit in traces.
 const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// A stream of states without an end.
+/// The path of a health watch, which is a stream without an end.
 const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
 
-/// The most bytes of a message to health or reflection, which is a name.
+/// Maximum of bytes of a message to health or reflection, which is a name.
 const NAME: usize = 4 * 1024;
-/// The most bytes of the name of a compression that a refusal repeats. The longest known one has 15.
+/// Maximum of bytes of a compression name that a refusal repeats. The longest known one has 15.
 const ENCODING: usize = 16;
 
 static GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// How long a message may take to arrive once it was waited for. Every caller sends it in one piece.
+/// A message must arrive within 10 s once it is awaited. Every caller sends it in one piece.
 const MESSAGE: Kind = Kind {
     rule: RateRule {
         window: Duration::from_secs(10),
@@ -53,7 +53,7 @@ const MESSAGE: Kind = Kind {
     framing: Framing::Grpc,
     refuse,
 };
-/// As above, for tools that keep a stream open while a person thinks.
+/// Messages of tools that keep a stream open while a person thinks may take 300 s.
 const QUESTIONS: Kind = Kind {
     rule: RateRule {
         window: Duration::from_secs(300),
@@ -65,7 +65,8 @@ const QUESTIONS: Kind = Kind {
 /// The start of the paths of every version of reflection.
 const REFLECTION_PATH: &str = "/grpc.reflection.";
 
-/// Both versions of reflection, for all cores. Decoded at the first use: it is rare and takes megabytes.
+/// Both versions of reflection, for all cores. Decoded at the first use, because it is rare and
+/// takes megabytes.
 static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
     let builder = || {
         Builder::configure()
@@ -92,7 +93,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Rate limits and health. Reflection is the same for all cores.
+    /// Rate limits and health. Reflection is shared by all cores.
     pub(crate) fn new(calls: Calls, health: HealthService) -> Self {
         let health = HealthServer::new(health).max_decoding_message_size(NAME);
         Self {
@@ -103,7 +104,8 @@ impl Services {
 }
 
 impl Services {
-    /// Answers a call of the connection of `seat`, whose unfinished messages and answers are counted in `tab`.
+    /// Answers a call of the connection of `conn_state`, whose unfinished messages and answers are
+    /// counted in `memory`.
     pub(crate) fn answer(
         &self,
         request: http::Request<Incoming>,
@@ -126,7 +128,7 @@ impl Services {
                 trace,
             };
             let request = without_head(request, |body| RequestBody::new(body, MESSAGE, tab, seat));
-            // Without compression, so that nobody makes 4 MiB of a message with fewer bytes.
+            // Compression is off, because a small message could become 4 MiB.
             let answer = Box::pin(async move {
                 let mut grpc = Grpc::new(BoundedCodec(method.calls.bounds()));
                 Ok(grpc.unary(method, request).await)
@@ -162,10 +164,10 @@ impl Services {
 /// A call in progress.
 type Call = PendingResponse<BoxFuture<http::Response<tonic::body::Body>, Infallible>>;
 
-/// A request without its head, which would take memory for as long as its message is waited for: up to 16 KiB as HPACK counts
-/// them, and three times as much here.
+/// Drops the head of a request, which would take memory while its message is awaited. It has up to
+/// 16 KiB as HPACK counts it, and three times as much here.
 ///
-/// The name of a compression is left, because calls with one are refused at once.
+/// The name of a compression stays, because calls with one are refused at once.
 fn without_head<B, C>(request: http::Request<B>, body: impl FnOnce(B) -> C) -> http::Request<C> {
     let (head, incoming) = request.into_parts();
     let mut request = http::Request::new(body(incoming));
@@ -196,7 +198,7 @@ fn refuse(refusal: Refusal) -> BoxError {
 struct ShouldRateLimit {
     calls: Calls,
     timeout: Option<Duration>,
-    /// None: the call is not sampled.
+    /// `None` if the call is not sampled.
     trace: Option<Box<Trace>>,
 }
 
@@ -221,7 +223,7 @@ impl UnaryService<Decoded> for ShouldRateLimit {
     }
 }
 
-/// As above, for a call that is sampled.
+/// Answers a call that is sampled.
 async fn traced(
     calls: Calls,
     timeout: Option<Duration>,
@@ -245,7 +247,8 @@ async fn traced(
     answer
 }
 
-/// As the reference, UNKNOWN for every error. INVALID_ARGUMENT only for requests that make the reference crash or stand still.
+/// UNKNOWN for every error, as in the reference. INVALID_ARGUMENT only for requests that make the
+/// reference crash or hang.
 fn status(error: &Error) -> Status {
     match error {
         Error::InvalidOverride { .. } | Error::LongValues { .. } => {
@@ -255,7 +258,7 @@ fn status(error: &Error) -> Status {
     }
 }
 
-/// Reads a `grpc-timeout` header: up to eight digits and a unit.
+/// Parses a `grpc-timeout` header: up to eight digits and a unit.
 fn timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {

@@ -1,4 +1,5 @@
-//! `/json`: a request as protobuf JSON. The status code of the answer says whether it is allowed.
+//! Serves `/json`: a request as protobuf JSON. The status code of the answer says whether it is
+//! allowed.
 
 mod request;
 
@@ -40,10 +41,11 @@ static RESPONSE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
         .expect("the descriptors are those of the service")
 });
 
-/// `/json` and `/healthcheck`. Other paths are answered with 404 and the words of the reference.
+/// Serves `/json` and `/healthcheck`. Other paths are answered with 404 and the text of the
+/// reference.
 ///
-/// Connections are served on the control thread, which only reads and writes HTTP. What takes long, the JSON and the decision, is
-/// done on a core, so that health is answered however many calls of `/json` wait.
+/// Connections are served on the control thread, which only reads and writes HTTP. The slow part,
+/// JSON and the decision, runs on a core. So health is answered however many calls of `/json` wait.
 pub(crate) fn router(cores: Cores, health: Health) -> Router {
     let healthcheck = any(async move || match health.report() {
         Ok(report) => (StatusCode::OK, report),
@@ -72,10 +74,12 @@ async fn answer(State(cores): State<Cores>, headers: HeaderMap, body: Body) -> R
     answer.unwrap_or_else(|| plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n"))
 }
 
-/// The body in one piece. Kept in the parts it came in, one of single bytes would take forty times what is counted.
+/// Reads the body into one buffer. A body in single bytes would take forty times its length if its
+/// frames were kept.
 ///
 /// # Errors
-/// The answer that says why it did not arrive. envoyproxy/ratelimit has no bounds, and so no answers to follow.
+/// The answer with the reason why the body did not arrive. envoyproxy/ratelimit has no such bounds,
+/// so there is no answer to match.
 async fn whole(mut body: Body) -> Result<Vec<u8>, Response> {
     let mut kept = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -105,7 +109,7 @@ fn unread(error: &axum::Error) -> Response {
     }
 }
 
-/// Decides, and shows it in a trace when the call is sampled.
+/// Decides, with a trace if the call is sampled.
 async fn traced(calls: Calls, headers: HeaderMap, body: Vec<u8>) -> Response {
     let trace = calls
         .traces()
@@ -128,7 +132,7 @@ async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> R
         return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
     };
     let _counted = calls.metrics().time_json(started);
-    // HTTP has no deadline of the client: the server's own applies.
+    // HTTP has no deadline of the client, so the server's applies.
     let answer = match &mut trace {
         Some(trace) => calls.decide_traced(request, started, None, trace).await,
         None => calls.decide(request, started, None).await,
@@ -169,12 +173,12 @@ fn encode(response: &RateLimitResponse) -> Option<Vec<u8>> {
     Some(json.into_inner())
 }
 
-/// Writes whole numbers as Go does: 4, where serde_json has 4.0. Both are the same number in JSON.
+/// Writes whole numbers like Go: 4, where serde_json writes 4.0. Both are the same number in JSON.
 struct WholeNumbers;
 
 impl serde_json::ser::Formatter for WholeNumbers {
     fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, number: f64) -> io::Result<()> {
-        // Above 2^53, not every whole number is there.
+        // Above 2^53, not every whole number is representable.
         if number.fract() == 0.0 && number.abs() < 9e15 {
             write!(writer, "{}", number as i64)
         } else {
@@ -183,7 +187,7 @@ impl serde_json::ser::Formatter for WholeNumbers {
     }
 }
 
-/// The response with the names of its fields.
+/// Converts the response to a message with the names of its fields.
 pub(crate) fn dynamic(response: &RateLimitResponse) -> DynamicMessage {
     let mut message = DynamicMessage::new(RESPONSE.clone());
     message

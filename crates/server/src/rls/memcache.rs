@@ -1,4 +1,4 @@
-//! Counters in memcached: clients for each core, the list of servers, and what is told of them.
+//! Counters in memcached: clients for each core, the list of servers, and logs of their failures.
 
 mod message;
 mod resolver;
@@ -16,12 +16,13 @@ use crate::settings::{Memcache, MemcacheSource, Srv};
 use crate::supervise::Supervisor;
 use resolver::Resolver;
 
-/// How long charges may take that wait when the server ends. A client gives up its servers in half of that.
+/// Time that pending charges have when the server ends. A client gives up its servers in half of
+/// that.
 const SETTLE: Duration = Duration::from_secs(1);
-/// What went wrong is told of at most this often.
+/// Interval at which failures are logged.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 
-/// The memcached of the counters, and its clients. Clones are the same.
+/// The memcached servers of the counters, and their clients. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Memcached {
     config: Config,
@@ -31,10 +32,10 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
-    /// Finds the servers. They need not answer: memcached is used when it is there.
+    /// Finds the servers. They need not answer, because memcached is optional for a start.
     ///
     /// # Errors
-    /// DNS does not tell where they are.
+    /// DNS does not return the servers.
     pub(crate) async fn find(settings: &Memcache) -> Result<Self, ServeError> {
         let (list, srv) = match &settings.source {
             MemcacheSource::List(list) => (list.clone(), None),
@@ -63,7 +64,7 @@ impl Memcached {
         })
     }
 
-    /// A store for one core, and its client.
+    /// Creates a store for one core, and its client.
     pub(crate) fn store(&self) -> (Store, Client) {
         let client = Client::new(self.config.clone(), self.servers.clone());
         self.clients
@@ -73,12 +74,12 @@ impl Memcached {
         (Store::Memcache(MemcacheStore::new(client.clone())), client)
     }
 
-    /// How many connections each core may have.
+    /// Maximum of connections of each core.
     pub(crate) fn connections(&self) -> usize {
         self.servers.list().len()
     }
 
-    /// Waits until what was charged is in memcached, for a moment.
+    /// Waits until all charges are in memcached, for [`FLUSH_TIMEOUT`] at most.
     pub(crate) async fn settle(&self) {
         let settled = async {
             for client in self.clients() {
@@ -90,7 +91,7 @@ impl Memcached {
         }
     }
 
-    /// Starts what memcached needs while the server runs.
+    /// Starts the tasks that memcached needs while the server runs.
     pub(crate) fn look_after(&self, supervisor: &Supervisor) {
         supervisor.task("memcache", self.clone().tell(supervisor.clone()));
         if let Some((srv, refresh)) = self
@@ -113,7 +114,7 @@ impl Memcached {
             .clone()
     }
 
-    /// Says once in a while what went wrong, until the server drains.
+    /// Logs failures once in [`WARNING_INTERVAL`], until the server drains.
     async fn tell(self, supervisor: Supervisor) {
         let mut ticks = interval(BETWEEN_WARNINGS);
         let mut told = Stats::default();
@@ -147,14 +148,14 @@ impl Memcached {
     }
 }
 
-/// Looks the servers up again and again, until the server drains. A look-up that fails changes nothing.
+/// Repeats the look-up of the servers until the server drains. A failed look-up changes nothing.
 async fn follow(srv: Srv, refresh: Duration, servers: Servers, supervisor: Supervisor) {
     loop {
         tokio::select! {
             () = sleep(refresh) => {}
             () = supervisor.drain.cancelled() => return,
         }
-        // Read again, since the system may change its servers of DNS.
+        // /etc/resolv.conf is read again, because the system may change its DNS servers.
         let resolver = Resolver::of(&srv);
         let found = tokio::select! {
             found = resolver.servers(&srv.name) => found,

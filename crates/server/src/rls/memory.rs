@@ -1,4 +1,4 @@
-//! Counters in memory: those whose window has passed are removed, and it is said when others had to make room.
+//! Counters in memory: removes those whose window has passed, and logs evictions.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tracing::warn;
 use crate::net::clock;
 use crate::supervise::Supervisor;
 
-/// The wait between two removals.
+/// Interval of removals.
 const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A full store is told of at most this often, in removals: once a minute.
+/// Removals between two warnings about a full store: one warning a minute.
 const TICKS_BETWEEN_WARNINGS: u32 = 60;
 
 /// Removes counters whose window has passed, until the server drains.
@@ -35,16 +35,17 @@ pub(crate) async fn purge(memory: MemoryStore, supervisor: Supervisor) {
     }
 }
 
-/// Counters that a full store dropped.
+/// Number of counters that a full store dropped.
 #[derive(Debug, Default)]
 struct Dropped {
     told: u64,
-    /// Ticks in which nothing is told.
+    /// Ticks until the next warning is allowed.
     quiet: u32,
 }
 
 impl Dropped {
-    /// At each tick: how many counters were dropped since this was told last, if it is to be told now.
+    /// Called at each tick. Returns the number of counters that were dropped since the last
+    /// warning, if a warning is due.
     fn since_told(&mut self, evictions: u64) -> Option<u64> {
         self.quiet = self.quiet.saturating_sub(1);
         let dropped = evictions - self.told;

@@ -1,4 +1,4 @@
-//! Overrides of limits: read once a second, so that all servers of a Redis have the same.
+//! Overrides of limits, read once a second, so that all servers of a Redis have the same ones.
 
 use std::time::{Duration, Instant};
 
@@ -10,29 +10,29 @@ use tracing::{info, warn};
 use crate::net::clock;
 use crate::supervise::Supervisor;
 
-/// The wait between two readings.
+/// Interval of reads.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest wait for one.
+/// Maximum of time for a read.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the start waits for the first reading.
+/// Maximum of time that the start waits for the first read.
 const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// The wait between two attempts at the first reading.
+/// Delay between two attempts at the first read.
 const FIRST_READ_PAUSE: Duration = Duration::from_millis(100);
 
-/// The overrides of a limiter, and where they are kept. Clones are the same.
+/// The overrides of a limiter, and their store. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct LimitOverrides {
     pub(crate) store: OverrideStore,
-    /// Counts where requests are counted, over connections of the control thread.
+    /// The limiter that counts requests, over connections of the control thread.
     pub(crate) limiter: Limiter,
 }
 
 impl LimitOverrides {
-    /// Reads what is kept, and gives it to the limiters of all cores.
+    /// Reads the stored overrides, and sends them to the limiters of all cores.
     ///
     /// # Errors
-    /// The store failed. The limiters keep what they have.
+    /// The store failed. The limiters keep their overrides.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let known = self.limiter.overrides();
         let kept = self
@@ -48,8 +48,10 @@ impl LimitOverrides {
         Ok(())
     }
 
-    /// Reads them before the ports open, so that what is paused stays so. While Redis does not answer, tries again for [`FIRST_READ_TIMEOUT`] at most. Then, or when
-    /// Redis refuses, the server starts without: one that does not start limits nothing at all. [`Self::follow`] says why, and goes on.
+    /// Reads the overrides before the ports open, so that paused limits stay paused. Retries for
+    /// [`FIRST_READ_TIMEOUT`] at most while Redis does not answer. Then, or if Redis refuses, the
+    /// server starts without them: a server that does not start limits nothing at all.
+    /// [`Self::follow`] logs the reason, and retries.
     pub(crate) async fn read_first(&self) {
         let started = Instant::now();
         let mut state = State::Read;
@@ -67,7 +69,7 @@ impl LimitOverrides {
         }
     }
 
-    /// Reads them again and again, until the server drains.
+    /// Reads the overrides repeatedly until the server drains.
     pub(crate) async fn follow(self, supervisor: Supervisor) {
         let mut ticks = interval(PAUSE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -96,7 +98,7 @@ impl LimitOverrides {
     }
 }
 
-/// What became of the last reading.
+/// The result of the last read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Read,

@@ -2,10 +2,11 @@
 
 #![expect(missing_docs, reason = "generated code")]
 
-/// The service's file and everything that it imports, with all options: for reflection.
+/// The service's file and all its imports, with all options, for reflection.
 pub const COMPLETE_DESCRIPTORS: &[u8] = include_bytes!("gen/complete.bin");
 
-/// Only the messages of the service: for the mapping to JSON. Takes far less memory when decoded.
+/// The messages of the service alone, for the mapping to JSON. They take far less memory when
+/// decoded.
 pub const SERVICE_DESCRIPTORS: &[u8] = include_bytes!("gen/service.bin");
 
 pub mod envoy {

@@ -1,4 +1,4 @@
-//! Connections to Redis: made for each core, waited for at start, and watched for health.
+//! Connections to Redis: created for each core, awaited at start, and checked for health.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,15 @@ use crate::settings::{Redis, RedisServer, SettingsOrigin};
 use crate::supervise::Supervisor;
 use crate::telemetry::health::{Health, PartHealth};
 
-/// The longest wait for one PING.
+/// Maximum of time for one PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
-/// The wait between two PINGs when health depends on them, up to a quarter more or less.
+/// Interval of PINGs when health depends on them, up to a quarter more or less.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// How long PINGs must fail before health says so, up to twice that. Each server chooses its own time: a pause of Redis must not make
-/// all of them unready at the same moment, when those that still serve answer by their failure mode.
+/// Time of failing PINGs after which health is off, up to twice that. Each server chooses its own
+/// time, so that a pause of Redis does not make all servers unready at one moment. Those that are
+/// still ready answer by their failure mode.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How many PINGs in a row must have failed at least.
+/// Minimum of consecutive failed PINGs before health is off.
 const FAILURES: u32 = 3;
 
 /// The clients of one core.
@@ -29,7 +30,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Clients on the current runtime. Connections are opened when they are needed.
+    /// Creates clients on the current runtime, which connect on demand.
     pub(crate) fn new(settings: &Redis) -> Result<Self, ServeError> {
         let client = |server: &RedisServer| {
             Client::new(server.config.clone()).map_err(|source| ServeError::Redis {
@@ -44,7 +45,7 @@ impl Clients {
     }
 }
 
-/// Waits until every Redis answers. The wait between two attempts doubles up to a bound.
+/// Waits until every Redis answers. The delay between two attempts doubles up to a bound.
 ///
 /// # Errors
 /// Redis did not answer within the time that the settings allow.
@@ -94,7 +95,7 @@ async fn wait_for(
                 warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers{advice}");
             }
         }
-        // Up to a tenth less, so that servers that were started together do not ask together.
+        // Up to a tenth less, so that servers that started together do not retry together.
         sleep(pause.mul_f64(1.0 - 0.1 * fastrand::f64())).await;
         pause = (pause * 2).min(settings.startup_max);
     }
@@ -102,9 +103,9 @@ async fn wait_for(
     Ok(())
 }
 
-/// What to look at when Redis, or a sentinel, refuses who this server says it is.
+/// Advice if Redis, or a sentinel, refuses the login or a command of this server.
 pub(crate) fn refused(error: &str, origin: &SettingsOrigin) -> Option<String> {
-    // An error may have the answers of several servers.
+    // An error may contain the answers of several servers.
     error.split("; ").find_map(|answer| {
         if answer.contains(OF_SENTINEL) {
             refused_by_sentinel(answer, origin)
@@ -114,7 +115,7 @@ pub(crate) fn refused(error: &str, origin: &SettingsOrigin) -> Option<String> {
     })
 }
 
-/// What the engine writes before the address of a sentinel and its answer.
+/// The word that the engine writes before the address of a sentinel and its answer.
 pub(crate) const OF_SENTINEL: &str = "sentinel ";
 
 fn refused_by_sentinel(
@@ -152,7 +153,7 @@ fn refused_by_server(answer: &str, auth: &str) -> Option<String> {
     }
 }
 
-/// How a server refuses who this server says it is.
+/// The reason why a server refuses the login or a command of this server.
 enum Refusal {
     Login,
     NoLogin,
@@ -172,7 +173,8 @@ fn refusal(answer: &str) -> Option<Refusal> {
     }
 }
 
-/// What to set when Redis is of another kind than the settings say, or its sentinels do not know the name of the primary.
+/// Advice if the settings say another kind of Redis, or the sentinels do not know the name of the
+/// primary.
 pub(crate) fn other_kind(
     error: &str,
     SettingsOrigin { url, kind, .. }: &SettingsOrigin,
@@ -209,7 +211,7 @@ async fn ping(client: &Client) -> Result<(), CommandError> {
         .map(|_| ())
 }
 
-/// Sets health by whether Redis answers, until the server drains.
+/// Sets health by the answers of Redis, until the server drains.
 pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervisor) {
     let mut pulse = Pulse::new(PATIENCE.mul_f64(1.0 + fastrand::f64()));
     loop {
@@ -243,7 +245,7 @@ pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervi
 struct Pulse {
     patience: Duration,
     failures: u32,
-    /// The first failure in a row.
+    /// The time of the first of the consecutive failures.
     first: Option<Instant>,
 }
 
@@ -256,7 +258,7 @@ impl Pulse {
         }
     }
 
-    /// The health of Redis after a PING.
+    /// Returns the health of Redis after a PING.
     fn beat(&mut self, answered: bool, now: Instant) -> PartHealth {
         if answered {
             *self = Self::new(self.patience);

@@ -1,4 +1,4 @@
-//! Messages as protobuf text on one line, cut at a bound: how traces show them.
+//! Formats messages as protobuf text on one line, cut at a bound, for traces.
 
 use std::fmt::{self, Write};
 
@@ -8,12 +8,12 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{
 };
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-/// The most bytes of a text. A request of Envoy takes a few hundred.
+/// Maximum of bytes of a text. A request of Envoy takes a few hundred.
 const MOST: usize = 4 * 1024;
-/// What stands for the rest.
+/// The end of a text that was cut.
 const REST: &str = "...";
 
-/// A request.
+/// Formats a request.
 pub(super) fn request(message: &RateLimitRequest) -> String {
     bounded(|text| {
         write!(text, "domain:{}", Quoted(&message.domain))?;
@@ -56,7 +56,7 @@ fn descriptor(text: &mut Bounded, message: &RateLimitDescriptor) -> fmt::Result 
     write!(text, "}}")
 }
 
-/// An answer, without its metadata.
+/// Formats an answer, without its metadata.
 pub(super) fn response(message: &RateLimitResponse) -> String {
     bounded(|text| {
         write!(
@@ -108,7 +108,7 @@ fn current_limit(text: &mut Bounded, limit: &RateLimit) -> fmt::Result {
     write!(text, "}}")
 }
 
-/// What `write` writes, up to the bound.
+/// Returns the output of `write`, cut at the bound.
 fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> String {
     let mut text = Bounded(String::new());
     if write(&mut text).is_err() {
@@ -117,7 +117,7 @@ fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> String {
     text.0
 }
 
-/// A text that takes no more than its bound.
+/// A text that accepts no more than its bound.
 struct Bounded(String);
 
 impl Write for Bounded {
@@ -136,7 +136,7 @@ impl Write for Bounded {
     }
 }
 
-/// Between quotation marks, without control characters.
+/// A text between quotation marks, without control characters.
 struct Quoted<'t>(&'t str);
 
 impl fmt::Display for Quoted<'_> {

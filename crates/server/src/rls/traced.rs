@@ -1,4 +1,4 @@
-//! What a trace shows of a decision: the reference's names of spans and attributes.
+//! The spans of a decision, with the reference's names of spans and attributes.
 
 use std::time::Instant;
 
@@ -9,19 +9,19 @@ use super::text;
 use crate::settings::Settings;
 use crate::telemetry::traces::{Part, SpanId, Trace, Value};
 
-/// The most characters of a domain.
+/// Maximum of characters of a domain.
 const DOMAIN: usize = 256;
-/// INCRBY and EXPIRE.
+/// Commands for each counter: INCRBY and EXPIRE.
 const COMMANDS: i64 = 2;
 
-/// Where counters are, and how limits per second are counted.
+/// The store of counters, and the one of limits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CountedBy {
-    /// This process: there is nothing to wait for, and no span.
+    /// This process: there is no wait, and no span.
     Memory,
     /// One Redis.
     Redis,
-    /// Two of them.
+    /// Two Redis, the second one for limits per second.
     TwoRedis,
     /// memcached.
     Memcached,
@@ -58,7 +58,8 @@ impl Execution {
         }
     }
 
-    /// Adds the span of the store, which was asked at `asked`, and that of the decision.
+    /// Adds the span of the store, whose call began at `store_call_started`, and the span of the
+    /// decision.
     pub(super) fn end(
         self,
         trace: &mut Trace,
@@ -91,7 +92,7 @@ impl Execution {
 
 type Described = (&'static str, Vec<(&'static str, Value)>);
 
-/// The span of the store, unless it was not asked.
+/// Returns the span of the store. `None` if the store was not called.
 fn store(
     counted_by: CountedBy,
     facts: &Facts,
@@ -120,7 +121,8 @@ fn store(
     }
 }
 
-/// How many counters each of the two stores was asked for. When the store has failed, it is not known which limits are per second.
+/// Returns the number of counters in the call of each store. If the store has failed, it is unknown
+/// which limits are per second.
 fn asked(tallies: &[LimitDelta], statuses: Option<&[Status]>, are_two: bool) -> [i64; 2] {
     let mut counters = [0, 0];
     let mut limits = statuses
@@ -132,7 +134,7 @@ fn asked(tallies: &[LimitDelta], statuses: Option<&[Status]>, are_two: bool) -> 
             && limits
                 .next()
                 .is_some_and(|limit| limit.unit == Unit::Second);
-        // The local cache knew that this one is over its limit.
+        // The local cache knew that this limit is exceeded.
         if tally.over_limit_with_local_cache == 0 {
             counters[usize::from(is_per_second)] += 1;
         }

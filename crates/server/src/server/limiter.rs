@@ -1,4 +1,5 @@
-//! What the other threads get: each core its service, and workflows their limits. All make clients of their own for Redis or memcached.
+//! Services of the other threads: rate limit calls on each core, and limits of workflows. Each
+//! thread has its own clients of Redis or memcached.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::workflows::ServerContext;
 use crate::workflows::units::{Counters, JobUnits, Limits};
 
 impl Server {
-    /// What each core serves with. Each makes its own clients of Redis or memcached.
+    /// Services of a core, with its own clients of Redis or memcached.
     pub(super) fn work(
         &self,
         budget: &Arc<Budget>,
@@ -48,7 +49,8 @@ impl Server {
         }
     }
 
-    /// Makes the limiter of another thread, with clients of Redis or memcached on the runtime of whoever calls.
+    /// Creates the limiter of another thread, with clients of Redis or memcached on the caller's
+    /// runtime.
     fn limiter_of_thread(&self) -> impl Fn() -> Limiter + Clone + Send + Sync + 'static {
         let redis = self.settings.redis.clone();
         let memcached = self.memcached.clone();
@@ -71,7 +73,7 @@ impl Server {
         }
     }
 
-    /// What the threads of the workflows share with the rest of the server.
+    /// Context that the threads of the workflows share with the rest of the server.
     pub(super) fn context_of_workflows(&self) -> ServerContext {
         ServerContext {
             health: self.health.clone(),
@@ -82,7 +84,7 @@ impl Server {
         }
     }
 
-    /// What workflows and their API have of the rate limits.
+    /// Rate limits for workflows and their API.
     fn limits(&self) -> Limits {
         let limiter = self.limiter_of_thread();
         let metrics = self.metrics.clone();

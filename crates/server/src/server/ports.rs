@@ -1,4 +1,4 @@
-//! Opens the ports, and starts what runs while they are open.
+//! Opens the ports, and starts the tasks that run while they are open.
 
 use std::sync::Arc;
 
@@ -21,12 +21,13 @@ use crate::telemetry::purge_allocator::purge_allocator;
 use crate::telemetry::statsd;
 use crate::workflows::port::PendingPort;
 
-/// Bytes that the unfinished requests and untaken answers of a port may hold beyond what each connection has: sixteen of the
-/// largest messages. Real ones arrive in one piece, and need none of it.
+/// Shared budget of a port in bytes for unfinished requests and unread responses, beyond the free
+/// bytes of each connection: sixteen of the largest messages. Typical ones arrive in one piece, and
+/// use none of it.
 const UNFINISHED: usize = 64 * 1024 * 1024;
 
 impl Server {
-    /// Starts all cores and opens all ports.
+    /// Starts all cores, and opens all ports.
     pub(super) async fn open(
         &mut self,
         sockets: Sockets,
@@ -69,7 +70,7 @@ impl Server {
         Ok(())
     }
 
-    /// Opens the ports of pages for operators.
+    /// Opens the ports for operators.
     fn open_pages(
         &self,
         debug: Option<TcpListener>,
@@ -104,7 +105,7 @@ impl Server {
         );
     }
 
-    /// Begins workflows, if they are wanted, as soon as no other process has their port.
+    /// Starts the workflows, if they are enabled, as soon as no other process uses their port.
     fn await_port_of_api(&mut self, gate: Option<PortTlsAcceptor>, connections: Most) {
         // Another process may have taken the port since it was bound.
         let started = self.workflows.take();
@@ -120,7 +121,8 @@ impl Server {
         }
     }
 
-    /// How the ports share the files that may be open. To be asked when the cores have opened theirs.
+    /// Divides the allowed number of open files among the ports. Must be called after the cores
+    /// have opened their files.
     fn shares(&self) -> Result<Shares, ServeError> {
         let Settings {
             redis,
@@ -130,7 +132,7 @@ impl Server {
             max_connections_given,
             ..
         } = &self.settings;
-        // Workflows have connections of their own, on as many threads.
+        // Workflows have their own connections, on the same number of threads.
         let workflows = workflows
             .iter()
             .filter(|_| self.workflows.is_some())
@@ -160,7 +162,7 @@ impl Server {
         Ok(shares)
     }
 
-    /// Starts what the store of counters needs while the server runs.
+    /// Starts the tasks that maintain the counter store while the server runs.
     fn look_after_store(&self) {
         let supervisor = &self.supervisor;
         supervisor.task("give-back", purge_allocator(supervisor.clone()));
@@ -189,7 +191,7 @@ impl Server {
     }
 }
 
-/// The bounds of a port that has a budget of its own.
+/// Bounds of a port with its own memory budget.
 fn bounds(port: &'static str, connections: Most) -> Bounds {
     Bounds::new(port, connections, Budget::new(UNFINISHED))
 }

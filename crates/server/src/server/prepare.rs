@@ -1,4 +1,4 @@
-//! What must be there before the ports open: certificates, the store of counters, workflows and the configuration.
+//! Dependencies of the ports: certificates, the counter store, workflows and the configuration.
 
 use tidegate_ratelimit::OverrideStore;
 use tokio::sync::oneshot;
@@ -19,8 +19,9 @@ use crate::tls::{StoreTls, follow};
 use crate::workflows::Workflows;
 
 impl Server {
-    /// Reads the certificates of ports, and follows those, the ones for stores, and tokens: while the start waits for a Redis that refuses a
-    /// certificate, it can be renewed.
+    /// Loads the certificates of the ports, and watches them, the certificates for stores and the
+    /// tokens. If Redis refuses a certificate at start, it can then be renewed while the server
+    /// waits.
     pub(super) fn follow_files(&self) -> Result<PortTlsAcceptors, ServeError> {
         let (gates, ports) = PortTlsAcceptors::open(&self.settings, &self.supervisor)?;
         let stores = self
@@ -42,7 +43,7 @@ impl Server {
         Ok(gates)
     }
 
-    /// Waits for everything that must be there before the ports open.
+    /// Waits for all dependencies of the ports.
     pub(super) async fn prepare(
         &mut self,
         origin: &Origin,
@@ -56,11 +57,11 @@ impl Server {
         self.load_configuration(origin).await
     }
 
-    /// Waits for Redis, or finds memcached, if counters are there.
+    /// Waits for Redis, or resolves memcached, if counters are stored there.
     async fn connect_store(&mut self) -> Result<(), ServeError> {
         if let Some(settings) = &self.settings.memcache {
             let memcached = Memcached::find(settings).await?;
-            // Nobody asks this limiter without the API.
+            // Without the API, this limiter has no user.
             if self.settings.workflows.is_some() {
                 self.overrides.limiter = self.limiter.with_store(memcached.store().0);
             }
@@ -77,19 +78,19 @@ impl Server {
         redis::wait(settings, &clients).await?;
         self.health.set_store(PartHealth::Healthy);
         self.metrics.watch(self.limiter.clone(), None);
-        // Nobody can override limits without the API.
+        // Without the API, no client can override limits.
         if self.settings.workflows.is_some() {
             self.overrides.store =
                 OverrideStore::redis(clients.main.clone(), &self.settings.limiter.key_prefix);
             self.overrides.limiter = self.limiter.with_store(redis_store(clients.clone()));
             self.overrides.read_first().await;
         }
-        // Cores have clients of their own.
+        // The cores have their own clients.
         self.clients = Some(clients).filter(|_| settings.health == HealthCheck::Always);
         Ok(())
     }
 
-    /// Starts the thread that sends traces, if they are wanted.
+    /// Starts the thread that exports traces, if they are enabled.
     fn start_traces(&mut self) -> Result<(), ServeError> {
         let Some(settings) = &self.settings.traces else {
             return Ok(());
@@ -100,7 +101,7 @@ impl Server {
         Ok(())
     }
 
-    /// Starts the thread of the workflows, if they are on.
+    /// Starts the threads of the workflows, if they are enabled.
     async fn start_workflows(&mut self) -> Result<(), ServeError> {
         let Some(settings) = &self.settings.workflows else {
             return Ok(());

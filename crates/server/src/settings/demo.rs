@@ -4,7 +4,8 @@ use super::read::environment;
 use super::table::variables;
 use super::{Settings, SettingsError};
 
-/// The variables that the demo reads. All others are about stores, files or clients of somebody's real server.
+/// Variables that the demo reads. The others concern the stores, files or clients of a production
+/// server.
 const READ: [&str; 11] = [
     "HOST",
     "PORT",
@@ -18,7 +19,8 @@ const READ: [&str; 11] = [
     "TIDEGATE_HTTP_ADDR",
     "TIDEGATE_ALLOW_ANONYMOUS",
 ];
-/// Where the demo differs from the defaults: only this machine reaches it, all is in memory, and what has ended is soon removed.
+/// Defaults of the demo: it is reachable only from this machine, stores everything in memory, and
+/// soon removes ended workflows.
 const DEFAULTS: [(&str, &str); 5] = [
     ("HOST", "127.0.0.1"),
     ("GRPC_HOST", "127.0.0.1"),
@@ -28,10 +30,10 @@ const DEFAULTS: [(&str, &str); 5] = [
 ];
 
 impl Settings {
-    /// Reads what the demo uses of the process's environment.
+    /// Reads the variables of the demo from the environment.
     ///
     /// # Errors
-    /// Every mistake in it.
+    /// All mistakes in it.
     pub(crate) fn demo() -> Result<Self, SettingsError> {
         let mut given = environment();
         let ignored: Vec<_> = variables()

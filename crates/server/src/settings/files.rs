@@ -1,4 +1,4 @@
-//! Where configuration files are, and how they are read.
+//! Location of the configuration files, and options of the loader.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,62 +6,64 @@ use tidegate_ratelimit::SameDomain;
 
 use super::read::Values;
 
-/// Where configuration files are, and how they are read.
+/// Location of the configuration files, and options of the loader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
     /// A folder, or a symbolic link to one.
     pub root: PathBuf,
-    /// Whether RUNTIME_ROOT is set, or has its default.
+    /// Whether RUNTIME_ROOT was set explicitly.
     pub root_given: bool,
-    /// What to do at start when that folder does not exist.
+    /// Handling of a root that does not exist at start.
     pub missing_root: MissingRoot,
     /// A folder under the root.
     pub subdirectory: PathBuf,
     /// A folder under the subdirectory.
     pub app_directory: PathBuf,
-    /// Which files are read, and how they are named.
+    /// Selection of files, and the base of their names.
     pub scope: Scope,
-    /// What to do with names that start with a dot.
+    /// Handling of names that start with a dot.
     pub dot_files: DotFiles,
-    /// What to do with a second file of the same domain.
+    /// Handling of a second file for the same domain.
     pub same_domain: SameDomain,
-    /// When the ports open.
+    /// Order of the first load and the opening of the ports.
     pub first_load: FirstLoad,
 }
 
-/// Which files are read, and how they are named.
+/// Selection of files, and the base of their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything under the subdirectory. Names begin there, and only files whose name starts with the app directory's are used.
+    /// All files under the subdirectory, with names relative to it. Only files whose name starts
+    /// with that of the app directory are used.
     Subdirectory,
-    /// Everything under the app directory. Names begin there.
+    /// All files under the app directory, with names relative to it.
     AppDirectory,
 }
 
-/// What to do with names that start with a dot.
+/// Handling of names that start with a dot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DotFiles {
-    /// Read them.
+    /// Read these files.
     Read,
-    /// Skip them.
+    /// Skip these files.
     Skip,
 }
 
-/// What to do at start when RUNTIME_ROOT is set, and there is no such folder.
+/// Handling of a RUNTIME_ROOT that does not exist at start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingRoot {
-    /// Do not start: the name is probably wrong.
+    /// Refuse to start, since the path is probably wrong.
     Refused,
-    /// As envoyproxy/ratelimit: start, and limit nothing until it is there, if it is the folder above that is watched, and that one exists.
+    /// Start without limits, as envoyproxy/ratelimit does, and wait for the folder. The folder
+    /// above must exist and be the one that is watched.
     Awaited,
 }
 
-/// When the ports open.
+/// Order of the first load and the opening of the ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstLoad {
-    /// After the first load, whether it succeeded or not.
+    /// The ports open after the first load, even if it failed.
     BeforePorts,
-    /// At once.
+    /// The ports open at once.
     AfterPorts,
 }
 
@@ -78,7 +80,7 @@ impl Files {
         join(&[&self.root, &self.subdirectory, &self.app_directory])
     }
 
-    /// The folder that files with limits belong into, as an absolute path.
+    /// Absolute path of the folder for files with limits.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         let folder = self.app_folder();
@@ -86,8 +88,9 @@ impl Files {
     }
 }
 
-/// Joins paths as Go's `filepath.Join` does, which envoyproxy/ratelimit uses: a `/` at the start of a later part does not throw the
-/// earlier parts away, empty parts are left out, and `.` and `..` are resolved without a look at the disk.
+/// Joins paths by the rules of Go's `filepath.Join`, as envoyproxy/ratelimit does. A later part
+/// that starts with `/` does not discard the earlier parts, empty parts are skipped, and `.` and
+/// `..` are resolved without access to the disk.
 fn join(parts: &[&Path]) -> PathBuf {
     let mut parts = parts
         .iter()
@@ -106,7 +109,7 @@ fn join(parts: &[&Path]) -> PathBuf {
             (Component::ParentDir, None | Some(Component::ParentDir)) => {
                 joined.push(Component::ParentDir)
             }
-            // The folder above the root is the root.
+            // The parent of the root folder is the root folder.
             _ => {}
         }
     }
@@ -143,8 +146,9 @@ pub(super) fn build(values: &Values) -> Files {
 mod tests {
     use super::*;
 
-    /// A subdirectory that begins with `/` was taken for a path from the root of the disk, so no limit was loaded and everything passed.
-    /// The expected values are what Go's `filepath.Join` returns.
+    /// A subdirectory that begins with `/` was taken for a path from the root of the disk, so no
+    /// limit was loaded and everything passed. The expected values are what Go's `filepath.Join`
+    /// returns.
     #[test]
     fn paths_are_joined_as_the_reference_joins_them() {
         let check = |parts: &[&str], expected: &str| {

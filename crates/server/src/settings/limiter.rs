@@ -1,11 +1,11 @@
-//! How to count and answer.
+//! Options of the rate limiter.
 
 use tidegate_ratelimit::{MemoryBounds, Options, OverLimitKeys};
 
 use super::memcache;
 use super::read::Values;
 
-/// The variables with the names of the response headers: limit, remaining, reset.
+/// Variables with the names of the response headers: limit, remaining, reset.
 const HEADER_NAMES: [&str; 3] = [
     "LIMIT_LIMIT_HEADER",
     "LIMIT_REMAINING_HEADER",

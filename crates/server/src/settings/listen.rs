@@ -1,4 +1,4 @@
-//! Addresses to listen on, and how long connections may live.
+//! Addresses to listen on, and the maximum age of connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// Where gRPC listens.
+/// Address of the gRPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrpcEndpoint {
     /// A port.
@@ -26,12 +26,12 @@ pub enum GrpcEndpoint {
     Unix(PathBuf),
 }
 
-/// How long a gRPC connection may live.
+/// Maximum age of a gRPC connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionAge {
-    /// The age at which the server sends GOAWAY. None: never.
+    /// Age at which the server sends GOAWAY. None for no limit.
     pub limit: Option<Duration>,
-    /// How long calls may still run after that. None: without a bound.
+    /// Time for calls in flight after that. None for no limit.
     pub grace: Option<Duration>,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn connection_age(values: &Values) -> ConnectionAge {
     }
 }
 
-/// The endpoint that two variables name together.
+/// The endpoint of the two variables `host` and `port`.
 pub(super) fn endpoint(values: &mut Values, host: &'static str, port: &'static str) -> Endpoint {
     let text = values.text(host);
     let address = resolve(&text).unwrap_or_else(|| {
@@ -77,7 +77,7 @@ pub(super) fn endpoint(values: &mut Values, host: &'static str, port: &'static s
     }
 }
 
-/// Reads `host:port`.
+/// Parses `host:port`.
 pub(super) fn host_and_port(text: &str) -> Option<Endpoint> {
     let (host, port) = text.rsplit_once(':')?;
     let host = host
@@ -90,7 +90,7 @@ pub(super) fn host_and_port(text: &str) -> Option<Endpoint> {
     })
 }
 
-/// The IP address of `host`. As in Go, an empty host means every address.
+/// The IP address of `host`. As in Go, an empty host means all addresses.
 fn resolve(host: &str) -> Option<IpAddr> {
     match host {
         "" => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),

@@ -1,24 +1,24 @@
-//! What is logged, and in which form.
+//! Level and format of the log.
 
 use super::read::Values;
 
-/// What is logged, and in which form.
+/// Level and format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Log {
-    /// The least severe level that is logged.
+    /// Least severe level that is logged.
     pub level: tracing::Level,
-    /// The form of a line.
+    /// Format of a line.
     pub format: LogFormat,
 }
 
-/// The form of a log line.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// Plain text, with colours on a terminal.
     Text,
     /// Plain text without colours.
     Colourless,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

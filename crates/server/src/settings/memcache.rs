@@ -1,4 +1,4 @@
-//! How to reach memcached.
+//! Settings of memcached.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,32 +14,32 @@ const LIST: &str = "MEMCACHE_HOST_PORT";
 const NAME: &str = "MEMCACHE_SRV";
 const RESOLVERS: &str = "TIDEGATE_DNS_SERVERS";
 
-/// The memcached of the counters.
+/// Memcached for the counters.
 #[derive(Debug, Clone)]
 pub struct Memcache {
-    /// Where its servers are.
+    /// Servers of memcached.
     pub source: Source,
-    /// What connections are encrypted with. None: they are not.
+    /// TLS of the connections. None for plaintext.
     pub tls: Option<Connector>,
 }
 
-/// Where the servers of memcached are.
+/// Servers of memcached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// There.
+    /// A fixed list of addresses.
     List(Vec<Address>),
-    /// Where DNS says.
+    /// A name that DNS resolves.
     Srv(Srv),
 }
 
-/// A name in DNS that has a SRV record for each server.
+/// A DNS name with a SRV record for each server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Srv {
-    /// The name, `_service._proto.name`.
+    /// The name in the form `_service._proto.name`.
     pub name: String,
-    /// The wait between two look-ups. None: the name is looked up once.
+    /// Interval between two lookups. None if the name is looked up once.
     pub refresh: Option<Duration>,
-    /// Who is asked. Empty: those of /etc/resolv.conf.
+    /// DNS servers. Empty for those of /etc/resolv.conf.
     pub resolvers: Vec<SocketAddr>,
 }
 
@@ -55,12 +55,12 @@ impl fmt::Display for Memcache {
     }
 }
 
-/// Whether counters are to be in memcached.
+/// Whether counters are stored in memcached.
 pub(super) fn is_wanted(values: &Values) -> bool {
     values.text(BACKEND) == "memcache"
 }
 
-/// None: they are not, or there is a mistake.
+/// Settings of memcached. None if it is not used, or if there is a mistake.
 pub(super) fn build(values: &mut Values) -> Option<Memcache> {
     let name = values.text(NAME);
     let list = values.list(LIST);

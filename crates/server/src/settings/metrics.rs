@@ -1,4 +1,4 @@
-//! How metrics are exported.
+//! Export of metrics.
 
 mod mapping;
 mod mogrifiers;
@@ -10,40 +10,41 @@ pub use mapping::{Choice, Kind as MappedKind, Mapping, Observer, Pattern, Rule, 
 pub use mogrifiers::Mogrifier;
 pub use statsd::{Dialect, Statsd, Transport};
 
-/// How metrics are exported.
+/// Export of metrics.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    /// Where they are sent to, if they are sent.
+    /// StatsD server that receives the metrics, if there is one.
     pub statsd: Option<Statsd>,
-    /// A port for Prometheus alone, and the path there.
+    /// Port for Prometheus alone, and its path.
     pub prometheus: Option<(Endpoint, String)>,
-    /// Which names and labels Prometheus gets. None: those of the reference.
+    /// Names and labels for Prometheus. None for those of the reference.
     pub mapping: Option<Mapping>,
-    /// Labels on every metric.
+    /// Labels of every metric.
     pub labels: Vec<(String, String)>,
-    /// The unit in which response times are observed.
+    /// Unit of response times.
     pub response_time: ResponseTime,
-    /// The highest number of names of limits.
+    /// Limit of the number of series that limits can create.
     pub max_names: usize,
 }
 
-/// The unit in which response times are observed.
+/// Unit of response times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseTime {
-    /// As the metric's name says.
+    /// Seconds, as the name of the metric says.
     Seconds,
-    /// As old dashboards expect.
+    /// Milliseconds, as old dashboards expect.
     Milliseconds,
 }
 
 impl Metrics {
-    /// Whether somebody wants to know how many calls took how many milliseconds.
+    /// Whether an exporter needs a histogram of response times in milliseconds.
     pub(crate) fn needs_times(&self) -> bool {
         self.statsd.is_some() || self.mapping.is_some()
     }
 }
 
-/// Why a pattern cannot be used, with what to write instead of the one thing that others take.
+/// The reason why a pattern is invalid, with an alternative for the one construct that other
+/// implementations accept.
 fn pattern_mistake(error: &regex_lite::Error) -> String {
     let error = error.to_string();
     if error.contains("Unicode") {
@@ -53,7 +54,7 @@ fn pattern_mistake(error: &regex_lite::Error) -> String {
     format!("not a regular expression: {error}")
 }
 
-/// The variables that name a sink.
+/// Variables that select a sink.
 const SINKS: [&str; 3] = ["USE_DOG_STATSD", "USE_STATSD", "USE_PROMETHEUS"];
 
 pub(super) fn build(values: &mut Values) -> Metrics {
@@ -72,7 +73,7 @@ pub(super) fn build(values: &mut Values) -> Metrics {
     }
 }
 
-/// Reports more than one sink, as the reference does.
+/// Reports more than one sink as a mistake, as the reference does.
 fn one_sink(values: &mut Values) {
     let on: Vec<&'static str> = SINKS
         .into_iter()
@@ -100,7 +101,7 @@ fn labels(values: &mut Values) -> Vec<(String, String)> {
     labels
 }
 
-/// Whether a path has no part that a router would read as a pattern, and nothing that a request cannot have.
+/// Whether a path contains no router pattern, and only characters that a request path can have.
 fn is_plain_path(path: &str) -> bool {
     let plain = |part: &str| !part.starts_with([':', '*']);
     let letter = |byte: u8| byte.is_ascii_graphic() && !b"{}?#".contains(&byte);

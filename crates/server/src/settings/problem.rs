@@ -1,24 +1,24 @@
-//! Mistakes in the settings, and what people read about them.
+//! Mistakes in the settings, and their messages.
 
 use std::fmt;
 
-/// One mistake.
+/// A mistake in a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The variable.
+    /// Name of the variable.
     pub variable: String,
-    /// Its value, masked when it is secret. None: no value would be right.
+    /// Its value, masked if it is secret. None if no value would be accepted.
     pub value: Option<String>,
-    /// What is wrong with it, or what is expected.
+    /// The reason, or the expected values.
     pub reason: String,
 }
 
-/// Every mistake in the settings.
+/// All mistakes in the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsError {
     /// At least one, in the order of the table.
     pub problems: Vec<Problem>,
-    /// What else an operator should know, a sentence each.
+    /// Warnings for the operator, a sentence each.
     pub warnings: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The name under which the program was started, and what it changes.
+//! The program name that the process was started with, and its effects.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -7,31 +7,31 @@ use std::path::Path;
 use super::files::MissingRoot;
 use super::value::go_boolean;
 
-/// What the program is, by the name under which it was started.
+/// Program that the process acts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// The server with all of its commands.
+    /// The server with all commands.
     Tidegate,
-    /// The same in the place of the reference's server, with its defaults.
+    /// The server in the place of the reference's server, with its defaults.
     Ratelimit,
-    /// The reference's client.
+    /// The client of the reference.
     Client,
-    /// The reference's check of files with limits.
+    /// The configuration check of the reference.
     ConfigCheck,
 }
 
-/// Where the reference's defaults differ from ours.
+/// Defaults of the reference that differ from those of Tidegate.
 const DEFAULTS: [(&str, &str); 3] = [
     ("USE_STATSD", "true"),
     ("RUNTIME_ROOT", "/srv/runtime_data/current"),
     ("TIDEGATE_HTTP_ADDR", ""),
 ];
-/// The same for the Redis of the counters.
+/// Defaults of the reference for the Redis of the counters.
 const REDIS: &str = "/var/run/nutcracker/ratelimit.sock";
 const REDIS_PER_SECOND: &str = "/var/run/nutcracker/ratelimitpersecond.sock";
 
 impl Program {
-    /// By the path under which it was started. A name that is not known is the server's.
+    /// The program with this path. An unknown name is the server.
     #[must_use]
     pub fn of(path: &OsStr) -> Self {
         match Path::new(path).file_name().and_then(OsStr::to_str) {
@@ -42,14 +42,14 @@ impl Program {
         }
     }
 
-    /// That of this process.
+    /// The program that this process was started as.
     pub(crate) fn started() -> Self {
         std::env::args_os()
             .next()
             .map_or(Self::Tidegate, |path| Self::of(&path))
     }
 
-    /// What it does without the folder of the configuration.
+    /// Handling of a configuration folder that does not exist at start.
     pub(super) fn missing_root(self) -> MissingRoot {
         if self == Self::Ratelimit {
             MissingRoot::Awaited
@@ -58,7 +58,7 @@ impl Program {
         }
     }
 
-    /// Adds this program's defaults to variables that are not given.
+    /// Adds the defaults of this program to variables that are not set.
     pub(super) fn complete(self, given: &mut HashMap<String, String>) {
         if self != Self::Ratelimit {
             return;

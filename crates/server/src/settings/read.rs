@@ -1,4 +1,4 @@
-//! From text to values: each variable by itself, and names that are not settings.
+//! Parses variables one by one, and reports names that are not settings.
 
 mod near_miss;
 mod service_links;
@@ -17,31 +17,32 @@ use crate::tls::StoreTls;
 use near_miss::{closest, near_miss};
 use service_links::{is_service_link, services};
 
-/// Names of our own. An unknown one is a mistake.
+/// Prefix of Tidegate's own settings. An unknown name with this prefix is a mistake.
 const PREFIX: &str = "TIDEGATE_";
-/// Names of which an operator chooses a part: rules for DogStatsD.
+/// Prefix of the variables of a rule for DogStatsD. The operator chooses the rest.
 pub(super) const MOGRIFIERS: &str = "DOG_STATSD_MOGRIFIER_";
 
-/// Names that the reference describes and does not read.
+/// Names that the documentation of the reference describes, and that it does not read.
 const README_ONLY: [&str; 2] = [
     "REDIS_POOL_ON_EMPTY_WAIT_DURATION",
     "REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION",
 ];
 
-/// Every variable's value, and the mistakes so far. A variable with a mistake has its default.
+/// Values of all variables, and the mistakes so far. A variable with a mistake has its default.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     values: HashMap<&'static str, Value>,
     pub(super) given: HashSet<&'static str>,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<String>,
-    /// What connections to servers of stores are encrypted with, as far as it was made.
+    /// TLS for servers of stores, as far as it was built.
     pub(super) stores_tls: Vec<StoreTls>,
-    /// Given variables of rules for DogStatsD, until their rule has taken them.
+    /// Variables of rules for DogStatsD that no rule has used yet.
     pub(super) mogrifiers: HashMap<String, String>,
 }
 
-/// The process's environment, with the defaults of the program as which it was started. Bytes that are not Unicode are replaced.
+/// The environment of the process, with the defaults of the program. Bytes that are not Unicode are
+/// replaced.
 pub(crate) fn environment() -> HashMap<String, String> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     #[expect(
@@ -130,7 +131,8 @@ impl Values {
         Some(value)
     }
 
-    /// Reports a name of ours that is not a setting, and warns of another that is probably a misspelt one.
+    /// Reports an unknown name with our prefix, and warns of a name that looks like a misspelt
+    /// setting.
     fn unknown(&mut self, name: &str) {
         if name.starts_with(PREFIX) {
             if !self.values.contains_key(name) {
@@ -152,7 +154,7 @@ impl Values {
             ));
             return;
         }
-        // Where the right name is set as well, the other one belongs to another program.
+        // If the correct name is set as well, the other one belongs to another program.
         if let Some(meant) = near_miss(name).filter(|meant| !self.given.contains(meant)) {
             self.warnings.push(format!(
                 "{name} is not a setting and has no effect; did you mean {meant}?"
@@ -173,7 +175,7 @@ impl Values {
     }
 }
 
-/// Whether a name is of a rule for DogStatsD, in one of its two spellings.
+/// Whether a name belongs to a rule for DogStatsD, in either of its two spellings.
 fn is_mogrifier(name: &str) -> bool {
     let singular = name.strip_prefix(MOGRIFIERS);
     singular
@@ -182,7 +184,7 @@ fn is_mogrifier(name: &str) -> bool {
 }
 
 impl Values {
-    /// Whether a variable says what it would say without being set.
+    /// Whether a variable has the value that it would have without being set.
     pub(super) fn is_default(&self, name: &str) -> bool {
         let variable = variables()
             .find(|variable| variable.name == name)
@@ -191,7 +193,8 @@ impl Values {
     }
 }
 
-// The table decides the kind of each name. Asking for another kind is a bug that the first start shows.
+// The table defines the kind of each variable. Reading another kind is a bug that the first start
+// shows.
 impl Values {
     fn get(&self, name: &str) -> &Value {
         self.values
@@ -210,7 +213,7 @@ impl Values {
         *self.get(name) == Value::Boolean(true)
     }
 
-    /// `yes` when the variable is true, else `no`.
+    /// `yes` if the variable is true, otherwise `no`.
     pub(super) fn either<T>(&self, name: &str, yes: T, no: T) -> T {
         if self.boolean(name) { yes } else { no }
     }

@@ -1,4 +1,4 @@
-//! How to reach Redis: the reference's variables as the engine's configuration.
+//! Settings of Redis: builds the configuration of the client from the variables of the reference.
 
 use std::fmt;
 use std::path::Path;
@@ -20,25 +20,26 @@ use address_map::address_map;
 use deployment::{Deployment, deployment};
 use target::Login;
 
-/// The main Redis, and a second one if wanted.
+/// The main Redis, and an optional one for limits per second.
 #[derive(Debug, Clone)]
 pub struct Redis {
-    /// Counts all limits, or all but those per second.
+    /// Redis for the counters of all limits, or of all but those per second.
     pub main: RedisServer,
-    /// Counts limits per second.
+    /// Redis for the counters of limits per second.
     pub per_second: Option<RedisServer>,
-    /// The wait after the first attempt at start.
+    /// Wait after the first attempt to connect at start.
     pub startup_initial: Duration,
-    /// The longest wait between two attempts at start.
+    /// Longest wait between two attempts to connect at start.
     pub startup_max: Duration,
-    /// How long the start keeps trying. None: without a bound.
+    /// Time after which the start fails. None for no limit.
     pub startup_give_up: Option<Duration>,
-    /// When health depends on Redis.
+    /// Dependency of health on Redis.
     pub health: HealthCheck,
 }
 
 impl Redis {
-    /// Lets a silent server be waited for as long as calls wait, so that a pause of it fails no call that has time left.
+    /// Raises the silence timeouts to the call timeout, so that a pause of a server fails no call
+    /// that has time left.
     pub(super) fn with_call_timeout(self, call_timeout: Duration) -> Self {
         let patient = |server: RedisServer| {
             let wait = call_timeout.min(server.timeout);
@@ -52,43 +53,43 @@ impl Redis {
     }
 }
 
-/// When health depends on Redis.
+/// Dependency of health on Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthCheck {
-    /// At start only: healthy from the first answer on.
+    /// At start only: healthy after the first answer.
     AtStart,
     /// Always: healthy while Redis answers.
     Always,
 }
 
-/// One Redis server.
+/// Settings of one Redis deployment.
 #[derive(Debug, Clone)]
 pub struct RedisServer {
-    /// For the engine. Its bounds are per core.
+    /// Configuration of the client. Its limits are per core.
     pub config: Config,
     /// The address without credentials, for people and logs.
     pub shown: String,
-    /// The settings that messages about it name.
+    /// Names of the settings, for messages.
     pub origin: SettingsOrigin,
-    /// The longest wait for an answer.
+    /// Timeout of an answer.
     pub timeout: Duration,
 }
 
-/// The settings of one server, for messages.
+/// Names of the settings of one deployment, for messages.
 #[derive(Debug, Clone)]
 pub struct SettingsOrigin {
-    /// The setting with its address.
+    /// Setting with the address.
     pub url: &'static str,
-    /// The setting that says what kind of deployment it is.
+    /// Setting with the kind of deployment.
     pub kind: &'static str,
-    /// Where user and password come from.
+    /// Origin of user and password.
     pub auth: String,
-    /// The setting with user and password for sentinels.
+    /// Setting with user and password for sentinels.
     pub sentinel_auth: &'static str,
 }
 
 impl RedisServer {
-    /// Lets a silent server be waited for as long as calls wait.
+    /// Raises the timeouts for a server without answers to at least `wait`.
     fn with_patience(mut self, wait: Duration) -> Self {
         let config = &mut self.config;
         config.silence_timeout = config.silence_timeout.max(wait);
@@ -98,7 +99,7 @@ impl RedisServer {
 }
 
 impl fmt::Display for Redis {
-    /// Where counters are, without credentials.
+    /// The location of the counters, without credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "redis at {}", self.main.shown)?;
         match &self.per_second {
@@ -108,22 +109,22 @@ impl fmt::Display for Redis {
     }
 }
 
-/// The names of one server's variables.
+/// Names of the variables of one deployment.
 struct Names {
     url: &'static str,
     kind: &'static str,
     sentinel_auth: &'static str,
     tls: &'static str,
-    /// The name in the certificates, where the addresses are not in them.
+    /// Name in the certificates, if they do not contain the addresses.
     server_name: &'static str,
     address_map: &'static str,
     auth: &'static str,
-    /// The file with credentials that change.
+    /// File with credentials that change at run time.
     auth_file: Option<&'static str>,
     timeout: &'static str,
-    /// The form of the address, where the URL alone does not decide.
+    /// Form of the address, if the URL does not determine it.
     socket: Option<&'static str>,
-    /// How many connections, and how many nodes at once; None where the defaults count.
+    /// Connections and parallelism. None if the defaults apply.
     load: Option<Load>,
 }
 
@@ -179,11 +180,11 @@ const STORE: Names = Names {
     socket: None,
     load: None,
 };
-/// The most bytes of a file with credentials: tokens of clouds have a few KiB.
+/// Size limit of a file with credentials in bytes. Tokens of cloud providers have a few KiB.
 const CREDENTIALS_BYTES: u64 = 64 * 1024;
-/// In place of the address of a Redis: workflows are in a file.
+/// Value that stands for a SQLite file instead of Redis.
 const FILE: &str = "file";
-/// In place of it: workflows are in this process.
+/// Value that stands for a store in the memory of this process.
 const MEMORY: &str = "memory";
 
 pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
@@ -214,15 +215,16 @@ pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
     })
 }
 
-/// Whether workflows are in this process, and lost with it.
+/// Whether workflows are stored in this process, and end with it.
 pub(super) fn is_memory(values: &Values) -> bool {
     values.text(STORE.url) == MEMORY
 }
 
-/// The Redis of the workflows, which is the one of the counters unless they have their own. None: they are in a file or in memory.
+/// The Redis of the workflows, which is that of the counters unless workflows have their own. None
+/// if workflows are in a file or in memory.
 ///
-/// Calls of workflows wait for an answer as long as its timeout says, whatever calls of limits do, and a pause that is shorter
-/// fails none of them.
+/// Calls of workflows wait for an answer up to the timeout of this Redis, independent of rate
+/// limits. A shorter pause fails none of them.
 pub(super) fn store(
     values: &mut Values,
     counters: Option<&RedisServer>,
@@ -264,7 +266,7 @@ fn store_server(
     counters.filter(|_| !given).cloned()
 }
 
-/// Refuses what makes no sense without REDIS_URL.
+/// Reports settings that need REDIS_URL.
 fn check_without_url(values: &mut Values, second: bool) {
     if second {
         let reason = "a Redis for limits per second needs REDIS_URL as well".to_owned();
@@ -343,7 +345,7 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     })
 }
 
-/// Expects the server name of the settings in certificates, if there is one.
+/// Verifies certificates against the server name of the settings, if there is one.
 fn with_server_name(values: &mut Values, names: &Names, connector: Connector) -> Option<Connector> {
     let name = values.text(names.server_name);
     if name.is_empty() {
@@ -362,7 +364,7 @@ fn with_server_name(values: &mut Values, names: &Names, connector: Connector) ->
     }
 }
 
-/// Where user and password come from.
+/// Origin of user and password, for messages.
 fn auth(values: &Values, names: &Names, given: bool) -> String {
     if let Some(name) = names.auth_file.filter(|name| !values.text(name).is_empty()) {
         return format!("the file that {name} names");
@@ -374,9 +376,9 @@ fn auth(values: &Values, names: &Names, given: bool) -> String {
     }
 }
 
-/// How many connections there are, and how many nodes a call talks to at a time.
+/// Sets the number of connections, and the number of nodes that a call uses in parallel.
 fn connections(values: &mut Values, names: &Load, cores: usize, config: &mut Config) {
-    // The reference's number is for the whole process; ours is per core.
+    // The limit of the reference is for the whole process; that of the client is per core.
     let pool = values.integer(names.pool, 1..=65_536) as usize;
     if values.given.contains(names.pool) {
         config.max_connections = pool.div_ceil(cores);
@@ -392,7 +394,8 @@ fn connections(values: &mut Values, names: &Load, cores: usize, config: &mut Con
     }
 }
 
-/// Reads the file with credentials: once now, to report a mistake at start, and again at every connect.
+/// Provider that reads the file with credentials at each connect. The file is also read now, to
+/// report a mistake at start.
 fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvider> {
     let path = values.text(name);
     if path.is_empty() {

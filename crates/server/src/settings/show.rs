@@ -1,4 +1,4 @@
-//! Settings as text: the page of the documentation, and the values in force.
+//! Settings as text: the page of the documentation, and the effective values.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use super::read::environment;
 use super::table::{SECTIONS, Support, Variable, variables};
 use super::value::Kind;
 
-/// The page docs/settings.md, above its tables.
+/// Text of docs/settings.md above its tables.
 const HEAD: &str = "\
 # Settings
 
@@ -39,11 +39,11 @@ The column *support* says what this version does with a setting:
 This page is generated from the table in the source: `make gen` writes it.
 ";
 
-/// The first line of the values in force.
+/// First line of the effective values.
 const LEGEND: &str =
     "# A # in front of a variable says that it is not set. The line shows its default.\n";
 
-/// The page docs/settings.md.
+/// Returns the page docs/settings.md.
 #[must_use]
 pub fn markdown() -> String {
     let mut page = String::from(HEAD);
@@ -68,7 +68,8 @@ pub fn markdown() -> String {
     page
 }
 
-/// Every variable with its value, one a line. Those that are not set are commented out. Secrets are masked.
+/// Returns all variables with their values, one per line. Variables that are not set are commented
+/// out. Secrets are masked.
 #[must_use]
 pub fn effective() -> String {
     lines(&environment())

@@ -1,4 +1,4 @@
-//! Every variable, one row each.
+//! The table of all variables, with a row for each.
 
 use super::value::Kind;
 use super::value::Kind::{
@@ -11,36 +11,36 @@ use super::value::Kind::{
 pub(crate) struct Variable {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// The value when the variable is not set. Empty when there is none.
+    /// Value of an unset variable. Empty if there is none.
     pub(crate) default: &'static str,
-    /// What happens when the variable is not set, where the default alone does not say it.
+    /// Description of an unset variable, if the default alone does not explain it.
     pub(crate) unset: Option<&'static str>,
     pub(crate) doc: &'static str,
     pub(crate) support: Support,
 }
 
-/// What this version does with a variable.
+/// Support of a variable in this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Support {
     /// The variable works.
     Full,
-    /// The server refuses to start with any value but this one, for this reason.
+    /// The server refuses to start with any value except `but`, for the reason `why`.
     Refused {
         but: &'static str,
         why: &'static str,
     },
-    /// The server logs that the value has no effect, for this reason.
+    /// The server logs that the value has no effect, for the reason `why`.
     Warned { why: &'static str },
 }
 
-/// Rows under one heading.
+/// Rows of the table under one heading.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section {
     pub(crate) title: &'static str,
     pub(crate) rows: &'static [Variable],
 }
 
-/// Every variable, in the order of the documentation.
+/// All variables, in the order of the documentation.
 pub(crate) fn variables() -> impl Iterator<Item = &'static Variable> {
     SECTIONS.iter().flat_map(|section| section.rows)
 }
@@ -157,8 +157,8 @@ const TIDEGATE: &[Variable] = &[
     row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "The highest number of names of limits in metrics. Further names, and unknown domains beyond this number or 1,000, are counted together under `_overflow`. Limits of the configuration always have their names, and count. 0: no other names."),
     row("TIDEGATE_MAX_DESCRIPTORS", Integer("descriptors"), "1000", "The highest number of descriptors of a request, 1 or more, each with 16 entries on average. A larger request is refused with INVALID_ARGUMENT before it is decoded. Envoy sends a few."),
     row("TIDEGATE_MAX_CONNECTIONS", Integer("connections"), "10000", "The highest number of connections to each of the gRPC port, the HTTP port and the API, from 1 to 1,000,000. 10,000 need about 41,000 open files: gRPC gets half of what the hard limit (`ulimit -H -n`) leaves, the HTTP port and the API a quarter each. Where fewer may be open, it is lower, and a warning says so. When it is reached, connections without a request are closed for new ones."),
-    row("TIDEGATE_DRAIN_DELAY", Duration, "10s", "After a signal to stop: how long calls and new connections are still taken while health says NOT_SERVING. It must be longer than your load balancers need to notice ([drain.md](drain.md)). A second signal ends it, and after SIGINT (Ctrl-C) it ends as soon as nobody is connected to the gRPC and the HTTP port."),
-    row("NOTIFY_SOCKET", Path, "", "Set by systemd for a unit of `Type=notify`, and by nobody else: the socket at which the server says that it serves, loads its configuration again, or is about to stop."),
+    row("TIDEGATE_DRAIN_DELAY", Duration, "10s", "After a signal to stop: how long calls and new connections are still taken while health says NOT_SERVING. It must be longer than your load balancers need to notice ([drain.md](drain.md)). A second signal ends it, and after SIGINT (Ctrl-C) it ends as soon as no client is connected to the gRPC and the HTTP port."),
+    row("NOTIFY_SOCKET", Path, "", "Set by systemd for a unit of `Type=notify`, and by no other program: the socket at which the server says that it serves, loads its configuration again, or is about to stop."),
     row("TIDEGATE_DRAIN_TIMEOUT", Duration, "10s", "After that delay: how long calls in flight may take. Connections that are still open then are closed."),
 ];
 
@@ -234,7 +234,7 @@ const CONFIGURATION: &[Variable] = &[
     row("RUNTIME_WATCH_ROOT", Boolean, "true", "True: read everything under RUNTIME_SUBDIRECTORY, and use files whose path begins with RUNTIME_APPDIRECTORY. False: read RUNTIME_APPDIRECTORY only. This changes the names of files in messages (`config.basic.yaml` or `basic.yaml`). Both folders are watched in both cases."),
     row("MERGE_DOMAIN_CONFIG", Boolean, "false", "Allow several files for one domain."),
     row("CONFIG_GRPC_XDS_NODE_ID", Text, "default", "What this server is called at the management server."),
-    row("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", "What else it is told of this server: `name=value,other=value`. Items without `=` are left out."),
+    row("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", "Metadata of this server for the management server: `name=value,other=value`. Items without `=` are left out."),
     row("CONFIG_GRPC_XDS_SERVER_URL", Url, "localhost:18000", "`host:port` of the management server. The name is looked up at each connect."),
     row("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Duration, "3s", "Wait after an attempt to connect, varied as XDS_CLIENT_BACKOFF_JITTER says. More than 0."),
     row("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Headers, "", "Headers that are sent to the management server. They are not shown."),
@@ -248,7 +248,7 @@ const CONFIGURATION: &[Variable] = &[
     row("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Float, "0.5", "The part by which waits are longer or shorter, from 0 to 1."),
     row("XDS_CLIENT_BACKOFF_JITTER", Boolean, "true", "Vary the waits. False: XDS_CLIENT_BACKOFF_RANDOM_FACTOR has no effect."),
     row("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Integer("bytes"), "0", "The largest message that is taken from the management server. 0: 4 MiB."),
-    row("TIDEGATE_XDS_PING", Duration, "5m10s", "After how long a silence the management server is asked whether it is there, by a ping of HTTP/2. Without an answer for 20 s, or as long as this if that is less, the connection is given up. Servers in Go close connections with more than one ping in 5 minutes, unless they are told otherwise. 0: never. A host that is gone is noticed after about a minute in any case, by TCP."),
+    row("TIDEGATE_XDS_PING", Duration, "5m10s", "After how long a silence the management server is asked whether it is there, by a ping of HTTP/2. Without an answer for 20 s, or as long as this if that is less, the connection is given up. Servers in Go close connections with more than one ping in 5 minutes, unless they are configured otherwise. 0: never. A host that is gone is noticed after about a minute in any case, by TCP."),
 ];
 
 #[rustfmt::skip] // as above

@@ -1,4 +1,4 @@
-//! Which calls are traced, and the collector of the traces.
+//! Sampling of traces, and their collector.
 
 mod endpoint;
 mod tls;
@@ -27,24 +27,24 @@ const COMPRESSION: [&str; 2] = [
 ];
 const DELAY: &str = "OTEL_BSP_SCHEDULE_DELAY";
 
-/// Which calls are traced, and where traces go.
+/// Sampling and export of traces.
 #[derive(Debug, Clone)]
 pub struct Traces {
-    /// The name, the namespace and the instance of this service.
+    /// Name, namespace and instance of this service.
     pub service: [String; 3],
-    /// The share of calls that are traced when their caller has not decided.
+    /// Fraction of calls to trace, if their caller has not decided.
     pub sampling_rate: f64,
-    /// How long a call may wait for others that are sent with it.
+    /// Longest time that a traced call waits to be sent in a batch.
     pub delay: Duration,
-    /// Where traces go.
+    /// Collector of the traces.
     pub collector: Collector,
 }
 
 impl Traces {
-    /// What a program needs that traces its own call: the collector is that of the process's environment.
+    /// Settings for a program that traces its own call. The collector is that of the environment.
     ///
     /// # Errors
-    /// Every mistake in the variables of OpenTelemetry.
+    /// All mistakes in the variables of OpenTelemetry.
     pub(crate) fn of_client(protocol: &str) -> Result<Self, SettingsError> {
         let mut given: HashMap<_, _> = environment()
             .into_iter()
@@ -61,28 +61,28 @@ impl Traces {
     }
 }
 
-/// A collector of OpenTelemetry.
+/// Collector of OpenTelemetry.
 #[derive(Clone)]
 pub struct Collector {
-    /// How it is spoken to.
+    /// Protocol of requests.
     pub protocol: TraceProtocol,
-    /// A name or an address.
+    /// Host name or IP address.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The path of requests.
+    /// Path of requests.
     pub path: String,
-    /// Sent with every request. They may be secret.
+    /// Headers of each request, which may be secret.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// How long one attempt may take.
+    /// Timeout of one attempt.
     pub timeout: Duration,
     /// Whether messages are compressed.
     pub gzip: bool,
-    /// None: without TLS.
+    /// TLS to the collector. None for plaintext.
     pub tls: Option<PeerTls>,
 }
 
-/// How traces are sent.
+/// Protocol of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceProtocol {
     /// Protobuf over HTTP/1.1.
@@ -114,7 +114,8 @@ impl std::fmt::Debug for Collector {
     }
 }
 
-/// What is needed for traces, if they are wanted. Other programs' variables are not looked at otherwise.
+/// Builds the settings of traces, if they are enabled. Otherwise the variables of other programs
+/// are ignored.
 pub(super) fn build(values: &mut Values) -> Option<Traces> {
     if !values.boolean("TRACING_ENABLED") {
         return None;
@@ -171,7 +172,7 @@ fn collector(values: &mut Values) -> Option<Collector> {
     })
 }
 
-/// The first of two variables that has a value: that of traces, else that of all signals.
+/// The first of two variables that has a value: the one for traces, or the one for all signals.
 fn given(values: &Values, names: [&'static str; 2]) -> Option<(&'static str, String)> {
     names
         .into_iter()
@@ -179,7 +180,7 @@ fn given(values: &Values, names: [&'static str; 2]) -> Option<(&'static str, Str
         .find(|(_, text)| !text.trim().is_empty())
 }
 
-/// `name=value,other=value`, with values as in URLs.
+/// Parses `name=value,other=value`, with percent-encoded values.
 fn headers(values: &mut Values) -> Vec<(HeaderName, HeaderValue)> {
     let Some((variable, text)) = given(values, HEADERS) else {
         return Vec::new();
@@ -205,7 +206,7 @@ fn headers(values: &mut Values) -> Vec<(HeaderName, HeaderValue)> {
     headers.unwrap_or_default()
 }
 
-/// OpenTelemetry writes time spans as numbers of milliseconds.
+/// Parses a duration, which OpenTelemetry writes as a number of milliseconds.
 fn milliseconds(values: &mut Values, names: &[&'static str], default: u64) -> Duration {
     for &name in names {
         let text = values.text(name);

@@ -1,4 +1,4 @@
-//! What a variable may hold, and how its text is read.
+//! Types of variables, and the parser of each.
 
 mod go;
 mod mask;
@@ -17,17 +17,17 @@ use tidegate_api::duration_text;
 pub(crate) enum Kind {
     /// Any text.
     Text,
-    /// A file or directory.
+    /// Path of a file or folder.
     Path,
     /// A text that is never printed.
     Secret,
     /// Addresses whose passwords are never printed.
     Url,
-    /// One of these words, in any letter case.
+    /// One of these words, in upper or lower case.
     Choice(&'static [&'static str]),
     /// True or false.
     Boolean,
-    /// A whole number of these.
+    /// A whole number, with the name of its unit.
     Integer(&'static str),
     /// A number of bytes, such as 512k or 128M.
     Bytes,
@@ -35,41 +35,43 @@ pub(crate) enum Kind {
     Float,
     /// A time span.
     Duration,
-    /// How long workflows are kept.
+    /// Retention time of workflows.
     Retention,
     /// Words separated by commas.
     List,
     /// `key:value` pairs separated by commas.
     Map,
-    /// The same, which is never printed.
+    /// Pairs like those of [`VariableKind::Map`], which are never printed.
     Headers,
 }
 
-/// A variable's text, read.
+/// Parsed value of a variable.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
-    /// Of [`Kind::Text`], [`Kind::Path`], [`Kind::Secret`], [`Kind::Url`]; of [`Kind::Choice`] as the list spells it.
+    /// For [`VariableKind::Text`], [`VariableKind::Path`], [`VariableKind::Secret`] and
+    /// [`VariableKind::Url`]; for [`VariableKind::Choice`] in the spelling of the list.
     Text(String),
-    /// Of [`Kind::Boolean`].
+    /// For [`VariableKind::Boolean`].
     Boolean(bool),
-    /// Of [`Kind::Integer`] and [`Kind::Bytes`].
+    /// For [`VariableKind::Integer`] and [`VariableKind::Bytes`].
     Integer(i64),
-    /// Of [`Kind::Float`].
+    /// For [`VariableKind::Float`].
     Float(f64),
-    /// Of [`Kind::Duration`].
+    /// For [`VariableKind::Duration`].
     Duration(Duration),
-    /// Of [`Kind::Retention`].
+    /// For [`VariableKind::Retention`].
     Retention(RetentionDefaults),
-    /// Of [`Kind::List`].
+    /// For [`VariableKind::List`].
     List(Vec<String>),
-    /// Of [`Kind::Map`] and [`Kind::Headers`].
+    /// For [`VariableKind::Map`] and [`VariableKind::Headers`].
     Map(Vec<(String, String)>),
 }
 
 impl Kind {
-    /// Reads `text`; none when it is not of this kind.
+    /// Parses `text`. None if it is not of this kind.
     ///
-    /// An empty text is a mistake for numbers, booleans and durations: an unset variable has its default instead.
+    /// An empty text is a mistake for numbers, booleans and durations: an unset variable has its
+    /// default instead.
     pub(crate) fn read(self, text: &str) -> Option<Value> {
         match self {
             Self::Text | Self::Path | Self::Secret | Self::Url => {
@@ -123,20 +125,21 @@ impl Kind {
         }
     }
 
-    /// `text` as it may be shown to people and logs.
+    /// `text` in a form that is safe for people and logs.
     pub(crate) fn masked(self, text: &str) -> String {
         match self {
-            // Also names of headers: where the syntax is wrong, or a value has a comma, they are parts of values.
+            // Names of headers are masked, too: if the syntax is wrong, or a value has a comma,
+            // they may be parts of values.
             Self::Secret | Self::Headers if !text.is_empty() => "*****".to_owned(),
             Self::Url => mask_urls(text),
-            // Also names of hosts, which somebody may give as addresses with a password.
+            // Host names are masked, too, since an operator may give an address with a password.
             Self::Text | Self::List if text.contains('@') => mask_urls(text),
             _ => text.to_owned(),
         }
     }
 }
 
-/// A number of bytes with the largest unit that divides it.
+/// A number of bytes, in the largest unit that divides it.
 pub(super) fn with_unit(bytes: i64) -> String {
     let units = [("G", 1 << 30), ("M", 1 << 20), ("k", 1 << 10)];
     let unit = units
@@ -148,7 +151,8 @@ pub(super) fn with_unit(bytes: i64) -> String {
     )
 }
 
-/// A whole number, of bytes or of a power of 1024: `k` or `KiB`, `M` or `MiB`, `G` or `GiB`.
+/// Parses a number of bytes with an optional unit, a power of 1024: `k` or `KiB`, `M` or `MiB`, `G`
+/// or `GiB`.
 fn bytes(text: &str) -> Option<i64> {
     let Some(start) = text.find(['k', 'K', 'm', 'M', 'g', 'G']) else {
         return go::integer(text);
@@ -163,7 +167,7 @@ fn bytes(text: &str) -> Option<i64> {
     go::integer(number)?.checked_mul(factor)
 }
 
-/// One span for all, or one for each of the two ways in which workflows end.
+/// Parses one duration for all workflows, or one for each outcome.
 fn retention(text: &str) -> Option<RetentionDefaults> {
     if let Some(all) = duration_text::retention(text) {
         return Some(RetentionDefaults {

@@ -1,4 +1,4 @@
-//! The API, where workflows live, and who may use them.
+//! Settings of the API: the store of the workflows, and access to them.
 
 use std::path::PathBuf;
 
@@ -16,61 +16,63 @@ const ADDRESS: &str = "TIDEGATE_HTTP_ADDR";
 const ACKNOWLEDGED_BY: &str = "TIDEGATE_ACKNOWLEDGED_BY";
 const PARTITIONS: &str = "TIDEGATE_PARTITIONS";
 const PREFIX: &str = "TIDEGATE_STORE_PREFIX";
-/// The clock that tests move.
+/// Enables the clock that tests control.
 const TEST_CLOCK: &str = "TIDEGATE_TEST_CLOCK";
 const TOKENS: &str = "TIDEGATE_TOKENS_FILE";
-/// The most bytes of the file with tokens: ten thousand of them.
+/// Size limit of the file with tokens in bytes: about ten thousand tokens.
 const TOKENS_BYTES: u64 = 1 << 20;
 
 /// The API and its workflows.
 #[derive(Debug, Clone)]
 pub struct Workflows {
-    /// Where the API listens.
+    /// Address of the API.
     pub address: Endpoint,
-    /// Whether that was asked for, or is the default.
+    /// Whether the address was set explicitly.
     pub address_given: bool,
-    /// TLS of the API. None: it speaks plaintext.
+    /// TLS of the API. None for plaintext.
     pub tls: Option<PortTls>,
-    /// Where workflows are. None: in a file, or in this process.
+    /// Redis of the workflows. None if they are in a file or in this process.
     pub redis: Option<RedisServer>,
-    /// Workflows are in this process, and lost when it ends: for tests.
+    /// Whether workflows are stored in this process, and end with it: for tests.
     pub in_process: bool,
-    /// Tests move the clock. Only with workflows and counters in this process, on an address of this machine alone.
+    /// Whether tests control the clock. Requires workflows and counters in this process, and a
+    /// loopback address.
     pub test_clock: bool,
-    /// What the names of all their keys in Redis begin with.
+    /// Prefix of all keys of the workflows in Redis.
     pub prefix: String,
-    /// The folder of the file.
+    /// Folder of the SQLite file.
     pub data_dir: PathBuf,
-    /// The number of partitions of a new store, a power of two up to 256.
+    /// Number of partitions of a new store, a power of two up to 256.
     pub partitions: u16,
-    /// How many replicas must have a write in Redis before it is acknowledged.
+    /// Number of replicas that must acknowledge a write in Redis.
     pub replicas: u16,
-    /// How long ended workflows are kept, unless they say so themselves.
+    /// Retention time of ended workflows that do not set their own.
     pub retention: RetentionDefaults,
-    /// Who may use the API. None: everybody who can reach it.
+    /// Tokens of the API. None if every client that reaches it may use it.
     pub tokens: Option<TokensFile>,
-    /// Whether to serve without tokens whatever name of this server a client uses. Never where only this machine reaches it.
+    /// Whether clients may use any name of this server without tokens. Always false for a loopback
+    /// address.
     pub anonymous: bool,
-    /// The largest body of a request, in bytes.
+    /// Size limit of a request body in bytes.
     pub max_body: usize,
-    /// The highest number of open event streams.
+    /// Limit of open event streams.
     pub max_streams: usize,
     /// Memory for the states of recently used workflows, in bytes.
     pub memory: u64,
-    /// How many threads serve workflows.
+    /// Number of threads that serve workflows.
     pub threads: usize,
 }
 
-/// A file with tokens, and those that are in force.
+/// A file with tokens, and the tokens that are in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokensFile {
     /// The file.
     pub file: NamedFile,
-    /// The tokens that were read at the start. They are replaced when the file changes.
+    /// Tokens of the file, which are replaced when it changes.
     pub tokens: Tokens,
 }
 
-/// `counters` is the Redis of the rate limits.
+/// Builds the settings of the API. `counters` is the Redis of the rate limits.
 pub(super) fn build(
     values: &mut Values,
     counters: Option<&RedisServer>,
@@ -97,7 +99,8 @@ pub(super) fn build(
     if test_clock && let Some(reason) = no_test_clock(in_process, counters, &address, values) {
         values.problem(TEST_CLOCK, "true", reason.to_owned());
     }
-    // On an address of this machine alone, all that comes from elsewhere comes through a browser here.
+    // On a loopback address, a request for a foreign host name comes from a browser (DNS
+    // rebinding), and must be refused.
     let anonymous = anonymous && !address.host.is_loopback();
     Some(Workflows {
         address,
@@ -120,7 +123,7 @@ pub(super) fn build(
     })
 }
 
-/// Why the clock cannot be one that tests move: what others share must never see it.
+/// The reason why tests cannot control the clock: it must not affect shared stores.
 fn no_test_clock(
     in_process: bool,
     counters: Option<&RedisServer>,
@@ -141,7 +144,7 @@ fn no_test_clock(
     }
 }
 
-/// What keys begin with. Braces would change the slots of all of them.
+/// The prefix of all keys. Braces would change the slots of the keys, so they are refused.
 fn prefix(values: &mut Values) -> String {
     let text = values.text(PREFIX);
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b":._-/".contains(&byte);
@@ -170,7 +173,7 @@ fn partitions(values: &mut Values, in_redis: bool) -> u16 {
     partitions as u16
 }
 
-/// How many replicas must have a write.
+/// Number of replicas that must acknowledge a write.
 fn replicas(values: &mut Values) -> u16 {
     let text = values.text(ACKNOWLEDGED_BY);
     let number = match text.strip_prefix("replicas:") {
@@ -191,7 +194,7 @@ fn replicas(values: &mut Values) -> u16 {
     })
 }
 
-/// Where the API listens; none when it is not wanted.
+/// Address of the API. None if it is not enabled.
 fn address(values: &mut Values) -> Option<Endpoint> {
     let text = values.text(ADDRESS);
     let address = host_and_port(&text);
@@ -210,7 +213,8 @@ fn tokens(values: &mut Values) -> Option<TokensFile> {
         variable: TOKENS,
         path: path.clone().into(),
     };
-    // Reported once: with an empty list there is no second report of missing tokens.
+    // Only this mistake is reported: with an empty list, the address needs no second report of
+    // missing tokens.
     let tokens = read_tokens(&file).map_err(|reason| values.problem(TOKENS, &path, reason));
     Some(TokensFile {
         file,
@@ -224,7 +228,7 @@ fn read_tokens(file: &NamedFile) -> Result<Tokens, String> {
 }
 
 impl TokensFile {
-    /// Puts the tokens of the file in force when it changes.
+    /// Watches the file, and replaces the tokens when it changes.
     pub(crate) fn followed(&self) -> WatchedFiles {
         let Self { file, tokens } = self.clone();
         WatchedFiles::tokens(file.clone(), move || {

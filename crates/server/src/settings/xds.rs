@@ -1,4 +1,4 @@
-//! The management server that the configuration comes from.
+//! Settings of the xDS management server, a source of the configuration.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,47 +19,47 @@ const KEY: &str = "CONFIG_GRPC_XDS_CLIENT_TLS_KEY";
 const AUTHORITY: &str = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
 const NAME: &str = "CONFIG_GRPC_XDS_SERVER_TLS_SAN";
 const SIZE: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
-/// The largest message when nothing else is said, as in gRPC.
+/// Default size limit of a message in bytes, as in gRPC.
 const DEFAULT_SIZE: usize = 4 << 20;
-/// What gRPC speaks over TLS.
+/// ALPN protocol of gRPC.
 const PROTOCOL: &[u8] = b"h2";
 
-/// The management server, and how to ask it.
+/// Management server, and options of its client.
 #[derive(Clone)]
 pub struct Xds {
-    /// The server.
+    /// Address and TLS of the server.
     pub peer: Peer,
-    /// Its address as it was given.
+    /// Address of the server as it is in the settings.
     pub shown: String,
-    /// What this server is called there.
+    /// Id of this server at the management server.
     pub node_id: String,
-    /// What else is said of it.
+    /// Metadata of this server.
     pub node_metadata: Vec<(String, String)>,
-    /// Headers that are sent with the stream.
+    /// Headers of the stream.
     pub headers: MetadataMap,
-    /// How long to wait before it is asked again.
+    /// Back-off between attempts.
     pub retries: Retries,
-    /// After how long a silence it is asked whether it is there. None: never.
+    /// Silence after which the server is pinged. None for never.
     pub ping: Option<Duration>,
-    /// The largest message, in bytes.
+    /// Size limit of a message in bytes.
     pub max_message: usize,
 }
 
-/// How long to wait before a server is asked again.
+/// Back-off between attempts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Retries {
-    /// After an attempt to connect.
+    /// Wait after a failed attempt to connect.
     pub connect: Duration,
-    /// After a first lost stream.
+    /// Wait after the first lost stream.
     pub first: Duration,
-    /// After many.
+    /// Longest wait after lost streams.
     pub longest: Duration,
-    /// The part by which waits are longer or shorter, from 0 to 1.
+    /// Random variation of a wait, as a fraction from 0 to 1.
     pub variation: f64,
 }
 
 impl fmt::Debug for Xds {
-    /// Without headers, which may be secret.
+    /// Omits the headers, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Xds")
             .field("peer", &self.peer)
@@ -68,7 +68,7 @@ impl fmt::Debug for Xds {
     }
 }
 
-/// None: the configuration comes from files.
+/// Builds the settings of xDS. None if the configuration comes from files.
 pub(super) fn build(values: &mut Values) -> Option<Xds> {
     if values.text("CONFIG_TYPE") == "FILE" {
         return None;
@@ -98,7 +98,7 @@ pub(super) fn build(values: &mut Values) -> Option<Xds> {
     })
 }
 
-/// `name=value` pairs. As in the reference, what has no `=` is left out.
+/// Parses `name=value` pairs. As in the reference, an item without `=` is ignored.
 fn node_metadata(text: &str) -> Vec<(String, String)> {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     pairs
@@ -163,7 +163,7 @@ fn tls(values: &mut Values) -> Option<PeerTls> {
                 path: path.into(),
             })
     };
-    // As in the reference, the pair is used only when both are given.
+    // As in the reference, the certificate is used only if both files are set.
     let pair = file(values, CERTIFICATE)
         .zip(file(values, KEY))
         .map(|(chain, key)| Pair { chain, key });
@@ -187,7 +187,7 @@ fn tls(values: &mut Values) -> Option<PeerTls> {
         name,
         protocol: PROTOCOL,
     };
-    // They are read again for each connection; a mistake shows at start.
+    // The files are read again for each connection. Reading them now reports mistakes at start.
     for flaw in tls.load().err().into_iter().flatten() {
         values.problem(
             flaw.file.variable,

@@ -1,4 +1,5 @@
-//! Makes a part of the server panic, for tests of what happens then. Release builds contain nothing of this.
+//! Makes a part of the server panic, for tests of the supervision. Release builds do not contain
+//! it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,13 +7,13 @@ use std::sync::Arc;
 #[cfg(debug_assertions)]
 pub(crate) use debug::{check, pull, with};
 
-/// `work`.
+/// Runs `work` without a failpoint, in release builds.
 #[cfg(not(debug_assertions))]
 pub(crate) fn with<T>(_part: Arc<str>, work: impl Future<Output = T>) -> impl Future<Output = T> {
     work
 }
 
-/// Nothing.
+/// Does nothing, in release builds.
 #[cfg(not(debug_assertions))]
 pub(crate) fn check(_part: &str) {}
 
@@ -25,7 +26,7 @@ mod debug {
 
     use super::{Arc, Future};
 
-    /// The part of this process that shall panic next.
+    /// The part of this process that panics at its next check.
     static TARGET: LazyLock<watch::Sender<Option<String>>> =
         LazyLock::new(|| watch::Sender::new(None));
 
@@ -34,14 +35,14 @@ mod debug {
         TARGET.send_replace(Some(part));
     }
 
-    /// Panics if this part is to panic now; once.
+    /// Panics once if the failpoint of this part is triggered.
     pub(crate) fn check(part: &str) {
         let hit = TARGET
             .send_if_modified(|target| target.as_deref() == Some(part) && target.take().is_some());
-        assert!(!hit, "the part '{part}' was told to panic");
+        assert!(!hit, "the failpoint of the part '{part}' is triggered");
     }
 
-    /// `work`, until this part is told to panic.
+    /// Runs `work` until the failpoint of this part is triggered.
     pub(crate) async fn with<T>(part: Arc<str>, work: impl Future<Output = T>) -> T {
         let mut target = TARGET.subscribe();
         let pulled = async {

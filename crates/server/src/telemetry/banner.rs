@@ -1,4 +1,4 @@
-//! What a person sees at start: where everything is, and a command to try.
+//! Banner at start: addresses, stores, and a command to try.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,62 +10,62 @@ use tracing::info;
 use crate::net::listen::{Addresses, GrpcAddress};
 use crate::tls::PortTls;
 
-/// What a server reports once it has started.
+/// State of a server that has started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// Where it listens.
+    /// Addresses that the server listens on.
     pub addresses: Addresses,
     /// TLS of the gRPC port.
     pub grpc_encryption: Encryption,
     /// TLS of the API.
     pub api_encryption: Encryption,
-    /// Where counters are, without credentials.
+    /// Location of the counters, without credentials.
     pub store: String,
-    /// Where workflows are, without credentials. None: workflows are off.
+    /// Location of the workflows, without credentials. None if workflows are off.
     pub workflows: Option<String>,
-    /// Where limits come from.
+    /// Source of the limits.
     pub configuration: String,
-    /// What came of it.
+    /// Result of the first load of the configuration.
     pub loaded: Loaded,
 }
 
-/// Whether a port speaks TLS.
+/// Encryption of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encryption {
-    /// It speaks plaintext.
+    /// Plaintext.
     Off,
-    /// It speaks TLS.
+    /// TLS.
     Tls,
-    /// It speaks TLS, and clients show a certificate.
+    /// TLS with client certificates.
     Mutual,
 }
 
-/// What came of the first load.
+/// Result of the first load of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded {
-    /// Limits.
+    /// Limits were loaded.
     Limits {
         /// A body for `/json` that the first limit applies to.
         example: String,
     },
-    /// No limit.
+    /// The configuration has no limits.
     NoLimits {
-        /// Where files with limits belong.
+        /// Folder for files with limits.
         folder: PathBuf,
     },
-    /// Files with mistakes.
+    /// The configuration has mistakes.
     Mistakes {
-        /// Where they are.
+        /// Folder with the files.
         folder: PathBuf,
     },
-    /// Nothing yet: the ports were opened first.
+    /// The configuration is not loaded yet, because the ports were opened first.
     Later,
-    /// The management server sent no limits, or none that could be taken.
+    /// The management server sent no limits, or no valid ones.
     NoneSent,
 }
 
 impl Started {
-    /// Writes it as one line of the log, for those who collect logs as JSON.
+    /// Logs the state as one line, for log collectors that read JSON.
     pub(crate) fn log(&self) {
         let addresses = &self.addresses;
         let grpc = match &addresses.grpc {
@@ -153,7 +153,7 @@ impl fmt::Display for Started {
 }
 
 impl Started {
-    /// The address of the page, without the slash, as a browser on this machine opens it.
+    /// Base address of the page for a browser on this machine, without a trailing slash.
     fn page(&self, api: SocketAddr) -> String {
         let scheme = if self.api_encryption == Encryption::Off {
             "http"
@@ -165,7 +165,7 @@ impl Started {
 }
 
 impl Encryption {
-    /// That of a port with these settings.
+    /// Encryption of a port with these settings.
     pub(crate) fn of(tls: Option<&PortTls>) -> Self {
         match tls {
             None => Self::Off,
@@ -174,7 +174,8 @@ impl Encryption {
         }
     }
 
-    /// What a path of the API at `address` is written after; nothing where everybody takes that for granted.
+    /// Prefix for paths of the API at `address`. Empty for plaintext, which is the default of
+    /// clients.
     fn base(self, address: SocketAddr) -> String {
         match self {
             Self::Off => String::new(),
@@ -205,7 +206,7 @@ impl fmt::Display for Loaded {
     }
 }
 
-/// The body of a request that the first limit of `configuration` applies to; none when there is no limit.
+/// Body of a request that the first limit of `configuration` applies to. None if there is no limit.
 pub(crate) fn example(configuration: &Configuration) -> Option<String> {
     let (domain, entries) = configuration.example()?;
     let entry = |entry: &Entry| {
@@ -223,14 +224,14 @@ pub(crate) fn example(configuration: &Configuration) -> Option<String> {
     ))
 }
 
-/// `text` as JSON that may stand between single quotes in a shell.
+/// `text` as JSON that can be put between single quotes in a shell.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text)
         .to_string()
         .replace('\'', "\\u0027")
 }
 
-/// The address as a client on this machine writes it.
+/// The address for a client on this machine.
 fn reachable(address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         format!("localhost:{}", address.port())

@@ -1,19 +1,22 @@
-//! How the store of counters did for the latest calls of one core. A call that is answered while all is well only reads.
+//! Health of the counter store in the latest calls of one core. While it is healthy, a successful
+//! call only reads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tidegate_api::Availability;
 
-/// Seconds for which a failure counts that nothing followed.
+/// Time in seconds for which a failure counts if no later call succeeded.
 const LAST: u64 = 60;
-/// Seconds for which a failure counts when calls were answered since, and those for which an answer counts beside failures.
+/// Time in seconds for which a failure counts if later calls succeeded, and for which a success
+/// counts beside failures.
 const BESIDE: u64 = 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct CounterStoreHealth {
-    /// The latest call that the store could have failed was failed by it.
+    /// Whether the store failed the latest call that needed it.
     failing: AtomicBool,
-    /// The seconds of the latest failure, and of the latest call that was answered after one. 0: there was none.
+    /// The second of the latest failure, and of the latest success after a failure. 0 if there was
+    /// none.
     failed: AtomicU64,
     answered: AtomicU64,
 }
@@ -46,7 +49,7 @@ impl CounterStoreHealth {
     }
 }
 
-/// How the store did for all cores. One that has nothing to do knows nothing.
+/// Health of the store for all cores. A core without calls does not count.
 pub(crate) fn all<'s>(
     cores: impl Iterator<Item = &'s CounterStoreHealth>,
     now: u64,

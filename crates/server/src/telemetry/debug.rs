@@ -1,7 +1,8 @@
-//! The debug pages and the page of metrics.
+//! The debug pages, and the page of metrics.
 //!
-//! A long page is written on a thread that serves nobody else, one at a time: whoever asks while a page is being written gets the next. Few pages are kept
-//! for readers that take their time; beyond that, the last one is given again.
+//! A long page is written on a blocking thread, one at a time. A request that arrives while a page
+//! is written gets the next one. Few pages are kept for slow readers; above that limit, requests
+//! get the last page.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,22 +20,24 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::Metrics;
 use super::profiles;
 
-/// The content type of a page of metrics.
+/// Content type of a page of metrics.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
-/// Texts of one page that are kept: the last, and older ones that somebody still reads.
+/// Limit of texts of one page in memory: the last one, and older ones that are still being sent.
 const KEPT: usize = 3;
-/// Shorter texts need no place: the number of connections bounds them.
+/// Size in bytes below which a text needs no permit: such texts are bounded by the number of
+/// connections.
 const SHORT: usize = 64 * 1024;
 
-/// The pages of this module, sorted as in the index of the port.
+/// Pages of this module, sorted as in the index.
 const PAGES: &str = "\
 /metrics: print out metrics for Prometheus
 /rlconfig: print out the currently loaded configuration for debugging
 /stats: print out stats
 ";
 
-/// The debug pages. Every other path shows the index. A page that takes long ends at `drain`.
+/// Router of the debug pages. Every other path shows the index. A page that takes long ends when
+/// `drain` is cancelled.
 pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>, drain: CancellationToken) -> Router {
     let dump = move || {
         limiter
@@ -56,7 +59,7 @@ pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>, drain: Cancellatio
     router
 }
 
-/// Only the page of metrics, for the port of Prometheus.
+/// Router with the page of metrics alone, for the port of Prometheus.
 pub(crate) fn prometheus(metrics: Arc<Metrics>, path: &str) -> Router {
     Router::new().route(path, page(METRICS_TYPE, move || metrics.prometheus()))
 }
@@ -67,13 +70,13 @@ async fn panic(axum::extract::Path(part): axum::extract::Path<String>) {
     crate::supervise::failpoint::pull(part);
 }
 
-/// Makes the clock of this process wrong, for tests.
+/// Shifts the clock of this process, for tests.
 #[cfg(debug_assertions)]
 async fn shift_clock(axum::extract::Path(seconds): axum::extract::Path<i64>) {
     crate::net::clock::shift(seconds);
 }
 
-/// A page that `write` writes whenever somebody asks.
+/// Handler of a page that `write` creates on request.
 fn page<W>(kind: &'static str, write: W) -> MethodRouter
 where
     W: Fn() -> String + Clone + Send + Sync + 'static,
@@ -85,14 +88,14 @@ where
     })
 }
 
-/// The text that was written last, and when its writing began.
+/// The latest text of a page, with the time when its writing began.
 #[derive(Debug, Clone)]
 struct Last {
     text: Arc<Mutex<Option<(Instant, Bytes)>>>,
     places: Arc<Semaphore>,
 }
 
-/// A text that is kept until everybody has it.
+/// A text with its permit, which is kept until all readers have received it.
 struct Kept {
     text: String,
     _place: OwnedSemaphorePermit,
@@ -114,7 +117,8 @@ impl Default for Last {
 }
 
 impl Last {
-    /// A text whose writing begins after this call; the last one when too many are kept. None: `write` panicked.
+    /// Returns a text whose writing begins after this call, or the last one if too many are kept.
+    /// None if `write` panicked.
     async fn or_new(&self, write: impl Fn() -> String + Send + 'static) -> Option<Bytes> {
         let asked = Instant::now();
         let mut last = self.text.clone().lock_owned().await;
@@ -125,7 +129,7 @@ impl Last {
             return Some(text.clone());
         }
         let place = place.ok()?;
-        // The writer keeps the lock, also when its reader leaves: there is never a second one.
+        // The writer keeps the lock even if its reader is gone, so there is never a second writer.
         let writing = spawn_blocking(move || {
             let begun = Instant::now();
             let text = write();
@@ -175,7 +179,8 @@ mod tests {
         );
     }
 
-    /// Scrapes that arrived while a page was written each had it written again, one after the other.
+    /// Scrapes that arrived while a page was written each had it written again, one after the
+    /// other.
     #[tokio::test]
     async fn whoever_asks_while_a_page_is_written_shares_the_next_one() {
         let last = Last::default();

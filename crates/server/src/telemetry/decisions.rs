@@ -1,14 +1,15 @@
-//! Decisions in the log, for those who ask with LOG_LEVEL=debug why a request was refused.
+//! Logs decisions at LOG_LEVEL=debug, to explain why a request was refused.
 
 use std::fmt::Write as _;
 
 use tidegate_ratelimit::{Error, Request, Response};
 use tracing::{Level, debug, enabled};
 
-/// The most characters of a name that a client chose.
+/// Limit of characters of a name that a client chose.
 const MOST: usize = 100;
 
-/// Logs one decision, if somebody wants to see it. Values of descriptors are left out: they may be tokens or addresses of people.
+/// Logs one decision at the debug level. Values of descriptors are omitted: they may be tokens or
+/// personal addresses.
 #[inline]
 pub(crate) fn log(request: &Request, response: &Result<Response, Error>) {
     if enabled!(Level::DEBUG) {
@@ -21,14 +22,14 @@ fn write(request: &Request, response: &Result<Response, Error>) {
     let domain = cut(&request.domain);
     match response {
         Ok(response) => {
-            // Debug escapes what would be a line of its own.
+            // The debug format escapes line breaks.
             debug!(domain = ?domain, code = ?response.code, descriptors = ?descriptors(request, response), "decision");
         }
         Err(error) => debug!(domain = ?domain, %error, "no decision"),
     }
 }
 
-/// For each descriptor its keys, what was decided, and how much is left.
+/// For each descriptor its keys, the decision, and the remaining hits.
 fn descriptors(request: &Request, response: &Response) -> String {
     let mut text = String::new();
     for (descriptor, status) in request.descriptors.iter().zip(&response.statuses) {

@@ -1,4 +1,4 @@
-//! Whether the server is healthy, for `/healthcheck` and the gRPC health service.
+//! Health of the server, for `/healthcheck` and the gRPC health service.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
 use crate::supervise::Supervisor;
 use crate::telemetry::metrics::{Method, Shard};
 
-/// The name under which the server's health is reported. The empty name is healthy until the server is about to end, whatever its parts are.
+/// Service name of the server's health. The empty service name is healthy until the server begins
+/// to stop, independent of its parts.
 const SERVICE: &str = "ratelimit";
 
-/// The health of the server's parts. All clones are one health.
+/// Health of the parts of the server. Clones share one state.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
     parts: Arc<watch::Sender<Parts>>,
@@ -28,13 +29,14 @@ pub(crate) struct Parts {
     store: PartHealth,
     configuration: PartHealth,
     process: PartHealth,
-    /// Parts of the process that have ended and are about to be started again.
+    /// Number of parts of the process that ended unexpectedly and are being restarted.
     unhealthy: usize,
-    /// Configuration files that cannot be read and keep their last text. The server serves.
+    /// Number of configuration files that cannot be read and keep their last content. They do not
+    /// make the server unhealthy.
     kept_files: usize,
 }
 
-/// A part of the process has ended and is about to be started again. Dropping this says that it runs.
+/// A part of the process is being restarted. The drop reports that it runs again.
 #[derive(Debug)]
 pub(crate) struct UnhealthyGuard(Health);
 
@@ -51,7 +53,7 @@ pub(crate) enum PartHealth {
 }
 
 impl Parts {
-    /// Why the server does not serve, a line for each reason.
+    /// Reasons why the server is unhealthy, one per line.
     fn reasons(self) -> String {
         let reasons = [
             (self.process, "the server is about to end"),
@@ -79,7 +81,7 @@ impl Parts {
             .collect()
     }
 
-    /// Whether it is not about to end.
+    /// Whether the process has not begun to stop.
     fn staying(self) -> bool {
         self.process == PartHealth::Healthy
     }
@@ -93,7 +95,7 @@ impl Parts {
 }
 
 impl Health {
-    /// Health with these parts; the process is healthy until it stops.
+    /// Creates the health with these parts. The process is healthy until it stops.
     pub(crate) fn new(store: PartHealth, configuration: PartHealth) -> Self {
         let parts = Parts {
             store,
@@ -115,12 +117,12 @@ impl Health {
         self.parts.borrow().staying()
     }
 
-    /// Changes of health.
+    /// Subscribes to changes of health.
     pub(crate) fn watch(&self) -> watch::Receiver<Parts> {
         self.parts.subscribe()
     }
 
-    /// Says whether that is news.
+    /// Sets the health of the store. Returns whether it changed.
     pub(crate) fn set_store(&self, part: PartHealth) -> bool {
         self.parts
             .send_if_modified(|parts| std::mem::replace(&mut parts.store, part) != part)
@@ -131,10 +133,11 @@ impl Health {
             .send_if_modified(|parts| std::mem::replace(&mut parts.configuration, part) != part);
     }
 
-    /// What `/healthcheck` says while the server serves: `OK` as the reference, and in further lines what is not as it should be.
+    /// Body of `/healthcheck` for a healthy server: `OK` as in the reference, and further lines for
+    /// problems that do not stop it.
     ///
     /// # Errors
-    /// It does not serve, for these reasons.
+    /// The server is unhealthy; the text has the reasons.
     pub(crate) fn report(&self) -> Result<String, String> {
         let parts = *self.parts.borrow();
         match parts.kept_files {
@@ -151,23 +154,24 @@ impl Health {
             .send_if_modified(|parts| std::mem::replace(&mut parts.kept_files, files) != files);
     }
 
-    /// Unhealthy until the answer is dropped: a part of the process is started again.
+    /// Marks the server as unhealthy until the guard is dropped, while a part of the process
+    /// restarts.
     pub(crate) fn mark_unhealthy(&self) -> UnhealthyGuard {
         self.parts.send_modify(|parts| parts.unhealthy += 1);
         UnhealthyGuard(self.clone())
     }
 
-    /// The process is about to end.
+    /// Marks the process as unhealthy, because it begins to stop.
     pub(crate) fn stopping(&self) {
         self.parts
             .send_modify(|parts| parts.process = PartHealth::Unhealthy);
     }
 }
 
-/// What a client asks after. Its text is not kept: a watch has no end.
+/// Subject of a health check. The service name is not kept, since a watch may last for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
-    /// Whether anybody is there.
+    /// Whether the process answers.
     Process,
     RateLimits,
     Unknown,
@@ -183,7 +187,7 @@ impl Subject {
     }
 }
 
-/// gRPC's health service.
+/// The gRPC health service.
 #[derive(Debug)]
 pub(crate) struct HealthService {
     pub(crate) health: Health,
@@ -238,11 +242,11 @@ impl health_server::Health for HealthService {
     }
 }
 
-/// Tells one client each status of what it asked after, until it leaves or the server drains.
+/// Sends one client each status of its subject, until the client leaves or the server drains.
 struct Watcher {
     subject: Subject,
     parts: watch::Receiver<Parts>,
-    /// An open stream must not delay the end of the server.
+    /// Ends the stream when the server drains, so that it does not delay the end.
     drain: CancellationToken,
     told: Option<ServingStatus>,
     sender: mpsc::Sender<Result<HealthCheckResponse, Status>>,
@@ -258,11 +262,12 @@ impl Watcher {
         }
     }
 
-    /// The server was about to end before it drained, which the client may not have been told.
+    /// Sends the last status. The health changed before the drain, and the client may not have
+    /// received it yet.
     fn tell_last(&mut self) {
         let now = self.status();
         if self.told != Some(now) {
-            // One that does not read has the status before that.
+            // If the channel is full, the client has an unread status and misses the last one.
             let _unread = self.sender.try_send(Ok(answer(now)));
         }
     }
@@ -270,7 +275,8 @@ impl Watcher {
     async fn tell(&mut self) {
         loop {
             let now = self.status();
-            // For a client that does not read, only the latest status waits here, until its connection ends.
+            // For a client that does not read, the send waits with one status until the connection
+            // ends.
             if self.told.replace(now) != Some(now)
                 && self.sender.send(Ok(answer(now))).await.is_err()
             {
@@ -293,7 +299,7 @@ impl Watcher {
     }
 }
 
-/// Statuses of one watcher.
+/// Stream of statuses for one watcher.
 #[derive(Debug)]
 pub(crate) struct Updates {
     receiver: mpsc::Receiver<Result<HealthCheckResponse, Status>>,

@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::settings::{Log, LogFormat};
 use lines::Lines;
 
-/// The log. What was logged before its drop is written then, if somebody reads it.
+/// The log. Its drop writes the lines so far, if standard error is read.
 #[derive(Debug)]
 pub(crate) struct Logging(Lines);
 
@@ -31,11 +31,12 @@ impl Drop for Logging {
 /// Starts logging. A second call has no effect.
 ///
 /// # Errors
-/// The system allows no more threads.
+/// The system refuses to start a thread.
 pub(crate) fn start(settings: Log) -> io::Result<Logging> {
     let lines = Lines::start(io::stderr())?;
     let level = LevelFilter::from(settings.level);
-    // Its line for each frame would hide the decisions. `trace` shows them.
+    // The line of h2 for each frame would hide the decisions, so `debug` omits it, and `trace`
+    // shows it.
     let frames = if level == LevelFilter::DEBUG {
         LevelFilter::WARN
     } else {
@@ -64,7 +65,8 @@ pub(crate) fn start(settings: Log) -> io::Result<Logging> {
     Ok(Logging(lines))
 }
 
-/// One object a line, with the reference's names for time, message and level.
+/// JSON formatter with one object per line. Time, message and level have the names of the
+/// reference.
 struct JsonLines;
 
 impl<S, N> FormatEvent<S, N> for JsonLines

@@ -1,7 +1,7 @@
-//! Counters: a shard for each core, summed when somebody reads them.
+//! Metrics: each core has a shard of counters, and a reader sums them.
 //!
-//! **Invariant:** a call writes to the shard of its own core only. A reader never holds a lock of a shard for longer than it takes to
-//! swap two pointers.
+//! **Invariant:** a call writes only to the shard of its own core. A reader holds a lock of a shard
+//! only for the time to swap two pointers.
 
 pub(crate) mod dotted;
 mod dynamic_series;
@@ -46,10 +46,10 @@ pub(crate) use snapshot::Snapshot;
 use sources::Sources;
 use statsd_counts::StatsdCounts;
 
-/// Counts the limits for which there was no room among the names.
+/// Name of the series that counts limits and domains beyond the limit of names.
 const OVERFLOW: &str = "_overflow";
 
-/// Everything the server counts.
+/// All metrics of the server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     settings: settings::Metrics,
@@ -59,28 +59,28 @@ pub(crate) struct Metrics {
     pub(crate) loads: Loads,
     pub(crate) certificates: tls::Counts,
     pub(crate) sent: StatsdCounts,
-    /// What a mapping file makes of names.
+    /// State of the mapping file, if there is one.
     mapped: Option<Mutex<Mapped>>,
     sources: Mutex<Sources>,
 }
 
-/// Counts of loading the configuration.
+/// Counts of configuration loads.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     pub(crate) success: AtomicU64,
     pub(crate) error: AtomicU64,
-    /// Times the files were read.
+    /// Number of times that the files were read.
     pub(crate) attempts: AtomicU64,
-    /// Files that could not be read.
+    /// Number of files that could not be read.
     pub(crate) failures: AtomicU64,
-    /// Files in use.
+    /// Number of files in use.
     pub(crate) files: AtomicU64,
-    /// Those of them that cannot be read and keep their last text.
+    /// Number of files in use that cannot be read and keep their last content.
     pub(crate) kept: AtomicU64,
 }
 
 impl Metrics {
-    /// Counters for this many cores, and for the limits of jobs.
+    /// Creates counters for `cores` cores, and one more shard for the limits of jobs.
     pub(crate) fn new(settings: settings::Metrics, cores: usize) -> Self {
         let shards = (0..=cores)
             .map(|_| Arc::new(Shard::new(&settings)))
@@ -102,17 +102,17 @@ impl Metrics {
         }
     }
 
-    /// The tags of every metric.
+    /// Tags of every metric.
     pub(crate) fn tags(&self) -> &[(String, String)] {
         &self.settings.labels
     }
 
-    /// The counters of one core.
+    /// Shard of one core.
     pub(crate) fn shard(&self, core: usize) -> Arc<Shard> {
         self.shards[core].clone()
     }
 
-    /// The counters of what jobs take under limits.
+    /// Shard for the limits of jobs.
     pub(crate) fn shard_of_jobs(&self) -> Arc<Shard> {
         self.shards
             .last()
@@ -120,56 +120,58 @@ impl Metrics {
             .clone()
     }
 
-    /// From now on, reads the gauges of this limiter's cache and the size of this store.
+    /// Adds the gauges of the limiter's cache, and the size of the store, to the metrics.
     pub(crate) fn watch(&self, limiter: Limiter, memory: Option<MemoryStore>) {
         let mut sources = lock(&self.sources);
         sources.limiter = Some(limiter);
         sources.memory = memory;
     }
 
-    /// From now on, reads the statistics of these clients.
+    /// Adds the statistics of these clients to the metrics.
     pub(crate) fn watch_redis(&self, main: Client, per_second: Option<Client>) {
         let mut sources = lock(&self.sources);
         sources.redis.push(main);
         sources.redis_per_second.extend(per_second);
     }
 
-    /// From now on, reads the statistics of this client.
+    /// Adds the statistics of this client to the metrics.
     pub(crate) fn watch_memcache(&self, client: tidegate_memcache::Client) {
         lock(&self.sources).memcache.push(client);
     }
 
-    /// From now on, reads the statistics of these clients of the store of workflows, and of no others.
+    /// Shows the statistics of these clients of the workflow store, and of no others.
     pub(crate) fn watch_redis_of_workflows(&self, clients: Vec<Client>) {
         lock(&self.sources).redis_of_workflows = clients;
     }
 
-    /// From now on, reads these counters of workflows.
+    /// Adds the counters of workflows to the metrics.
     pub(crate) fn watch_workflows(&self, activity: Arc<Activity>) {
         lock(&self.sources).workflows = Some(activity);
     }
 
-    /// From now on, shows what these bounds did.
+    /// Adds the counts of a port to the metrics.
     pub(crate) fn watch_port(&self, bounds: Bounds) {
         lock(&self.sources).ports.push(bounds);
     }
 
-    /// From now on, shows whether there is a stream from the management server.
+    /// Adds the state of the stream from the management server to the metrics.
     pub(crate) fn watch_management(&self, connected: Arc<AtomicU64>) {
         lock(&self.sources).management = Some(connected);
     }
 
-    /// From now on, shows what became of these traces.
+    /// Adds the counts of exported spans to the metrics.
     pub(crate) fn watch_traces(&self, traces: Traces) {
         lock(&self.sources).traces = Some(traces);
     }
 
-    /// Makes room for the counts of a configuration, whatever the bound on names, and shows its limits from now on. Limits of other
-    /// configurations are forgotten. Must be called before the limiter gets the configuration.
+    /// Registers the limits of a configuration, whatever the limit of names, and shows them. Limits
+    /// of earlier configurations are forgotten. Must be called before the limiter gets the
+    /// configuration.
     pub(crate) fn declare(&self, configuration: Configuration) -> Arc<Configuration> {
         let mut registry = lock(&self.registry);
         let (configuration, freed) = registry.declare(configuration);
-        // What was counted of them is taken from the cores before their slots belong to others.
+        // Pending counts of the freed slots are taken from the cores before new limits get the
+        // slots.
         let mut made = self.made(self.room(&registry));
         for slot in freed {
             self.shards
@@ -180,7 +182,7 @@ impl Metrics {
         configuration
     }
 
-    /// Whether the store of counters counts, by the latest calls.
+    /// Health of the counter store, by the latest calls.
     pub(crate) fn counting(&self) -> Availability {
         counter_store_health::all(
             self.shards.iter().map(|shard| &shard.store),
@@ -188,7 +190,7 @@ impl Metrics {
         )
     }
 
-    /// The text for Prometheus.
+    /// Text in the format of Prometheus.
     pub(crate) fn prometheus(&self) -> String {
         prometheus::encode(
             &self.snapshot(),
@@ -197,12 +199,12 @@ impl Metrics {
         )
     }
 
-    /// Every counter under the reference's name, sorted, a line each.
+    /// Text with all counters under the names of the reference, sorted, one per line.
     pub(crate) fn stats(&self) -> String {
         dotted::encode(&self.snapshot())
     }
 
-    /// All counters at this moment.
+    /// Current values of all counters.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut sum = Snapshot::default();
         let global_shadow_mode = self
@@ -243,7 +245,7 @@ impl Metrics {
         sum
     }
 
-    /// What the gateway has counted, for the overview.
+    /// Totals of rate limit calls, for the overview.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for shard in &self.shards {
@@ -267,7 +269,7 @@ impl Metrics {
         totals
     }
 
-    /// What was counted of the limits with these slots, which a configuration that the caller holds has.
+    /// Uses of the limits with these slots. The caller holds the configuration with the slots.
     pub(crate) fn uses(&self, slots: &[u32]) -> Vec<LimitUse> {
         let room = self.room(&lock(&self.registry));
         let made = self.made(room);
@@ -287,7 +289,7 @@ impl Metrics {
         slots.iter().map(of_slot).collect()
     }
 
-    /// How many names that calls make have room beside those of the configuration.
+    /// Number of dynamic series that are allowed beside the limits of the configuration.
     fn room(&self, registry: &Registry) -> usize {
         self.settings
             .max_names
@@ -322,7 +324,8 @@ impl Metrics {
         }
     }
 
-    /// What was counted under names that calls made, with room for so many.
+    /// Totals of the dynamic series, including the counts that the cores have collected since.
+    /// `dynamic_limit` is the limit of series.
     fn made(&self, room: usize) -> MutexGuard<'_, MadeTotals> {
         let mut made = lock(&self.made);
         let now = Instant::now();

@@ -1,6 +1,7 @@
-//! What the service manager is told: the notifications of systemd for a unit of `Type=notify`.
+//! Notifications to the service manager: systemd's protocol for a unit of `Type=notify`.
 //!
-//! A message is one datagram to the socket that NOTIFY_SOCKET names. Nothing is waited for, and nobody has to listen.
+//! A message is one datagram to the socket in NOTIFY_SOCKET. Sending never waits, and needs no
+//! listener.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -11,12 +12,12 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-/// The service manager. All clones are one; without a socket, nobody is told.
+/// Client of the service manager. Clones share the socket; without a socket, nothing is sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Notify(Option<Arc<UnixDatagram>>);
 
 impl Notify {
-    /// The manager that listens at `socket`, the value of NOTIFY_SOCKET.
+    /// Creates a client of the manager that listens at `socket`, the value of NOTIFY_SOCKET.
     pub(crate) fn new(socket: Option<&Path>) -> Self {
         Self(socket.and_then(|path| match connect(path) {
             Ok(socket) => Some(Arc::new(socket)),
@@ -27,17 +28,17 @@ impl Notify {
         }))
     }
 
-    /// The ports are open, or a configuration that was asked for has been loaded or refused.
+    /// Reports that the ports are open, or that a requested load of the configuration has ended.
     pub(crate) fn ready(&self) {
         self.send("READY=1\nSTATUS=serving");
     }
 
-    /// The configuration is about to be loaded again, because somebody asked for it.
+    /// Reports that a requested load of the configuration begins.
     pub(crate) fn reloading(&self) {
         self.send("RELOADING=1\nSTATUS=loading the configuration");
     }
 
-    /// The server was asked to end, and drains.
+    /// Reports that the server drains.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=draining");
     }
@@ -51,7 +52,7 @@ impl Notify {
     }
 }
 
-/// A name that begins with `@` is no file: it is a name that the system keeps.
+/// Connects to a path, or to an abstract socket if the path begins with `@`.
 fn connect(path: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;

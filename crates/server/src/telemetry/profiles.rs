@@ -1,8 +1,10 @@
-//! `/debug/pprof/profile`: what each thread did for some seconds, as a profile that `go tool pprof` opens. `/debug/threads`: the threads as text.
+//! CPU profiles of threads. `/debug/pprof/profile` returns a profile for `go tool pprof`,
+//! `/debug/threads` a text.
 //!
-//! The kernel counts what every thread takes. A profile is the difference of two looks at that, so it costs two looks. Few may be in
-//! progress: each keeps a connection of the port, which other pages need, too. Functions within a thread are not seen: that needs a signal handler that walks
-//! the stack of whoever it interrupts, which is not safe in Rust. `perf` sees them from outside.
+//! The kernel counts the CPU time of each thread. A profile is the difference of two samples, so it
+//! costs only these. Few profiles may run at a time, since each keeps a connection of the port,
+//! which other pages need. Functions within a thread are not visible: that needs a signal handler
+//! that walks the stack, which is not safe in Rust. `perf` shows them from outside.
 
 mod pprof;
 mod threads;
@@ -23,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 use crate::net::clock;
 use threads::{Thread, difference};
 
-/// The pages of this module, for the index of the port. Pages that the reference has, too, are in its words.
+/// Pages of this module for the index of the port. Pages that the reference has, too, are in its
+/// words.
 pub(crate) const INDEX: &str = "\
 /debug/pprof/: root of various pprof endpoints. hit for help.
 /debug/pprof/profile: CPU profiling endpoint
@@ -40,21 +43,22 @@ profile    CPU time and waiting time of each thread for ?seconds=30 (1 to 60), f
 Functions are seen by `perf record -g -p PID`: those of the binary have their names.
 ";
 
-/// The longest profile.
+/// Longest profile in seconds.
 const LONGEST: u64 = 60;
-/// The length of a profile that says nothing else, as in Go.
+/// Default length of a profile in seconds, as in Go.
 const USUAL: u64 = 30;
-/// The most profiles in progress. People take one at a time, and connections of the port must be left for scrapes.
+/// Limit of profiles in progress. A person takes one at a time, and scrapes need connections of the
+/// port.
 const MOST: usize = 4;
 
-/// What profiles share.
+/// State that the requests for profiles share.
 #[derive(Debug, Clone)]
 struct Profiles {
     drain: CancellationToken,
     places: Arc<Semaphore>,
 }
 
-/// The pages. A profile in progress ends at the drain, with what there is by then.
+/// Router of the pages. A profile in progress ends at the drain, with its samples so far.
 pub(crate) fn router(drain: CancellationToken) -> Router {
     Router::new()
         .route("/debug/pprof", any(async || HELP))
@@ -67,7 +71,7 @@ pub(crate) fn router(drain: CancellationToken) -> Router {
         })
 }
 
-/// What a profile is asked to be.
+/// Parameters of a request for a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Asked {
     length: Duration,
@@ -77,7 +81,7 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Pprof,
-    /// A line for each stack.
+    /// Text with a line for each stack, the input of flame graphs.
     Folded,
 }
 
@@ -138,7 +142,7 @@ async fn profile(State(profiles): State<Profiles>, RawQuery(query): RawQuery) ->
     blocking(finish).await
 }
 
-/// Runs what reads files on a thread that may wait for them.
+/// Runs `work`, which reads files, on a blocking thread.
 async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response {
     spawn_blocking(work).await.unwrap_or_else(|_| failed())
 }
@@ -177,7 +181,7 @@ fn file(bytes: Vec<u8>) -> Response {
     (headers, bytes).into_response()
 }
 
-/// `process;thread;part nanoseconds`.
+/// Text with lines of the form `process;thread;part nanoseconds`.
 fn folded(threads: &[Thread]) -> String {
     let mut text = String::new();
     for thread in threads {

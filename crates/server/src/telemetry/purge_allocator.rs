@@ -1,4 +1,4 @@
-//! Memory that is free goes back to the system, also after the last call.
+//! Returns free memory to the system, even if no calls arrive.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use tokio::time::interval;
 
 use crate::supervise::Supervisor;
 
-/// How often the allocator is asked for memory, and for how much. It returns freed pages to the system a while later, and only when it is asked for
-/// more than it keeps at hand. Nothing is written to what it gives, so this costs some microseconds.
+/// Interval and size in bytes of an allocation that makes the allocator return free pages. It does
+/// so with a delay, and only on a request that exceeds its reserve. The memory is not written, so
+/// an allocation costs some microseconds.
 const PAUSE: Duration = Duration::from_secs(1);
 const BYTES: usize = 4 << 20;
 
-/// Lets the allocator return what is free, until the server drains.
+/// Makes the allocator return free memory, until the server drains.
 pub(crate) async fn purge_allocator(supervisor: Supervisor) {
     let mut ticks = interval(PAUSE);
     loop {

@@ -1,8 +1,9 @@
-//! Metrics are sent to statsd or DogStatsD, from a thread of its own: no core and no health check waits for a network, a name that is
-//! looked up or a long flush.
+//! Export of metrics to StatsD or DogStatsD, on its own thread: no core and no health check waits
+//! for the network, a DNS lookup or a long flush.
 //!
-//! Nothing waits in a queue. A flush is written piece by piece from the difference of two snapshots; what could not be sent is a part of
-//! the next difference. Only a piece whose write failed half way is lost, since nothing must be told twice.
+//! There is no queue. A flush writes the difference of two snapshots in batches. Samples that were
+//! not sent are part of the next difference. Only a batch whose write failed half way is lost,
+//! since nothing may be sent twice.
 
 mod events;
 mod line;
@@ -27,26 +28,29 @@ use events::Events;
 use line::Writer;
 use peer::Peer;
 
-/// The name of the thread.
+/// Name of the thread.
 const PART: &str = "statsd";
-/// The bytes of a datagram that the paths of a network usually let pass whole: an Ethernet frame, without headers of IPv6 and of tunnels.
+/// Size limit of a datagram in bytes: an Ethernet frame without headers of IPv6 and of tunnels,
+/// which most networks do not split.
 const DATAGRAM: usize = 1_432;
-/// The bytes that are written to a connection at once.
+/// Size of a write to a TCP connection in bytes.
 const PIECE: usize = 16 * 1024;
-/// The longest time of a flush, unless the interval is longer. The rest is left for the next one.
+/// Minimum timeout of a flush, if the interval is shorter. The rest is left for the next flush.
 const FLUSH: Duration = Duration::from_secs(10);
-/// How long flushes may go on once the server stops.
+/// Time for the last flush after the server stops.
 const LAST: Duration = Duration::from_secs(1);
-/// Datagrams that are sent without a pause, and the pause: a burst must not overrun the receiver's buffer.
+/// Number of datagrams in a burst, and the pause after it. A larger burst could overrun the
+/// receiver's buffer.
 const BURST: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long lines are made without a look at the time: rules for names may take milliseconds for each of them.
+/// Time for which lines are written without a check of the timeout. Mogrifiers may take
+/// milliseconds for a name.
 const TURN: Duration = Duration::from_millis(10);
 
-/// Starts to send metrics until the server stops.
+/// Starts the thread, which sends metrics until the server stops.
 ///
 /// # Errors
-/// The system refuses a thread.
+/// The system refuses to start a thread.
 pub(crate) fn start(
     settings: &Statsd,
     metrics: &Arc<Metrics>,
@@ -55,35 +59,35 @@ pub(crate) fn start(
     let mut sender = Sender::new(settings, metrics.clone(), supervisor.clone());
     supervisor.restarting_thread(PART, move || match ThreadRuntime::new() {
         Ok(runtime) => runtime.block_on(failpoint::with(PART.into(), sender.run())),
-        // The end of the thread is noticed.
+        // The supervisor notices the end of the thread.
         Err(error) => warn!(%error, "the thread that sends metrics cannot wait"),
     })
 }
 
-/// What the thread knows, also when it is started again after a panic.
+/// State of the thread, which survives a restart after a panic.
 struct Sender {
     metrics: Arc<Metrics>,
     supervisor: Supervisor,
     interval: Duration,
     writer: Writer,
     peer: Peer,
-    /// What has been told.
+    /// Values that were sent so far.
     told: Snapshot,
     events: Option<Events>,
     said: Said,
 }
 
-/// What the log has said, so that it is not said again.
+/// Problems that are already logged.
 #[derive(Default)]
 struct Said {
     failing: bool,
     too_long: bool,
 }
 
-/// Completes when a flush has taken long enough.
+/// Completes at the timeout of a flush.
 type Over<'o> = Pin<&'o mut (dyn Future<Output = ()> + 'o)>;
 
-/// Lines that are sent together.
+/// Lines that are sent in one write.
 #[derive(Default)]
 struct Piece {
     text: Vec<u8>,
@@ -122,7 +126,7 @@ impl Sender {
 
     async fn run(&mut self) {
         let stop = self.supervisor.stop.clone();
-        // When it was noticed during a flush that the server stops.
+        // Time at which the stop was noticed during a flush.
         let asked = Cell::new(None);
         let mut next = Instant::now() + self.interval;
         while !stop.is_cancelled() {
@@ -146,13 +150,14 @@ impl Sender {
         }
     }
 
-    /// Sends what has changed since the last time, as far as it can.
+    /// Sends the changes since the previous flush, as many as possible.
     async fn flush(&mut self, mut over: Over<'_>) {
         let ready = tokio::select! {
             ready = self.peer.ready() => ready,
             () = over.as_mut() => Err(io::ErrorKind::TimedOut.into()),
         };
-        // In any case: it takes the names that calls made from the cores, which have little room for them.
+        // The snapshot is taken even without a connection: it takes the dynamic series from the
+        // cores, which have little room for them.
         let now = self.metrics.snapshot();
         if let Err(error) = ready {
             return self.failed(&error);
@@ -175,7 +180,8 @@ impl Sender {
         };
     }
 
-    /// Sends all samples of a flush. On failure, tells the last one that the peer may have got.
+    /// Sends all samples of a flush. A failure has the position of the last sample that the peer
+    /// may have received.
     async fn send<'s>(
         &mut self,
         now: &'s Snapshot,
@@ -189,7 +195,7 @@ impl Sender {
         let mut piece = Piece::default();
         let mut last = None;
         let mut pieces = 0;
-        // The last sample of which something was handed over.
+        // Position of the last sample of which a part was sent.
         let mut handed = None;
         let mut lines = Vec::new();
         let mut turn = Instant::now();
@@ -198,7 +204,7 @@ impl Sender {
                 tokio::select! {
                     biased;
                     () = over.as_mut() => return Err((handed, slow())),
-                    // The time only moves for those who wait.
+                    // The runtime advances its timers only at an await point.
                     () = yield_now() => {}
                 }
                 turn = Instant::now();
@@ -229,7 +235,7 @@ impl Sender {
                 &self.metrics.loads,
                 self.metrics.counting(),
                 self.writer.tags(),
-                // An event is short, and small receivers take a datagram for one message only at its end.
+                // An event is short, and fits into the last batch.
                 |event| piece.push(event),
             );
         }
@@ -244,7 +250,7 @@ impl Sender {
         }
     }
 
-    /// Sends a piece and empties it. Cancelled by `over`, the piece counts as lost.
+    /// Sends a batch and empties it. If `flush_timeout` completes first, the batch counts as lost.
     async fn hand_over(&mut self, piece: &mut Piece, over: Over<'_>) -> io::Result<()> {
         let Piece { text, lines } = std::mem::take(piece);
         if lines == 0 {

@@ -1,8 +1,9 @@
-//! Traces of calls, for a collector of OpenTelemetry.
+//! Traces of calls, exported to a collector of OpenTelemetry.
 //!
-//! A core decides by the headers of a call whether it is sampled. Only then does it make a [`Trace`], which goes into a queue that is
-//! bounded in bytes; a thread of its own encodes and sends what is there. Nobody waits for the collector. Calls that create workflows, and
-//! attempts of their jobs, go the same way when they have ended.
+//! A core decides by the headers of a call whether to sample it. Only then it creates a [`Trace`],
+//! which goes into a queue that is bounded in bytes. A separate thread encodes and sends the queue,
+//! so no call waits for the collector. Creations of workflows and attempts of jobs are exported in
+//! this way after their end.
 
 mod collector;
 mod context;
@@ -30,10 +31,10 @@ pub(crate) use queue::Queue;
 pub(crate) use record::{Part, SpanId, Trace, Value};
 use sampler::Sampler;
 
-/// The thread's name.
+/// Name of the thread.
 const PART: &str = "traces";
 
-/// Begins the traces of one server. Clones are the same.
+/// Tracer of one server. Clones share its queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Traces {
     sampler: Sampler,
@@ -41,17 +42,18 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Starts the thread that sends what is traced. At the stop it sends what is left, within a bound.
+    /// Starts the thread that exports traces. At the stop, it sends the rest of the queue within a
+    /// time limit.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// The system refuses to start a thread.
     pub(crate) fn start(settings: &settings::Traces, supervisor: &Supervisor) -> io::Result<Self> {
         let (queue, records) = Queue::new();
         let mut exporter = Exporter::new(settings, queue.clone(), records);
         let stop = supervisor.stop.clone();
         supervisor.restarting_thread(PART, move || match ThreadRuntime::new() {
             Ok(runtime) => runtime.block_on(failpoint::with(PART.into(), exporter.run(&stop))),
-            // The end of the thread is noticed.
+            // The supervisor notices the end of the thread.
             Err(error) => warn!(%error, "the thread that sends traces cannot wait"),
         })?;
         Ok(Self {
@@ -60,7 +62,8 @@ impl Traces {
         })
     }
 
-    /// The trace of a call with these headers, if it is sampled: as its caller decided, else by the ratio.
+    /// Begins the trace of a call with these headers, if it is sampled. The decision of the caller
+    /// counts, or else the sampling rate.
     pub(crate) fn begin(&self, name: &'static str, headers: &HeaderMap) -> Option<Box<Trace>> {
         let incoming = context::incoming(headers);
         let id = incoming.trace.unwrap_or_else(sampler::random_id);
@@ -79,7 +82,7 @@ impl Traces {
         ))
     }
 
-    /// What became of spans: how many were sent, and how many were dropped.
+    /// Number of spans that were exported, and of spans that were dropped.
     pub(crate) fn counts(&self) -> [u64; 2] {
         self.queue.counts()
     }

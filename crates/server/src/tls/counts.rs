@@ -1,11 +1,11 @@
-//! Counts of the files with certificates and tokens, under the reference's names where it has them.
+//! Counts of files with certificates and tokens, under the reference's names where it has them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use super::validity::Validity;
 
-/// The contents of files that are followed.
+/// The contents of files that are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileKind {
     Certificates,
@@ -14,7 +14,7 @@ pub(super) enum FileKind {
 }
 
 impl FileKind {
-    /// The word for it in messages.
+    /// The word for this kind in messages.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Certificates => "certificates",
@@ -23,22 +23,22 @@ impl FileKind {
     }
 }
 
-/// Counts of the files of one kind. They are not shown while there are no such files.
+/// Counts of the files of one kind. They are not shown if there are no such files.
 #[derive(Debug, Default)]
 pub(super) struct LoadCounts {
-    /// Times that changed files were used, or were to be.
+    /// Attempts to use changed files.
     pub(super) attempts: AtomicU64,
-    /// Those of them that failed.
+    /// Failed attempts.
     pub(super) failures: AtomicU64,
     pub(super) files: AtomicUsize,
 }
 
-/// Counts of all files that are followed.
+/// Counts of all files that are watched.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// In the order of [`FileKind`].
     loads: [LoadCounts; 2],
-    /// When the certificate of each is over.
+    /// The end of each certificate's validity.
     ends: Mutex<Vec<(&'static str, i64)>>,
 }
 
@@ -53,7 +53,7 @@ impl Counts {
         ends.extend(validity.map(|validity| (of, validity.until)));
     }
 
-    /// What there is to show at `now`, in seconds since 1970. None: there are no files.
+    /// Returns the counts at `now`, in seconds since 1970. `None` if there are no files.
     pub(crate) fn sample(&self, now: i64) -> Option<Sample> {
         let loaded = self.loads.each_ref().map(|loads| {
             let files = Some(loads.files.load(Relaxed)).filter(|files| *files > 0)?;
@@ -78,7 +78,7 @@ impl Counts {
 pub(crate) struct Sample {
     /// In the order of [`FileKind`].
     loaded: [Option<LoadSample>; 2],
-    /// Seconds to the end of the first certificate that ends.
+    /// Seconds until the first certificate expires.
     left: Option<u64>,
 }
 

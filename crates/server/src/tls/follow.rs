@@ -1,7 +1,8 @@
-//! Notices changed files, and makes again what was made of them.
+//! Watches files, and reloads the objects that were made from them.
 //!
-//! A thread of its own looks at the files every second. That works on every file system and for every way to replace a file: renamed over,
-//! a symbolic link that is swapped above it, or written in place.
+//! A thread checks the files every second. That works on every file system and for every way to
+//! replace a file. A file may be renamed over, written in place, or replaced by a swapped link
+//! above it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, Metadata};
@@ -26,23 +27,24 @@ use crate::telemetry::metrics::Metrics;
 
 /// The name of the thread.
 const PART: &str = "certificates";
-/// How often the files are looked at.
+/// Interval of the checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
-/// So long after a change the contents are compared as well: two changes within one tick of a file system's clock look like one.
+/// Time after a change in which the contents are compared as well: two changes within one tick of a
+/// file system's clock look like one.
 const RECENT: Duration = Duration::from_secs(4);
-/// How often a certificate that is over, or nearly, is told of.
+/// Interval of warnings about a certificate that has expired, or is about to.
 const WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 
 type Make = Box<dyn FnMut() -> Result<ReloadedFiles, Vec<CertificateFileError>> + Send>;
 
-/// What was made of files, before anything uses it.
+/// The new content of files, before it is in use.
 pub(crate) struct ReloadedFiles {
     validity: Option<Validity>,
     apply: Box<dyn FnOnce() + Send>,
 }
 
 impl ReloadedFiles {
-    /// `apply` puts it in the place of what was there.
+    /// `apply` replaces the old content.
     pub(crate) fn new(validity: Option<Validity>, apply: impl FnOnce() + Send + 'static) -> Self {
         Self {
             validity,
@@ -51,10 +53,10 @@ impl ReloadedFiles {
     }
 }
 
-/// Something that is made of files, and made again when they change.
+/// An object that is made from files, and made again when they change.
 pub(crate) struct WatchedFiles {
     kind: FileKind,
-    /// Whose they are, in a word, for messages and metrics.
+    /// The owner of the files in a word, for messages and metrics.
     of: &'static str,
     files: Vec<NamedFile>,
     make: Make,
@@ -63,22 +65,22 @@ pub(crate) struct WatchedFiles {
     validity: Option<Validity>,
 }
 
-/// What was seen of the files.
+/// The state of the files at the last check.
 #[derive(Debug, Default)]
 struct FileStamps {
     marks: Vec<Option<Mark>>,
     changed: Option<Instant>,
-    /// What the files contained at the last look,
+    /// Hash of the contents at the last check.
     seen: Option<u64>,
-    /// and when they were last used.
+    /// Hash of the contents that were loaded last.
     used: Option<u64>,
 }
 
-/// What changes when a file does.
+/// The attributes of a file that differ after a change.
 type Mark = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl WatchedFiles {
-    /// `make` reads `files`; its errors leave what was there as it is.
+    /// Creates a watch. `make` reads `files`; if it fails, the old content stays in use.
     pub(crate) fn new(
         of: &'static str,
         files: Vec<NamedFile>,
@@ -95,7 +97,7 @@ impl WatchedFiles {
         }
     }
 
-    /// As [`WatchedFiles::new`], for the tokens of the API.
+    /// Creates a watch as [`WatchedFiles::new`] does, for the tokens of the API.
     pub(crate) fn tokens(
         file: NamedFile,
         make: impl FnMut() -> Result<ReloadedFiles, Vec<CertificateFileError>> + Send + 'static,
@@ -106,7 +108,7 @@ impl WatchedFiles {
         }
     }
 
-    /// Uses the files if they have changed.
+    /// Loads the files if they have changed.
     fn look(&mut self, metrics: &Metrics, now: i64) {
         if !self.looks.is_due(&self.files) {
             return;
@@ -143,7 +145,7 @@ impl WatchedFiles {
         }
     }
 
-    /// Tells of a certificate whose time is over, or nearly.
+    /// Logs a warning about a certificate that has expired, or is about to.
     fn remind(&mut self, now: i64) {
         let Some(validity) = self.validity else {
             return;
@@ -178,14 +180,16 @@ impl WatchedFiles {
     }
 }
 
-/// Whether a certificate that is valid would be replaced by one that is not any more, as a backup that is put in its place.
+/// Whether an expired certificate would replace a valid one, for example a backup that was
+/// restored.
 fn would_end(old: Option<Validity>, new: Option<Validity>, now: i64) -> bool {
     let is_over = |validity: Validity| validity.standing(now) == ValidityStatus::Over;
     old.is_some_and(|old| !is_over(old)) && new.is_some_and(is_over)
 }
 
 impl FileStamps {
-    /// Whether the files have changed since they were used, and are the same as at the last look: they may be half written.
+    /// Whether the files have changed since they were loaded, and not since the last check. Files
+    /// may be half written.
     fn is_due(&mut self, files: &[NamedFile]) -> bool {
         let marks: Vec<_> = files
             .iter()
@@ -225,7 +229,7 @@ fn contents(files: &[NamedFile]) -> u64 {
     hasher.finish()
 }
 
-/// Looks at `all`, and follows them on a thread of its own until the server drains.
+/// Loads `all` files, and watches them on a thread until the server drains.
 ///
 /// # Errors
 /// The system refuses a thread.
@@ -245,7 +249,7 @@ pub(crate) fn follow(
             .sum();
         metrics.certificates.loads(kind).files.store(files, Relaxed);
     }
-    // Before anybody asks for metrics.
+    // The first load comes before the first request for metrics.
     for one in &mut all {
         one.look(&metrics, now());
     }

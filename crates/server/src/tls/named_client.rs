@@ -1,4 +1,5 @@
-//! Which clients are let in: those with a certificate by a known authority, and for a name if one is asked for.
+//! Verifies client certificates: a known authority must have issued them, for a certain name if the
+//! settings have one.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Checks as `inner` does, and then that the certificate is for `name`.
+/// Verifies as `inner` does, and then that the certificate is for `name`.
 #[derive(Debug)]
 pub(super) struct NamedClient {
     pub(super) inner: Arc<dyn ClientCertVerifier>,

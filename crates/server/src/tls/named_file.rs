@@ -1,4 +1,4 @@
-//! A file that a variable names, and what is read of it.
+//! A file whose path a variable sets, and the certificates or the key in it.
 
 use std::fmt;
 use std::io;
@@ -9,10 +9,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::regular_file;
 
-/// The most bytes of a file. All authorities of a system together take a quarter of it.
+/// Maximum of bytes of a file. All authorities of a system together take a quarter of it.
 const MOST: u64 = 1 << 20;
 
-/// A file, and the variable that names it.
+/// A file, and the variable that sets its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedFile {
     /// The variable.
@@ -30,7 +30,7 @@ pub struct Pair {
     pub key: NamedFile,
 }
 
-/// What is wrong with a file.
+/// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CertificateFileError {
     pub(crate) file: NamedFile,
@@ -60,20 +60,20 @@ impl NamedFile {
         regular_file::read(&self.path, MOST)
     }
 
-    /// As [`NamedFile::bytes`].
+    /// Reads the whole file as [`NamedFile::bytes`] does, and names the file in the error.
     pub(crate) fn read(&self) -> Result<Vec<u8>, CertificateFileError> {
         self.bytes()
             .map_err(|error| self.flaw(format!("cannot read the file: {error}")))
     }
 
-    /// All certificates in it, at least one.
+    /// Reads all certificates in the file, at least one.
     pub(crate) fn certificates(
         &self,
     ) -> Result<Vec<CertificateDer<'static>>, CertificateFileError> {
         self.certificates_in(&self.read()?)
     }
 
-    /// All certificates in what was read of it, at least one.
+    /// Parses all certificates in `bytes` of the file, at least one.
     pub(super) fn certificates_in(
         &self,
         bytes: &[u8],
@@ -88,12 +88,12 @@ impl NamedFile {
         }
     }
 
-    /// The first key in it.
+    /// Reads the first key in the file.
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, CertificateFileError> {
         self.key_in(&self.read()?)
     }
 
-    /// The first key in what was read of it.
+    /// Parses the first key in `bytes` of the file.
     pub(super) fn key_in(
         &self,
         bytes: &[u8],
@@ -102,7 +102,7 @@ impl NamedFile {
             let encrypted = bytes.windows(9).any(|word| word == b"ENCRYPTED");
             match error {
                 PemError::NoItemsFound if encrypted => {
-                    self.flaw("the key is encrypted, and nobody is there to type its passphrase; write it without one")
+                    self.flaw("the key is encrypted, and the server cannot ask for its passphrase; write it without one")
                 }
                 PemError::NoItemsFound => self.flaw("it has no private key in PEM form (-----BEGIN PRIVATE KEY-----)"),
                 error => self.flaw(broken(&error)),
@@ -111,7 +111,7 @@ impl NamedFile {
     }
 }
 
-/// The library's words would quote what may be a key.
+/// Describes an error without the text of the library, which could quote a key.
 fn broken(error: &PemError) -> &'static str {
     match error {
         PemError::MissingSectionEnd { .. } => "its PEM form is cut: the END line is missing",

@@ -1,4 +1,4 @@
-//! TLS towards another server: whom we trust, and what we show.
+//! TLS towards another server: trusted authorities, and the client certificate.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use super::named_file::{CertificateFileError, NamedFile, Pair};
 pub struct PeerTls {
     /// Authorities that are trusted besides the system's.
     pub authorities: Option<NamedFile>,
-    /// What is shown to the server. None: nothing.
+    /// The client certificate. `None` if the server needs none.
     pub pair: Option<Pair>,
-    /// The name that its certificate must contain. None: the host that is called.
+    /// The name that the server's certificate must contain. `None` for the host that is called.
     pub name: Option<ServerName<'static>>,
-    /// The protocol that is spoken over TLS, by its name in ALPN.
+    /// The protocol over TLS, by its name in ALPN.
     pub protocol: &'static [u8],
 }
 
 impl PeerTls {
-    /// Reads the files. To be called for each connection: files may have changed.
+    /// Reads the files. Call it for each connection, because files may have changed.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All errors of the files.
     pub(crate) fn load(&self) -> Result<Arc<ClientConfig>, Vec<CertificateFileError>> {
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()

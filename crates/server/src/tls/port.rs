@@ -1,4 +1,4 @@
-//! What a port shows its clients, and what it asks of them.
+//! TLS of a port: its certificate, and the certificates that clients must have.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,32 +17,32 @@ use super::validity::Validity;
 /// TLS of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortTls {
-    /// What it shows.
+    /// The certificate and key of the port.
     pub pair: Pair,
-    /// What it asks of clients. None: nothing.
+    /// The verification of client certificates. `None` if clients need none.
     pub clients: Option<Clients>,
-    /// The protocol that is spoken over TLS, by its name in ALPN.
+    /// The protocol over TLS, by its name in ALPN.
     pub protocol: &'static [u8],
 }
 
-/// Which clients are let in.
+/// The client certificates that a port accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {
-    /// Authorities that may have issued their certificates, besides the system's.
+    /// Authorities that may have issued them, besides the system's.
     pub authorities: NamedFile,
-    /// The name that their certificates must contain. None: any.
+    /// The name that they must contain. `None` for any name.
     pub name: Option<ServerName<'static>>,
 }
 
-/// What was made of the files.
+/// The TLS configuration that was made from the files.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     config: Arc<ServerConfig>,
-    /// None: it cannot be read.
+    /// `None` if it cannot be read.
     pub(crate) validity: Option<Validity>,
 }
 
-/// What handshakes of a port begin with, from now on. Clones are the same.
+/// The TLS configuration of new connections to a port. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Identity(Arc<Mutex<Arc<ServerConfig>>>);
 
@@ -50,7 +50,7 @@ impl PortTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All errors of the files.
     pub(crate) fn load(&self) -> Result<Loaded, Vec<CertificateFileError>> {
         let Self {
             pair,
@@ -107,13 +107,14 @@ impl PortTls {
                 error => key_file.flaw(format!("the key cannot be used: {error}")),
             })?;
         config.alpn_protocols = vec![protocol.to_vec()];
-        // Every connection shows its certificate: one that has expired, or whose authority was taken away, is of no use any more.
+        // Every connection verifies the client certificate: one that has expired, or whose
+        // authority was removed, must not resume a session.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)
     }
 
-    /// All files.
+    /// Returns all files.
     pub(crate) fn files(&self) -> Vec<NamedFile> {
         let authorities = self
             .clients
@@ -141,7 +142,8 @@ impl Clients {
             Arc::new(roots),
             Arc::new(default_provider()),
         )
-        // The names of all authorities of a system have 16 KiB, in every handshake; without them, clients show what they have.
+        // The names of all authorities of a system take 16 KiB in every handshake. Without them,
+        // clients send the certificate that they have.
         .clear_root_hint_subjects()
         .build()
         .map_err(|error| self.authorities.flaw(error.to_string()))?;
@@ -157,7 +159,7 @@ impl Identity {
         Self(Arc::new(Mutex::new(loaded.config)))
     }
 
-    /// For one connection.
+    /// Creates the acceptor of one connection.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         self.0
             .lock()
@@ -166,7 +168,7 @@ impl Identity {
             .into()
     }
 
-    /// From now on, connections begin with this.
+    /// Replaces the configuration of new connections.
     pub(crate) fn replace(&self, loaded: Loaded) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = loaded.config;
     }

@@ -8,39 +8,39 @@ use super::follow::{ReloadedFiles, WatchedFiles};
 use super::named_file::{CertificateFileError, NamedFile, Pair};
 use super::validity::Validity;
 
-/// What connections to one kind of servers are encrypted with, and where it comes from.
+/// The TLS configuration of connections to one kind of servers, and its files.
 #[derive(Debug, Clone)]
 pub struct StoreTls {
-    /// Where it comes from.
+    /// The files of the configuration.
     pub files: StoreFiles,
-    /// What all clients of these servers share.
+    /// The connector that all clients of these servers share.
     pub connector: Connector,
 }
 
-/// The files that say whom we trust, and what we show.
+/// The files with trusted authorities and the client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreFiles {
-    /// Whose they are, in a word.
+    /// The owner of the files, in a word.
     pub of: &'static str,
     /// Authorities that are trusted besides the system's.
     pub authorities: Option<NamedFile>,
-    /// What is shown to a server that asks. None: nothing.
+    /// The client certificate. `None` if the servers need none.
     pub pair: Option<Pair>,
-    /// What of a server's certificate is checked.
+    /// The verification of the server's certificate.
     pub verification: Verification,
 }
 
-/// What was made of the files.
+/// The connector that was made from the files.
 pub(crate) struct Loaded {
     pub(crate) connector: Connector,
-    /// Of what is shown. None: nothing is, or it cannot be read.
+    /// Validity of the client certificate. `None` if there is none, or it cannot be read.
     validity: Option<Validity>,
 }
 
 impl StoreFiles {
     /// Reads the files.
     ///
-    /// # Errors
+    /// All errors of the files.
     /// Everything that is wrong with them.
     pub(crate) fn load(&self) -> Result<Loaded, Vec<CertificateFileError>> {
         let authorities = self.authorities.as_ref().map(|file| {
@@ -84,7 +84,7 @@ impl StoreFiles {
         })
     }
 
-    /// All of them together cannot be used.
+    /// Returns an error about all files in combination.
     fn flaw(&self, reason: String) -> CertificateFileError {
         let last = self
             .pair
@@ -115,7 +115,8 @@ impl StoreFiles {
 }
 
 impl StoreTls {
-    /// Gives connections what was renewed. None: there are no files.
+    /// Watches the files, and replaces the connector when they change. Returns `None` if there are
+    /// no files.
     pub(crate) fn followed(&self) -> Option<WatchedFiles> {
         let Self { files, connector } = self.clone();
         let all = files.all();

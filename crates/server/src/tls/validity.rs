@@ -1,18 +1,20 @@
-//! When a certificate is valid, read from its bytes: the TLS library checks the certificates of others and does not tell of our own.
+//! The time in which a certificate is valid, parsed from its bytes. The TLS library checks the
+//! certificates of others, and has no function for the server's own.
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// Seconds since 1970 from which, and up to which, a chain is valid.
+/// The seconds since 1970 in which a chain is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Validity {
     pub(crate) from: i64,
     pub(crate) until: i64,
 }
 
-/// A certificate is nearly over in the last tenth of its life, and at most so many seconds before its end: renewal begins earlier.
+/// Seconds before its end in which a certificate is nearly over, and at most the last tenth of its
+/// life. Renewal begins earlier.
 const SOON: i64 = 7 * 86_400;
 
-/// What to think of a chain at one moment.
+/// The status of a chain at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValidityStatus {
     NotYet,
@@ -21,14 +23,15 @@ pub(crate) enum ValidityStatus {
     Over,
 }
 
-// Tags of ASN.1.
+// ASN.1 tags.
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 impl Validity {
-    /// The time in which all certificates of a chain are valid. None: one of them cannot be read.
+    /// Parses the time in which all certificates of a chain are valid. Returns `None` if one of
+    /// them is invalid.
     pub(crate) fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
         let each: Option<Vec<Self>> = chain
             .iter()
@@ -57,7 +60,7 @@ impl Validity {
         })
     }
 
-    /// Seconds that are left; less than 0 when it is over.
+    /// Seconds until the end; less than 0 if it is over.
     pub(crate) fn left(self, now: i64) -> i64 {
         self.until.saturating_sub(now)
     }
@@ -73,19 +76,19 @@ impl Validity {
     }
 }
 
-/// An element of DER.
+/// A DER element.
 struct Element<'a> {
     tag: u8,
     content: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    /// Takes the first element off `bytes`.
+    /// Reads the first element of `bytes`, and advances `bytes`.
     fn read(bytes: &mut &'a [u8]) -> Option<Self> {
         let (&[tag, first], mut rest) = bytes.split_first_chunk()?;
         let length = match first {
             0..=0x7f => usize::from(first),
-            // So many bytes of length: a certificate needs at most three.
+            // A length of several bytes; a certificate needs at most three.
             0x81..=0x83 => {
                 let (length, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
                 rest = after;
@@ -124,7 +127,8 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Days since 1970-01-01, in the Gregorian calendar. Years begin in March here, so that a leap day is the last one.
+/// Days since 1970-01-01 in the Gregorian calendar. Years begin in March here, so that a leap day
+/// is the last day.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 {
         (year, month - 3)

@@ -1,24 +1,24 @@
-//! Waits between attempts, and lines of the log, while something fails again and again.
+//! Back-off between attempts, and throttling of log lines, during repeated failures.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The wait after the first failure.
+/// Wait after the first failure.
 const FIRST: Duration = Duration::from_millis(50);
-/// The longest wait. A store that works again is noticed within this time.
+/// Longest wait. A recovered store is noticed within this time.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The wait between two lines of the log about the same thing.
+/// Minimum interval between two log lines about one problem.
 const LINE: Duration = Duration::from_secs(60);
 
-/// Waits that double, each at random between a half and the whole of it.
+/// Exponential back-off. Each wait is random between half of its limit and the limit.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     failures: u32,
 }
 
 impl Patience {
-    /// The wait before the next attempt.
+    /// Returns the wait before the next attempt.
     pub(super) fn next(&mut self) -> Duration {
         let whole = FIRST
             .saturating_mul(1 << self.failures.min(10))
@@ -28,7 +28,7 @@ impl Patience {
     }
 }
 
-/// Lets a line of the log through once a minute, and counts what it stands for.
+/// Throttle that allows one log line per minute, and counts the events that it stands for.
 #[derive(Debug, Default)]
 pub(super) struct OnceAMinute {
     last: Option<Instant>,
@@ -36,7 +36,8 @@ pub(super) struct OnceAMinute {
 }
 
 impl OnceAMinute {
-    /// Counts `number` more. Returns how many there were since the last line when it is time for one.
+    /// Counts `number` events. If a log line is allowed, returns the number of events since the
+    /// last one.
     pub(super) fn add(&mut self, number: u64) -> Option<u64> {
         self.count += number;
         let now = Instant::now();

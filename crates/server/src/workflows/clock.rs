@@ -1,8 +1,10 @@
-//! The time of a store, by which everything of workflows happens. Servers whose clocks differ would end each other's leases; so the clock of
-//! the Redis that has partition 0 is the clock of all. A file has only one server, whose own clock is used.
+//! Time of the store, which all events of workflows use. Servers with different clocks would end
+//! each other's leases, so all use the clock of the Redis that stores partition 0. A SQLite file
+//! has only one server, whose own clock is used.
 //!
-//! An operator or NTP may set either clock at any time. The time of the store then goes on all the same: it follows a clock that was set ahead at once,
-//! and after one that was set back it goes slower until both are the same. It never stands still and never goes back.
+//! An operator or NTP may set either clock at any time, yet the time of the store continues. If the
+//! clock is set ahead, the time follows at once. If it is set back, the time runs slower until both
+//! are equal. It never stops and never goes back.
 
 mod steady;
 
@@ -17,15 +19,15 @@ use tracing::{info, warn};
 use self::steady::SteadyClock;
 use crate::net::clock;
 
-/// How often it is asked at the start: the first answer includes the time to connect.
+/// Number of requests for the time at the start: the first answer includes the time to connect.
 const FIRST: usize = 3;
-/// How far the clock of this machine may be from the store's without a warning.
+/// Difference between the clocks of this machine and the store that needs no warning.
 const TOLERATED: Duration = Duration::from_secs(1);
 
-/// By so much the time is corrected without a notice: timers are late by no more.
+/// Corrections up to this size need no wake-up: timers are late by at most this.
 const SET: Duration = Duration::from_millis(100);
 
-/// The time of a store. Clones are the same clock.
+/// Time of a store. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoreClock {
     shared: Arc<Shared>,
@@ -33,15 +35,16 @@ pub(crate) struct StoreClock {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// None: the clock of this machine counts.
+    /// None if the clock of this machine is used.
     reference: Mutex<Option<Reference>>,
-    /// The latest time of the store, and how it goes on from there.
+    /// Latest time of the store, from which it continues.
     steady: Mutex<SteadyClock>,
-    /// Notified when an answer proves that the time was wrong by more than [`SET`].
+    /// Notified when an answer proves that the time was wrong by more than [`SILENT_CORRECTION`].
     set: Notify,
 }
 
-/// The store's time at some moment. Since then, time is measured without the clock of this machine, which somebody may set.
+/// The store's time at one instant. From then on, a monotonic clock measures it, since the clock of
+/// this machine may be set.
 #[derive(Debug, Clone, Copy)]
 struct Reference {
     at: Instant,
@@ -60,7 +63,8 @@ fn micros(span: Duration) -> u64 {
 }
 
 impl StoreClock {
-    /// The clock of a store that was just opened. A Redis that does not tell the time is a warning.
+    /// Starts the clock of a store that was just opened. If Redis does not allow TIME, it logs a
+    /// warning.
     pub(crate) async fn start(&self, store: &Store) {
         for _ in 0..FIRST {
             if let Err(error) = self.measure(store).await {
@@ -72,14 +76,14 @@ impl StoreClock {
                 break;
             }
         }
-        // What was told before the store was open means nothing.
+        // Times that were returned before the store was open have no meaning.
         *self.steady() = SteadyClock::default();
     }
 
-    /// The time of the store, never earlier than what was told before.
+    /// Time of the store, never before an earlier result.
     pub(crate) fn now(&self) -> Timestamp {
         let reference = self.reference();
-        // Locked before the clock is read, so that readings are followed in the order in which they were taken.
+        // The lock is taken before the clock is read, so that readings are processed in order.
         let mut steady = self.steady();
         let now = Instant::now();
         let micros = reference.map_or_else(|| clock::moment().micros(), |at| at.micros_at(now));
@@ -93,12 +97,14 @@ impl StoreClock {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the time has jumped ahead since this was asked last, so that leases may seem to be over that are not.
+    /// Whether the time has jumped ahead since the last call. Leases may then seem to be over
+    /// although they are not.
     pub(super) fn take_jump(&self) -> bool {
         self.steady().take_jump()
     }
 
-    /// How far the clock of this machine is ahead of the store's, in microseconds; negative when it is behind. None: it is the store's.
+    /// Microseconds by which the clock of this machine is ahead of the store's; negative if it is
+    /// behind. None if it is the store's clock.
     pub(crate) fn skew(&self) -> Option<i64> {
         let store = self.reference()?.micros_at(Instant::now());
         Some(
@@ -109,7 +115,7 @@ impl StoreClock {
         )
     }
 
-    /// Logs that the clock which the store follows was set, if it was since the last call.
+    /// Logs that the clock which the store follows was set since the last call.
     pub(crate) fn log_step(&self) {
         let step = self.steady().take_step();
         if let Some(micros) = step {
@@ -139,10 +145,11 @@ impl StoreClock {
         *warned = large.is_some();
     }
 
-    /// Moves the clock of this process ahead, and with it that of a store that has none of its own. Returns whether it could be.
+    /// Advances the clock of this process, and the time of a store that uses it. Returns whether
+    /// the clock could be advanced.
     pub(super) fn advance(&self, by: Duration) -> bool {
         let is_followed = self.reference().is_none();
-        // Locked, so that the time is not read between the two changes.
+        // The lock prevents reads between the two changes.
         let mut steady = self.steady();
         let moved = clock::advance(by);
         if moved && is_followed {
@@ -169,8 +176,8 @@ impl StoreClock {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer was written at some moment between `sent` and `received`. The estimate moves only as far as it is proven wrong, so a slow
-    /// answer does no harm.
+    /// Applies a time of the store that was read between `sent` and `received`. The estimate
+    /// changes only as far as it is proven wrong, so a slow answer does no harm.
     pub(super) fn take(&self, told: u64, sent: Instant, received: Instant) {
         let trip = micros(received.saturating_duration_since(sent));
         let estimated = self
@@ -190,7 +197,7 @@ impl StoreClock {
         }
     }
 
-    /// Returns when the time is another than it seemed. Only one task at a time may wait.
+    /// Returns when a correction was large. Only one task at a time may wait.
     pub(super) async fn set(&self) {
         self.shared.set.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Drives the engine over time: sweeps when a timer is due, and looks for what other servers did.
+//! Drives the engine over time: sweeps when a timer is due, and polls for changes by other servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,21 @@ use super::clock::StoreClock;
 use super::gaps::GapDetector;
 use super::{heartbeat, limit_watcher, queue_sampler, store_probe};
 
-/// How often to look for what other servers did. They tell of it, but what they tell may get lost.
+/// Poll interval for changes by other servers. They publish notifications, but these may get lost.
 const LOOK: Duration = Duration::from_secs(10);
-/// How often, while they cannot be heard. A job that another server made ready waits at most this long for a worker here.
+/// Poll interval while notifications are not received: the longest wait for a job that another
+/// server made ready.
 const LOOK_WHILE_DEAF: Duration = Duration::from_millis(250);
-/// How often, while part of the store does not answer: what is there is to be found soon after it does.
+/// Poll interval while a part of the store fails, so that its changes are found soon after it
+/// recovers.
 const LOOK_WHILE_TROUBLED: Duration = Duration::from_secs(1);
-/// The longest wait between two turns while something fails: it is tried again in each.
+/// Longest wait between two steps while something fails: each step retries.
 const TURN: Duration = Duration::from_secs(1);
-/// The longest wait while all works.
+/// Longest wait while nothing fails.
 const CALM: Duration = Duration::from_secs(10);
-/// The shortest wait between two sweeps: timers that are close together are handled in one.
+/// Shortest wait between two sweeps: timers that are close together are handled in one.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// How long a look may take. A node that does not answer must not keep what is due elsewhere waiting.
+/// Timeout of a poll. A node that does not answer must not delay timers on other nodes.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// Drives the engine. Never returns.
@@ -57,12 +59,13 @@ struct Driver {
     engine: Engine,
     clock: StoreClock,
     gaps: Arc<GapDetector>,
-    /// When it last looked for what other servers did.
+    /// Time of the last poll.
     looked: Option<Instant>,
-    /// When to look again after looks that failed.
+    /// Earliest time of the next poll after a failure.
     look_after: Instant,
     patience: Patience,
-    /// Lines about looks that failed, and about work that was due and was not done.
+    /// Throttles of the warnings about failed polls, and about work that is due and could not be
+    /// done.
     looks: OnceAMinute,
     unserved: OnceAMinute,
 }
@@ -82,10 +85,10 @@ impl Driver {
         }
     }
 
-    /// Does what is due, and waits until something is due again.
+    /// Does the work that is due, and waits until more is due.
     async fn step(&mut self) {
         let now = self.gaps.check();
-        // A store that cannot be read is told of by `revival`.
+        // A store that cannot be read is logged by `store_probe`.
         let more = self.engine.sweep_working(now).await.unwrap_or(false);
         self.tell_unserved();
         self.look_around().await;
@@ -93,7 +96,7 @@ impl Driver {
         self.wait(pause.min(self.until_look())).await;
     }
 
-    /// Says once a minute how much of what is due cannot be done.
+    /// Logs the amount of missed work, once a minute.
     fn tell_unserved(&mut self) {
         let Some(Unserved { attempts, error }) = self.engine.take_unserved() else {
             return;
@@ -103,7 +106,7 @@ impl Driver {
         }
     }
 
-    /// Looks for what other servers did, if it is time to.
+    /// Polls for changes by other servers, if it is time.
     async fn look_around(&mut self) {
         if self.until_look() > Duration::ZERO {
             return;
@@ -126,7 +129,7 @@ impl Driver {
         }
     }
 
-    /// How long until the next look.
+    /// Time until the next poll.
     fn until_look(&self) -> Duration {
         if !self.is_shared() {
             return Duration::MAX;
@@ -143,14 +146,14 @@ impl Driver {
         next.saturating_duration_since(now)
     }
 
-    /// Whether other servers may use the same store.
+    /// Whether other servers may use the store.
     fn is_shared(&self) -> bool {
         matches!(self.engine.store(), Store::Redis(_))
     }
 
-    /// How long until a timer is due, as far as is known.
+    /// Time until the next known timer is due.
     fn until_due(&self) -> Duration {
-        // The clock of a machine, which counts for a file, may be set at any time.
+        // The clock of this machine is used for a file, and may be set at any time.
         let longest = if self.is_shared() && self.engine.is_calm() {
             CALM
         } else {
@@ -161,7 +164,7 @@ impl Driver {
         })
     }
 
-    /// Waits for `pause`, or less when a timer becomes due sooner or the clock is set.
+    /// Waits for `pause`, or less if a timer becomes due earlier or the clock is set.
     async fn wait(&self, pause: Duration) {
         let wake = sleep(pause);
         tokio::pin!(wake);

@@ -1,4 +1,5 @@
-//! By what acknowledged work of a store could be lost: said when it is found, and shown as long as it is so.
+//! Check for risks that acknowledged work of the store is lost. A risk is logged when it appears,
+//! and shown while it lasts.
 
 use std::time::Duration;
 
@@ -7,13 +8,14 @@ use tidegate_workflow::{Durability, Store};
 use tokio::time::sleep;
 use tracing::warn;
 
-/// How often the nodes of Redis are asked for their settings.
+/// Interval between two requests for the settings of the Redis nodes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Looks again and again. Calls are acknowledged by so many `replicas`.
+/// Checks the durability repeatedly. Calls are acknowledged after `replicas` replicas have the
+/// write.
 pub(super) async fn follow(store: &Store, replicas: u16, activity: &Activity) {
     loop {
-        // A store that does not answer is told of elsewhere, and risks what it did.
+        // A store that does not answer is logged by `store_probe`, and its known risks stay.
         if let Ok(found) = store.durability().await {
             log_new(&found, replicas, activity);
         }

@@ -1,4 +1,5 @@
-//! Notices that workers could not reach this server for a while: it has just begun, its process stood still, or its clock has jumped.
+//! Detector of gaps in which workers could not reach this server: after its start, a pause of its
+//! process, or a jump of its clock.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,15 +9,16 @@ use tokio::time::Instant;
 
 use super::clock::StoreClock;
 
-/// A process that stood still for less was there all the time: workers extend a lease of 5 s, the shortest, when a third of it has passed. Each heartbeat
-/// checks for a gap, 2.5 s apart at most.
+/// Minimum pause of the process that counts as a gap. Workers extend the shortest lease of 5 s
+/// after a third of it, so a shorter pause costs no lease. Each heartbeat checks for a gap, at most
+/// 2.5 s apart.
 const MIN_GAP: Duration = Duration::from_secs(3);
 
-/// Tells the engine of times in which workers could not reach this server.
+/// Reports gaps to the engine, in which workers could not reach this server.
 pub(super) struct GapDetector {
     pub(super) engine: Engine,
     pub(super) clock: StoreClock,
-    /// The time of the last check.
+    /// Time of the last check.
     checked: Mutex<Option<Instant>>,
 }
 
@@ -29,7 +31,8 @@ impl GapDetector {
         }
     }
 
-    /// Returns the time now. If a gap ends then, the engine hears of it before anything is done at that time.
+    /// Returns the current time. If a gap ends now, the engine is notified before it does any work
+    /// at this time.
     pub(super) fn check(&self) -> Timestamp {
         let now = self.clock.now();
         let moment = Instant::now();

@@ -1,4 +1,4 @@
-//! Says again and again that this server lives, and reads the store's time with that.
+//! Heartbeat of this server, which also reads the store's time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,19 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::gaps::GapDetector;
 
-/// How often a server says that it lives, on average; by chance up to a quarter more or less, so that servers do not do so at the same time.
+/// Mean interval of heartbeats. Each is random within a quarter of it, so that servers do not send
+/// them at one time.
 const APART: Duration = Duration::from_secs(2);
-/// So often the time is asked for as well: every 10 s. A quartz drifts by less than 1 ms meanwhile.
+/// Number of heartbeats from one reading of the store's time to the next: 10 s. A quartz drifts by
+/// less than 1 ms meanwhile.
 const TIME: usize = 5;
-/// How long it is waited for an answer. A store that takes longer is told of elsewhere.
+/// Timeout of a heartbeat. A slower store is logged by `store_probe`.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the end of this server waits for the others to hear of it.
+/// Timeout of the message that this server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Says so until it is dropped. Without Redis there is nobody to tell, and this machine's clock counts.
+/// Sends heartbeats until the future is dropped. Without Redis there are no other servers, and the
+/// clock of this machine is used.
 pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: Arc<Activity>) {
     let GapDetector { engine, clock, .. } = gaps;
     let mut warned = false;
@@ -33,7 +36,8 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
                 HeartbeatQuery::MembersOnly
             };
             let sent = Instant::now();
-            // The others do not count on a server that they do not hear of, and the time goes on.
+            // Other servers ignore a server without heartbeats, and the time continues without an
+            // answer.
             if let Ok(Ok(Some(time))) =
                 timeout(PATIENCE, engine.heartbeat(&about, gaps.check(), asks)).await
             {
@@ -44,7 +48,7 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
         activity.add(Event::Conflict, conflicts - seen);
         let seen = std::mem::replace(&mut woken, engine.wake_ups());
         activity.add(Event::WakeUp, woken - seen);
-        // A store that did not answer is no gap: this server was there.
+        // A store that did not answer is no gap: this server was running.
         gaps.check();
         clock.log_step();
         clock.log_skew(&mut warned);
@@ -55,8 +59,8 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
     }
 }
 
-/// Tells the others that this server ends.
+/// Notifies the other servers that this server leaves.
 pub(super) async fn end(engine: &Engine) {
-    // They notice it by its silence, too.
+    // They also notice it by missing heartbeats.
     let _late = timeout(FAREWELL, engine.leave()).await;
 }

@@ -1,10 +1,10 @@
-//! Notices when there are other limits: jobs that wait under any of them may then be tried again.
+//! Detector of changed limits, after which jobs that wait under a limit may be tried again.
 
 use std::sync::Arc;
 
 use tidegate_ratelimit::{Configuration, Limiter, Overrides};
 
-/// The limits that hold at some moment.
+/// Configuration and overrides at one time.
 struct ActiveLimits {
     configuration: Option<Arc<Configuration>>,
     overrides: Arc<Overrides>,
@@ -29,7 +29,8 @@ impl ActiveLimits {
     }
 }
 
-/// Says whether a limiter has other limits than when it was last asked. Nothing is read for that.
+/// Returns a function that reports whether the limits have changed since its last call. It only
+/// compares pointers.
 pub(super) fn changes(limiter: Limiter) -> impl FnMut() -> bool {
     let mut known = ActiveLimits::of(&limiter);
     move || {

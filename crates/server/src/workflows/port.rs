@@ -1,4 +1,5 @@
-//! The default port of the API, when another process has it at the start: workflows begin as soon as it is free.
+//! Waits for the default port of the API if another process uses it at the start: workflows start
+//! when it is free.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::net::listen;
 use crate::net::tls::PortTlsAcceptor;
 use crate::settings::Settings;
 
-/// The wait between two attempts.
+/// Interval between two attempts to bind the port.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Workflows that wait for their port.
@@ -20,11 +21,11 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct PendingPort {
     pub(crate) settings: Settings,
     pub(crate) context: ServerContext,
-    /// The thread, if it was started before the port was taken.
+    /// The threads, if they were started before the port was taken.
     pub(crate) started: Option<Workflows>,
-    /// The way through TLS, if there is one.
+    /// TLS acceptor of the port, if it is encrypted.
     pub(crate) gate: Option<PortTlsAcceptor>,
-    /// How many connections the API may have.
+    /// Limit of connections to the API.
     pub(crate) connections: Most,
 }
 

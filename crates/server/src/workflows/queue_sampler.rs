@@ -1,5 +1,5 @@
-//! Looks at queues and jobs for the metrics, while somebody reads them: the largest queues each time, and all others in turn, so that a look is small however
-//! much there is.
+//! Samples queues and jobs while metrics are read. Each sample reads the largest queues and the
+//! next page of all others, so its cost is bounded.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use tokio::time::sleep;
 
 use super::clock::StoreClock;
 
-/// The wait between two looks.
+/// Interval between two samples.
 const APART: Duration = Duration::from_secs(5);
-/// How many queues are read of those that take turns.
+/// Page size of the round over all queues.
 const QUEUES: usize = 1_000;
-/// How many of the largest queues are read each time, where there are more than one page.
+/// Number of the largest queues that are read in each sample, if there is more than one page.
 const LARGEST: usize = 250;
-/// Of how many queues running jobs are counted each by itself.
+/// Limit of queues whose running jobs are counted separately.
 const RUNNING_QUEUES: usize = 10_000;
-/// How many workflows that have not ended are read for the numbers of their jobs.
+/// Number of unfinished workflows in one read, for the numbers of their jobs.
 const WORKFLOWS: usize = 1_000;
 
-/// Looks until it is dropped.
+/// Samples until the future is dropped.
 pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity) {
     let mut queues = QueueSampler::default();
     let mut jobs = JobSampler::default();
@@ -55,7 +55,7 @@ pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity
 /// Numbers of jobs by queue.
 type Numbered = HashMap<String, u64>;
 
-/// Many queues together.
+/// Sum over many queues.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     ready: u64,
@@ -69,20 +69,20 @@ impl Sum {
     }
 }
 
-/// What is known of queues.
+/// Sampler of queues.
 #[derive(Debug, Default)]
 struct QueueSampler {
-    /// The largest.
+    /// The largest queues.
     known: HashMap<String, QueueState>,
-    /// Where the next page begins. None: with the first queue.
+    /// Last queue of the previous page. None at the beginning of a round.
     after: Option<String>,
-    /// All others of the turn that goes on, and of the last one.
+    /// Sums of all other queues, for the current round and the last full one.
     others: Sum,
     last_others: Sum,
 }
 
 impl QueueSampler {
-    /// None: the store does not answer.
+    /// Reads the next page, and returns the samples. None if the store does not answer.
     async fn sample(
         &mut self,
         engine: &Engine,
@@ -113,11 +113,11 @@ impl QueueSampler {
         Some(self.samples(clock.now(), running))
     }
 
-    /// Takes over a page.
+    /// Merges a page into the known queues.
     fn take(&mut self, page: Vec<QueueState>, more: bool) {
         let after = self.after.take();
         let last = page.last().map(|queue| queue.name.clone());
-        // Those that are on no page any more are gone.
+        // Known queues in the range of this page that are not on it were removed.
         self.known.retain(|name, _| {
             let is_after = after.as_ref().is_none_or(|after| name > after);
             let is_before = !more || last.as_ref().is_none_or(|last| name <= last);
@@ -182,17 +182,17 @@ fn named(queues: Vec<QueueState>) -> impl Iterator<Item = (String, QueueState)> 
 /// Numbers of jobs by state.
 type Numbers = [u64; JobState::WORDS.len()];
 
-/// Jobs of workflows that have not ended.
+/// Sampler of jobs in unfinished workflows.
 #[derive(Debug, Default)]
 struct JobSampler {
     after: Option<Cursor>,
-    /// Those of the turn that goes on, and of the last one.
+    /// Numbers for the current round, and for the last full one.
     numbers: Numbers,
     last: Option<Numbers>,
 }
 
 impl JobSampler {
-    /// The numbers of the last whole turn. None: there was none yet, or the store does not answer.
+    /// Numbers of the last full round. None if there is none yet, or if the store does not answer.
     async fn sample(&mut self, engine: &Engine) -> Option<Vec<(&'static str, u64)>> {
         let statuses = vec![Status::Pending, Status::Running, Status::Paused];
         let filter = Filter {
@@ -220,17 +220,17 @@ impl JobSampler {
     }
 }
 
-/// Jobs that run, by queue.
+/// Sampler of running jobs, by queue.
 #[derive(Debug, Default)]
 struct RunningSampler {
     from: RunningCursor,
-    /// Those of the turn that goes on, and of the last one.
+    /// Numbers for the current round, and for the last full one.
     numbers: Numbered,
     last: Numbered,
 }
 
 impl RunningSampler {
-    /// Looks at the next ones. When the store does not answer, what is known stays.
+    /// Reads the next page. If the store does not answer, the last numbers stay.
     async fn sample(&mut self, engine: &Engine) {
         if let Ok(found) = engine.running_jobs(self.from.clone()).await {
             self.take(found);
@@ -239,7 +239,7 @@ impl RunningSampler {
 
     fn take(&mut self, RunningJobs { queues, next }: RunningJobs) {
         for (queue, number) in queues {
-            // Clients name queues.
+            // Clients choose the names of queues, so their number is limited.
             let room = self.numbers.len() < RUNNING_QUEUES || self.numbers.contains_key(&queue);
             *self
                 .numbers

@@ -1,4 +1,5 @@
-//! Where workflows are kept. A store that exists is opened at the start; where there is none, the first call makes it.
+//! Opening of the workflow store. An existing store is opened at the start; otherwise the first
+//! call creates it.
 
 use std::num::NonZeroU16;
 use std::path::PathBuf;
@@ -24,20 +25,21 @@ use crate::rls::redis::{OF_SENTINEL, other_kind, refused};
 use crate::settings::{RedisServer, Workflows as Settings};
 use crate::telemetry::traces::Traces;
 
-/// The name of the database in the data folder.
+/// Name of the database in the data folder.
 const FILE: &str = "workflows.db";
-/// What the names of keys begin with unless somebody chose something else.
+/// Default prefix of keys.
 const PREFIX: &str = "tg:";
-/// The wait between two looks whether somebody else made the store, and between two attempts to open one in Redis. A server that nobody
-/// asks for workflows must not be noticed there.
+/// Interval between two checks whether another server created the store, and between two attempts
+/// to open one in Redis. A server without calls of the API must not load Redis noticeably.
 const LOOK: Duration = Duration::from_secs(10);
-/// The wait between two attempts to open a file, which another process holds until it has ended.
+/// Interval between two attempts to open a file, which another process may lock until it ends.
 const LOOK_AT_FILE: Duration = Duration::from_secs(1);
 
-/// How long calls, and the start, wait for one look. A disk or a Redis that takes longer must not keep limits waiting.
+/// Timeout of calls and of the start for one attempt to open the store. A slow disk or Redis must
+/// not delay limits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where a store is, or will be.
+/// Location of a store that may not exist yet.
 #[derive(Debug)]
 pub(crate) enum StoreLocation {
     Memory(SqliteOptions),
@@ -53,10 +55,10 @@ pub(crate) enum StoreLocation {
 }
 
 impl StoreLocation {
-    /// The place that the settings name.
+    /// The location in the settings.
     ///
     /// # Errors
-    /// The settings of Redis make no sense.
+    /// The settings of Redis are invalid.
     pub(crate) fn new(settings: &Settings) -> Result<Self, StoreError> {
         let (partitions, valid) = (
             settings.partitions,
@@ -85,7 +87,7 @@ impl StoreLocation {
         })
     }
 
-    /// Whether there is a store.
+    /// Whether the store exists.
     pub(crate) async fn exists(&self) -> Result<bool, StoreError> {
         match self {
             Self::Memory(_) => Ok(true),
@@ -101,10 +103,10 @@ impl StoreLocation {
         }
     }
 
-    /// Opens the store, or makes it.
+    /// Opens the store, or creates it.
     ///
     /// # Errors
-    /// It cannot be reached, or holds something else.
+    /// The store cannot be reached, or the location holds other data.
     pub(crate) async fn open(&self) -> Result<Store, StoreError> {
         match self {
             Self::Memory(options) => SqliteStore::in_memory(options).map(Store::Sqlite),
@@ -129,7 +131,8 @@ impl StoreLocation {
         }
     }
 
-    /// How durable a store at this place will be. None: it is not in Redis, or Redis does not answer.
+    /// Durability of a store at this location. None if it is not in Redis, or Redis does not
+    /// answer.
     async fn durability(&self) -> Option<Durability> {
         let Self::Redis {
             client, options, ..
@@ -148,7 +151,7 @@ impl StoreLocation {
     }
 }
 
-/// Does on a thread of its own what a disk may keep waiting; calls are answered meanwhile.
+/// Runs work that may wait for a disk on a blocking thread, so that calls are served meanwhile.
 async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -161,20 +164,20 @@ fn unavailable(reason: String) -> StoreError {
     StoreError::Unavailable { reason }
 }
 
-/// Where workflows are when they are in a file.
+/// Path of the SQLite file.
 pub(crate) fn file(settings: &Settings) -> PathBuf {
     settings.data_dir.join(FILE)
 }
 
-/// Where workflows are that are in no store that lasts.
+/// Location of a store in memory, for people.
 const MEMORY: &str = "memory of this process, lost when it ends";
 
-/// Where workflows are, without credentials.
+/// Location of the workflows for people, without credentials.
 pub(crate) fn shown(settings: &Settings) -> String {
     match &settings.redis {
         None if settings.test_clock => format!("{MEMORY}; tests move its clock"),
         None if settings.in_process => MEMORY.to_owned(),
-        // Said only where it is not what everybody has.
+        // The default prefix is not shown.
         Some(server) if settings.prefix != PREFIX => {
             format!("redis at {}, prefix {}", server.shown, settings.prefix)
         }
@@ -183,17 +186,18 @@ pub(crate) fn shown(settings: &Settings) -> String {
     }
 }
 
-/// How the engine reaches Redis. Of the settings for rate limits it has where and with what to connect, but not how a call is split: the
-/// reference's default of one node at a time would make lists and sweeps wait for node after node.
+/// Configuration of the engine's Redis client. It uses the addresses and credentials of the
+/// settings, but not their parallelism. The reference's default of one node at a time would make
+/// lists and sweeps wait for node after node.
 fn engine_config(server: &RedisServer) -> Config {
     let mut config = server.config.clone();
     config.parallelism = Parallelism::UNBOUNDED;
     config
 }
 
-/// How the engine reaches Redis with writes that wait for replicas.
+/// Configuration of a Redis client for writes that wait for replicas.
 fn waiting_config(server: &RedisServer) -> Config {
-    /// Writes that wait at the same time for one node; further ones wait for a connection.
+    /// Limit of concurrent writes that wait for one node; further writes wait for a connection.
     const CONNECTIONS: usize = 32;
     let mut config = engine_config(server);
     config.in_flight_commands = 1;
@@ -201,24 +205,25 @@ fn waiting_config(server: &RedisServer) -> Config {
     config
 }
 
-/// Opens the store that is wanted, and tells the API about it until then.
+/// Opens the store of the settings, and reports failures to the API until then.
 pub(super) struct Opener<'a> {
     context: OpenContext<'a>,
-    /// Whether the risks of losing work were logged. Once there is a store, `risks::follow` logs them.
+    /// Whether the risks of losing work were logged. Once there is a store,
+    /// `durability_check::follow` logs them.
     risks_logged: bool,
-    /// Told when the first look finds nothing wrong, dropped when it does or takes long.
+    /// Notified if the first attempt succeeds; dropped if it fails or takes long.
     looked: Option<oneshot::Sender<()>>,
-    /// What the log says about the store. Empty: nothing.
+    /// Latest problem in the log. Empty if there is none.
     reported: String,
     clock: StoreClock,
 }
 
-/// What a store is opened with.
+/// Context for opening a store.
 #[derive(Clone)]
 pub(super) struct OpenContext<'a> {
     pub(super) settings: &'a Settings,
     pub(super) counters: Counters,
-    /// None: attempts are not traced.
+    /// None if attempts are not traced.
     pub(super) traces: Option<Traces>,
     pub(super) api: &'a Api,
     pub(super) activity: &'a Activity,
@@ -239,10 +244,11 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// Opens the store if it exists, else when the first call needs it, for an engine on these runtimes. As long as it cannot be opened, calls are answered with the reason.
+    /// Opens an existing store, or else creates it on the first call of the API, for an engine on
+    /// `runtimes`. Until it is open, calls are refused with the reason.
     ///
     /// # Cancellation
-    /// When the future is dropped, a store may have been made, empty.
+    /// If the future is dropped, an empty store may have been created.
     pub(super) async fn open(mut self, runtimes: &[Handle]) -> Engine {
         let mut called = false;
         let mut place = None;
@@ -266,7 +272,8 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// Logs once how the work of the store that is not made yet could be lost: people read the log when a server starts.
+    /// Logs the durability risks of a store that is not created yet, once: people read the log when
+    /// a server starts.
     async fn log_risks(&mut self, place: Option<&StoreLocation>) {
         if std::mem::replace(&mut self.risks_logged, true) {
             return;
@@ -282,7 +289,7 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// One look, however long it takes. None: there is no store, and nobody has asked for one.
+    /// Makes one attempt, however long it takes. None if there is no store, and no call needs one.
     async fn look(
         &mut self,
         place: &mut Option<StoreLocation>,
@@ -303,13 +310,13 @@ impl<'a> Opener<'a> {
             }
         };
         if let (Ok(_), Some(looked)) = (&found, self.looked.take()) {
-            // The starter may have stopped waiting.
+            // The receiver may have been dropped after its timeout.
             let _ = looked.send(());
         }
         found
     }
 
-    /// Tells callers, and the log if it is news.
+    /// Reports a failure to callers, and logs it if it is new.
     fn report(&mut self, error: &StoreError) {
         self.looked = None;
         let store = shown(self.context.settings);
@@ -336,7 +343,8 @@ impl<'a> Opener<'a> {
     }
 }
 
-/// What to do about a store that cannot be opened, where the reason does not say it: sentences with a space after each, or nothing.
+/// Advice on a store that cannot be opened, unless the reason contains it: sentences with a space
+/// after each. Empty without advice.
 pub(crate) fn advice(settings: &Settings, reason: &str) -> String {
     match &settings.redis {
         None if !reason.contains("TIDEGATE_DATA_DIR") => {
@@ -357,11 +365,11 @@ pub(crate) fn advice(settings: &Settings, reason: &str) -> String {
     }
 }
 
-/// The store on each runtime, with connections of its own there.
+/// Engine threads with the store, each with its own connections on its runtime.
 fn on_each(store: &Store, runtimes: &[Handle], counters: &Counters) -> Vec<Thread> {
     let on = |(at, runtime): (usize, &Handle)| {
         let _entered = runtime.enter();
-        // The first one opened it.
+        // The first runtime is the one that opened the store.
         let store = if at == 0 {
             store.clone()
         } else {
@@ -372,7 +380,7 @@ fn on_each(store: &Store, runtimes: &[Handle], counters: &Counters) -> Vec<Threa
     runtimes.iter().enumerate().map(on).collect()
 }
 
-/// Opens the store, if there is one or somebody has `called` for it.
+/// Opens the store if it exists, or if `called` is set because a call needs it.
 async fn find(
     context: &OpenContext<'_>,
     clock: &StoreClock,

@@ -1,4 +1,4 @@
-//! Asks partitions that failed whether they work again, and says in the log what does not work.
+//! Probes partitions that failed until they work again, and logs the failures.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,14 +11,15 @@ use tracing::warn;
 
 use super::backoff::{OnceAMinute, Patience};
 
-/// How often the log looks at what does not work, while there is something.
+/// Interval of the log check while something fails.
 const LOOK: Duration = Duration::from_secs(1);
-/// The wait after a failure: what fails for the same reason fails within this time, and is said in one line.
+/// Wait after a failure: failures with one cause occur within this time, and are logged in one
+/// line.
 const COALESCE_TIME: Duration = Duration::from_millis(100);
-/// How long all partitions are waited for before the log says which of them fail.
+/// Timeout of the probes before failures are logged.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
 
-/// Asks until it is dropped.
+/// Probes until the future is dropped.
 pub(super) async fn run(engine: Engine) {
     let mut said = LoggedFailures::default();
     let mut asking = RecoveryProbes {
@@ -48,7 +49,7 @@ pub(super) async fn run(engine: Engine) {
     }
 }
 
-/// Asks partitions at the same time, each for as long as it takes but not for long.
+/// Probes partitions concurrently. Returns after `PROBE_TIMEOUT` at the latest.
 async fn probe(engine: &Engine, partitions: Vec<Partition>) {
     let mut asked = JoinSet::new();
     for partition in partitions {
@@ -61,8 +62,8 @@ async fn probe(engine: &Engine, partitions: Vec<Partition>) {
     .await;
 }
 
-/// A task for each trouble, so that a node that does not answer holds up no other. Partitions with the same trouble have one task: when it
-/// is over in one of them, all are asked.
+/// A task for each kind of failure, so that a node without answers delays no other. Partitions with
+/// equal failures share a task. When one of them recovers, all are probed.
 struct RecoveryProbes {
     engine: Engine,
     each: JoinSet<Trouble>,
@@ -100,28 +101,28 @@ async fn until_it_is_over(engine: Engine, trouble: Trouble) -> Trouble {
     trouble
 }
 
-/// What the log says.
+/// Failures that were logged.
 #[derive(Default)]
 struct LoggedFailures {
-    /// Whether there was trouble at the latest look.
+    /// Whether something failed at the latest check.
     troubled: bool,
-    /// What it said last. Empty: all works.
+    /// Text of the latest warning. Empty if nothing fails.
     shown: String,
     lines: OnceAMinute,
 }
 
 impl LoggedFailures {
-    /// Whether these are the first troubles.
+    /// Whether these are the first failures.
     fn is_news(&self, troubles: &BTreeMap<Partition, Trouble>) -> bool {
         !self.troubled && !troubles.is_empty()
     }
 
-    /// Says what has begun not to work, and once a minute that it still does not; and when all works again.
+    /// Logs new failures, a reminder once a minute, and the recovery.
     fn note(&mut self, troubles: &BTreeMap<Partition, Trouble>) {
         self.troubled = !troubles.is_empty();
         if troubles.is_empty() {
             if !self.shown.is_empty() {
-                // As loud as what it ends.
+                // The recovery has the level of the failure.
                 warn!("the store of workflows works again");
                 self.shown.clear();
             }
@@ -137,7 +138,7 @@ impl LoggedFailures {
     }
 }
 
-/// What fails, for people: what fails in the same partitions for the same reason in one sentence.
+/// Failures as text, with one sentence for failures in the same partitions with the same reason.
 fn shown(troubles: &BTreeMap<Partition, Trouble>) -> String {
     type Kind = (&'static str, fn(&Trouble) -> Option<&StoreError>);
     let kinds: [Kind; 3] = [
@@ -180,7 +181,7 @@ fn shown(troubles: &BTreeMap<Partition, Trouble>) -> String {
     shown
 }
 
-/// Ascending numbers as `0-3, 7`.
+/// Ascending numbers in the form `0-3, 7`.
 fn ranges(numbers: &[u16]) -> String {
     let chunks = numbers.chunk_by(|left, right| left + 1 == *right);
     let each = chunks.map(|chunk| match chunk {

@@ -1,4 +1,5 @@
-//! The threads of workflows: the first runs everything that there is once, and all of them run desks and connections of the API.
+//! Threads of workflows. The first runs the background tasks, and all of them run partition actors
+//! and connections of the API.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -14,32 +15,32 @@ use super::PART;
 use crate::net::runtime::ThreadRuntime;
 use crate::supervise::failpoint;
 
-/// All threads of workflows. When this is dropped, those beside the current one end, and with them their tasks.
+/// All threads of workflows. The drop ends the threads except the current one, and their tasks.
 #[derive(Debug)]
 pub(super) struct Threads {
-    /// Of each thread, the current one's first.
+    /// Runtimes of the threads, that of the current thread first.
     runtimes: Vec<Handle>,
     others: Vec<JoinHandle<()>>,
     stop: CancellationToken,
-    /// The thread that ended, by its place among the others.
+    /// Index of a thread that ended, among the others.
     ended: mpsc::Receiver<usize>,
 }
 
-/// Tells that a thread has ended, also by a panic.
+/// Guard of a thread. Its drop reports that the thread has ended, also by a panic.
 struct ThreadExit(mpsc::Sender<usize>, usize);
 
 impl Drop for ThreadExit {
     fn drop(&mut self) {
-        // There is room for all. Nobody listens any more when it was asked to end.
+        // The channel has a slot for each thread. After a regular stop, the receiver is gone.
         let _ = self.0.try_send(self.1);
     }
 }
 
 impl Threads {
-    /// So many threads, with the current one.
+    /// Starts `count` threads, including the current one.
     ///
     /// # Errors
-    /// The system refuses one.
+    /// The system refuses to start a thread.
     pub(super) fn start(count: usize) -> io::Result<Self> {
         let (tell, ended) = mpsc::channel(count.max(1));
         let stop = CancellationToken::new();
@@ -67,12 +68,13 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Their runtimes, the current thread's first.
+    /// Runtimes of the threads, that of the current thread first.
     pub(super) fn runtimes(&self) -> &[Handle] {
         &self.runtimes
     }
 
-    /// Waits until one of the others has ended, which nobody asked for, and panics with it: a part of the server is repaired as a whole.
+    /// Waits until another thread ends unexpectedly, and panics with its panic: a part of the
+    /// server restarts as a whole.
     pub(super) async fn broken(&mut self) {
         let Some(at) = self.ended.recv().await else {
             return std::future::pending().await;

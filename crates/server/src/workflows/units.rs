@@ -1,4 +1,4 @@
-//! Units of rate limits for jobs: the limiter counts them, in the counters in which it counts requests.
+//! Units of rate limits for jobs: the limiter counts jobs together with requests.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -21,24 +21,25 @@ use crate::reload::LoadStatus;
 use crate::rls::overrides::LimitOverrides;
 use crate::telemetry::metrics::Shard;
 
-/// When a limit is asked again that could not be asked, or that no window gives room for.
+/// Time after which a limit is tried again that could not be read, or that has no units in this
+/// window.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long a limit waits that is smaller than what one job needs: only another configuration changes that.
+/// Wait for a limit that is smaller than one job needs: only another configuration changes that.
 const NEVER: Duration = Duration::from_secs(60);
-/// What went wrong is told of at most this often, in seconds.
+/// Minimum interval between two warnings, in seconds.
 const BETWEEN_WARNINGS: u64 = 60;
 
-/// Makes what takes units for the jobs of a thread.
+/// Factory of unit counters, one for each thread.
 #[derive(Clone)]
 pub(crate) struct Counters(Arc<dyn Fn() -> JobUnits + Send + Sync>);
 
 impl Counters {
-    /// `make` is called on the runtime of each thread.
+    /// Creates a factory. `make` is called on the runtime of each thread.
     pub(crate) fn new(make: impl Fn() -> JobUnits + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
 
-    /// Those of the current runtime.
+    /// Creates the counter for the current runtime.
     pub(crate) fn of_thread(&self) -> Arc<dyn Units> {
         Arc::new((self.0)())
     }
@@ -50,18 +51,18 @@ impl fmt::Debug for Counters {
     }
 }
 
-/// What workflows and their API have of the rate limits. Clones are the same.
+/// Rate limits for workflows and their API. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
-    /// Where units for jobs come from.
+    /// Factory of unit counters for jobs.
     pub(crate) counters: Counters,
-    /// What the API shows and changes.
+    /// Rate limits that the API shows and changes.
     pub(crate) shown: RateLimits,
-    /// What became of their configuration.
+    /// Status of the latest load of their configuration.
     pub(crate) latest: LoadStatus,
 }
 
-/// Takes units for the jobs of one thread.
+/// Unit counter for the jobs of one thread.
 pub(crate) struct JobUnits {
     limiter: Limiter,
     metrics: Arc<Shard>,
@@ -71,7 +72,7 @@ pub(crate) struct JobUnits {
 }
 
 impl JobUnits {
-    /// Over the connections of a limiter, which answers within this time.
+    /// Creates a counter on the connections of `limiter`, which answers within `timeout`.
     pub(crate) fn new(
         limiter: Limiter,
         metrics: Arc<Shard>,
@@ -87,7 +88,7 @@ impl JobUnits {
         }
     }
 
-    /// Keeps those under a rate limit waiting whom its rule names, at all servers.
+    /// Throttles the key of a rate limit for a time, at all servers.
     async fn throttle_one(
         &self,
         needs: &Owned,
@@ -158,10 +159,12 @@ impl JobUnits {
         } = taken;
         let no_room = closed.map(|Exhausted { limit, reason }| {
             let (after, again) = match reason {
-                // What one limit granted and another one refused is on its way back for a moment.
+                // Units that one limit granted and another one refused are refunded within a
+                // moment.
                 Reason::UsedUp { after } if places.len() > 1 => (after, Some(after.min(AGAIN))),
                 Reason::UsedUp { after } => (after, None),
-                // It may be resumed at any time. To ask again costs no call of a store.
+                // A paused limit may be resumed at any time, and checking it again costs no call of
+                // the store.
                 Reason::Paused { after } => (after.unwrap_or(NEVER), Some(AGAIN)),
                 Reason::Never => (NEVER, Some(NEVER)),
                 Reason::Failed(error) => {
@@ -202,7 +205,7 @@ impl JobUnits {
 
     fn tell(&self, error: &dyn fmt::Display) {
         if self.may_warn() {
-            warn!(%error, "units of rate limits could not be taken or given back for jobs: jobs with these limits wait");
+            warn!(%error, "units of rate limits could not be acquired or refunded for jobs: jobs with these limits wait");
         }
     }
 }
@@ -265,7 +268,7 @@ fn refused(limit: usize, after: Duration) -> UnitGrant {
     }
 }
 
-/// What a job needs of one rate limit, in the limiter's words.
+/// Need of a job under one rate limit, in the types of the limiter.
 struct Owned {
     domain: String,
     entries: Vec<Entry>,
@@ -282,7 +285,7 @@ impl Owned {
     }
 }
 
-/// The rate limits among the limits of jobs, and their places there.
+/// The rate limits among the limits of jobs, with their indices.
 fn owned(wanted: &UnitRequest) -> (Vec<usize>, Vec<Owned>) {
     let each = wanted
         .limits

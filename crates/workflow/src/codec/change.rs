@@ -1,4 +1,4 @@
-//! What a store is asked to write for one workflow, if its stored state is the expected one.
+//! A guarded write of one workflow: a store applies it if the stored state is the expected one.
 
 use super::rows::Row;
 use crate::id::{JobIndex, WorkflowId};
@@ -9,16 +9,17 @@ use crate::time::Timestamp;
 pub struct Change {
     /// The workflow.
     pub workflow: WorkflowId,
-    /// What the meta that the store has now must begin with. None: the workflow must not exist.
+    /// Bytes that the stored meta must begin with. `None` if the workflow must not exist.
     pub expected: Option<Vec<u8>>,
-    /// Whether its state is one value, which is the meta. Where that is so, it is so for its whole life.
+    /// Whether the whole state is one value, the meta. This never changes during the life of a
+    /// workflow.
     pub small: bool,
-    /// What to write if so.
+    /// The write to apply if the guard holds.
     pub write: Write,
 }
 
 impl Change {
-    /// The write that made the state that it expects, as far as it is told.
+    /// The write that made the expected state. `None` if that write is not known.
     pub(crate) fn since(&self) -> Option<Stamp> {
         match &self.write {
             Write::Put(put) => put.trail?.since,
@@ -26,7 +27,7 @@ impl Change {
         }
     }
 
-    /// Whether the meta that a store has is the expected one.
+    /// Whether a stored meta is the expected one.
     pub(crate) fn expects(&self, stored: Option<&[u8]>) -> bool {
         match (&self.expected, stored) {
             (Some(expected), Some(stored)) if self.small => stored.starts_with(expected),
@@ -35,7 +36,7 @@ impl Change {
     }
 }
 
-/// What a change does.
+/// The effect of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
     /// Writes state and rows.
@@ -47,9 +48,10 @@ pub enum Write {
 /// The state and rows to write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Put {
-    /// The new meta. That of a small workflow has label and jobs behind it.
+    /// The new meta. The meta of a small workflow is followed by label and jobs.
     pub meta: Vec<u8>,
-    /// The parts that never change. Only in the first write of a workflow, and when it is written in another format.
+    /// The parts that never change. They are written with a new workflow and when a migration
+    /// changes the format.
     pub birth: Option<CreationRecord>,
     /// New states of jobs; none of a small workflow.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,
@@ -61,42 +63,45 @@ pub struct Put {
     pub ready: RowChange,
     /// Index rows.
     pub index: RowChange,
-    /// When a sweep must look at the workflow.
+    /// The time at which a sweep must process the workflow.
     pub timer: TimerMove,
-    /// When it is removed.
+    /// The time at which the workflow is removed.
     pub expiry: TimerMove,
-    /// When the rows of both are due with the expected state. None: it is not known.
+    /// The times of both rows with the expected state. `None` if they are not known.
     pub was: Option<RowTimes>,
-    /// What the store may note of this write, to tell later what it changed. None: nothing.
+    /// The entry that lets the store report later which jobs this write changed. `None` if the
+    /// store records nothing.
     pub trail: Option<TrailEntry>,
-    /// The label, when `jobs` are all that have ever changed: the state may be written anew. Only for a store that writes in pieces.
+    /// The label, if `jobs` holds all jobs that ever changed: the state may be written anew. Only
+    /// stores that write in chunks use it.
     pub whole: Option<Vec<u8>>,
-    /// Whether ready rows may come after the state, which says so until they are there. Only for a store that writes in pieces.
+    /// Whether ready rows may be written after the state. The state then lists its writer until
+    /// they are written. Only stores that write in chunks use it.
     pub rows: Rows,
-    /// Earlier writes whose rows are among those to add.
+    /// Writers of earlier states whose missing rows this change adds.
     pub settled: Vec<u32>,
 }
 
-/// When the rows of a workflow are due in the sets ordered by time. None: it has no row there.
+/// Times of a workflow's rows in the sets ordered by time. `None` if there is no row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RowTimes {
-    /// When a sweep must look at it.
+    /// The time at which a sweep must process the workflow.
     pub timer: Option<Timestamp>,
-    /// When it is removed.
+    /// The time at which the workflow is removed.
     pub expiry: Option<Timestamp>,
 }
 
-/// When the ready rows of a change are written.
+/// The time at which the ready rows of a change are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rows {
     /// With the state.
     #[default]
     AtOnce,
-    /// They are many, and follow the state. The workflow is due when they should be there.
+    /// After the state, because there are many. A timer makes a sweep verify them.
     Follow,
 }
 
-/// Which write made a state.
+/// Identifies the write that made a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// See [`crate::Meta::version`].
@@ -105,18 +110,18 @@ pub struct Stamp {
     pub writer: u32,
 }
 
-/// The place of a write among the writes of its workflow.
+/// The position of a write among the writes of its workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrailEntry {
-    /// The write that made the expected state. None: the workflow must not exist.
+    /// The write that made the expected state. `None` if the workflow must not exist.
     pub since: Option<Stamp>,
     /// This write.
     pub stamp: Stamp,
-    /// How many jobs the workflow has.
+    /// Number of jobs of the workflow.
     pub jobs: usize,
 }
 
-/// What is written once.
+/// Parts of a workflow that are written once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CreationRecord {
     /// The encoded graph.
@@ -127,30 +132,31 @@ pub struct CreationRecord {
     pub idempotency_key: Option<String>,
 }
 
-/// What to remove with a workflow.
+/// The rows and keys to remove with a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Delete {
     /// Its ready rows.
     pub ready: Vec<Row>,
     /// Its index rows.
     pub index: Vec<Row>,
-    /// Its key.
+    /// The idempotency key of the workflow.
     pub idempotency_key: Option<String>,
 }
 
 /// Rows to remove and rows to add; no row is in both.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RowChange {
-    /// Rows that are there and must go.
+    /// Existing rows to remove.
     pub remove: Vec<Row>,
     /// Rows to add.
     pub add: Vec<Row>,
 }
 
-/// The change of a workflow's row in a set ordered by time. There is at most one row.
+/// The change of a workflow's row in a set ordered by time. A workflow has at most one row in a
+/// set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimerMove {
-    /// It stays as it is.
+    /// The row stays as it is.
     #[default]
     Unchanged,
     /// The row is written with this time.
@@ -164,29 +170,32 @@ pub enum TimerMove {
 pub enum ResultField {
     /// The output of a job: JSON text.
     Output(JobIndex),
-    /// The error of an attempt, encoded. The latest ten are kept, numbered by the attempt modulo ten.
+    /// The error of an attempt, encoded. The latest ten are kept, numbered by the attempt modulo
+    /// ten.
     Error(JobIndex, u8),
-    /// How far a job is, encoded.
+    /// The progress of a job, encoded.
     Progress(JobIndex),
-    /// Which pieces the log of a job has, and how many bytes and lines.
+    /// The slots of a job's log that have a piece, and the number of bytes and lines.
     Log(JobIndex),
     /// A piece of the log, numbered modulo the number of slots.
     LogPiece(JobIndex, u8),
 }
 
-/// What a store did with a change.
+/// The result of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
-    /// It was written.
+    /// The change was written.
     Done,
-    /// It was not written: the stored state is not the expected one, or the workflow does not exist.
+    /// Nothing was written: the stored state is not the expected one, or the workflow does not
+    /// exist.
     Conflict(Option<StoredState>),
-    /// It was not written: the stored state is a later one. A store that does not know what has changed since answers with
-    /// [`Applied::Conflict`].
+    /// Nothing was written: the stored state is later than the expected one. A store that does not
+    /// know the changes in between returns [`Applied::Conflict`].
     Behind(NewerState),
-    /// It was not written: the stored state is another one, too large to be told. It must be read.
+    /// Nothing was written: the stored state differs and is too large for a reply. The caller must
+    /// read it.
     Elsewhere,
-    /// It was not written: another workflow has the idempotency key.
+    /// Nothing was written: another workflow has the idempotency key.
     KeyTaken(WorkflowId),
 }
 
@@ -195,18 +204,19 @@ pub enum Applied {
 pub struct StoredState {
     /// See [`crate::Meta`].
     pub meta: Vec<u8>,
-    /// The jobs that have changed since the creation, in no order.
+    /// The jobs that have changed since the creation, in any order.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,
-    /// The writers of states whose ready rows may not be there yet.
+    /// Writers of states whose ready rows may be missing.
     pub owing: Vec<u32>,
 }
 
-/// What became of an expected state, still encoded.
+/// A stored state that is later than the expected one, still encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewerState {
-    /// The latest write that the store has noted. If another one made the meta, more has changed than is told here.
+    /// The latest write in the trail. If another write made the meta, `state` does not hold all
+    /// changed jobs.
     pub stamp: Stamp,
-    /// The meta now, and the jobs that have changed since the expected state.
+    /// The current meta, and the jobs that have changed since the expected state.
     pub state: StoredState,
 }
 

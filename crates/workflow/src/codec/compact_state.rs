@@ -1,5 +1,6 @@
-//! The state of a small workflow as one value: its meta, its label, and all of its jobs. One value costs a store less than several, as
-//! long as it is short. The value begins with the meta, so whoever wants no more reads it as a meta.
+//! The state of a small workflow as one value: its meta, its label, and all of its jobs. A short
+//! value costs a store less than several values. The value begins with the meta, so it can be
+//! decoded as a meta alone.
 
 use super::format::{Format, downgraded, upgraded};
 use super::record::{CodecError, Record, append, encode, unreadable};
@@ -9,21 +10,23 @@ use crate::id::JobIndex;
 use crate::state::{Job, Label, Meta};
 use crate::store::error::StoreError;
 
-/// The most jobs of a small workflow. Each adds some 50 bytes to every write.
+/// Maximum number of jobs of a small workflow. Each adds about 50 bytes to every write.
 const JOBS: usize = 8;
-/// The most bytes of a label of a small workflow.
+/// Maximum bytes of a small workflow's label: the label is part of every write.
 const LABEL: usize = 256;
-/// About the most bytes of a graph of a small workflow: many of them are read at once, without a look at their sizes.
+/// Maximum bytes of a small workflow's graph, estimated by [`text_bytes`]. Small graphs are read in
+/// batches without a check of their sizes.
 pub(crate) const GRAPH: usize = 16 << 10;
 
-/// Whether the state of a workflow with this graph is one value. For the store, the id of the workflow says the same.
+/// Whether the state of a workflow with this graph is one value. The workflow id holds this fact
+/// for the store.
 pub(crate) fn is_small(graph: &Graph) -> bool {
     let Label { name, tags } = &graph.label;
     let label = name.len() + tags.iter().map(String::len).sum::<usize>();
     graph.jobs.len() <= JOBS && label <= LABEL && label + texts(graph) <= GRAPH
 }
 
-/// The bytes of names, params and limits of a graph with few jobs.
+/// Bytes of names, params and limits of a graph with few jobs.
 fn texts(graph: &Graph) -> usize {
     let json = |json: Option<&Json>| json.map_or(0, |json| json.text().len());
     let mut bytes = graph.idempotency_key.as_ref().map_or(0, String::len);
@@ -36,7 +39,7 @@ fn texts(graph: &Graph) -> usize {
     bytes
 }
 
-/// The value, and how many of its bytes are the meta.
+/// Returns the encoded value and the length of its meta in bytes.
 pub(crate) fn encode_compact(
     meta: &Meta,
     label: &Label,
@@ -49,7 +52,7 @@ pub(crate) fn encode_compact(
     (value, length_of_meta(meta, format, length))
 }
 
-/// How many bytes a meta takes in a format. In the latest one it takes `latest`.
+/// Bytes of a meta in a format. `latest` is its length in the latest format.
 fn length_of_meta(meta: &Meta, format: Format, latest: usize) -> usize {
     if format == Format::LATEST {
         latest
@@ -58,17 +61,17 @@ fn length_of_meta(meta: &Meta, format: Format, latest: usize) -> usize {
     }
 }
 
-/// A value, read.
+/// A decoded value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SplitValue {
     pub(crate) meta: Meta,
-    /// How many bytes of the value are the meta.
+    /// Bytes of the value that belong to the meta.
     pub(crate) length: usize,
-    /// None: the workflow is not a small one, and its jobs are not in the value.
+    /// `None` if the workflow is not small: the value then holds no jobs.
     pub(crate) jobs: Option<Vec<Job>>,
 }
 
-/// Reads a value. `what` names it in the error.
+/// Decodes a value. `what` describes the value in the error.
 pub(crate) fn decode_compact(
     value: &[u8],
     what: impl FnOnce() -> String,
@@ -90,7 +93,7 @@ fn try_split(value: &[u8]) -> Result<SplitValue, CodecError> {
     Ok(SplitValue { meta, length, jobs })
 }
 
-/// The label in a value, encoded; none: the value has none.
+/// The encoded label in a value. `None` if the value holds no label.
 pub(crate) fn label(value: &[u8]) -> Option<Vec<u8>> {
     let (format, record) = upgraded(Meta::KIND, value).ok()?;
     let (_, rest) = postcard::take_from_bytes::<Meta>(&record).ok()?;

@@ -1,4 +1,5 @@
-//! The numbers of formats. The schema of a store says in which format it is written, and each record begins with the number of its own.
+//! Format numbers. The schema of a store names the format that is written to it; each record begins
+//! with the number of its own format.
 
 #[cfg(feature = "test-util")]
 mod test_util;
@@ -9,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::record::CodecError;
 
-/// The formats that earlier releases wrote, from the oldest. Each is read, is written to stores that have it, and can be migrated.
+/// Formats of earlier releases, oldest first. All can be read, written to stores that still have
+/// them, and migrated.
 #[cfg(not(feature = "test-util"))]
 pub const UPGRADES: &[Upgrade] = &[];
 /// The made-up format 0: no release has written an earlier format yet.
@@ -21,13 +23,15 @@ pub const UPGRADES: &[Upgrade] = &[test_util::FORMAT_0];
 pub struct Upgrade {
     /// The earlier format.
     pub from: Format,
-    /// Rewrites a record, without its mark, in the next format. Bytes that follow a meta are the rest of a small workflow.
+    /// Rewrites a record, without its mark, in the next format. In the meta of a small workflow,
+    /// the bytes after the meta are its label and jobs.
     pub rewrite: fn(RecordKind, &[u8]) -> Result<Vec<u8>, postcard::Error>,
-    /// Rewrites a record of the next format, without its mark, in the earlier one: servers write it until the store is migrated.
+    /// Rewrites a record of the next format, without its mark, in the earlier format. Servers write
+    /// the earlier format until the store is migrated.
     pub rewrite_back: fn(RecordKind, &[u8]) -> Vec<u8>,
 }
 
-/// What a record says something about. A record itself does not tell.
+/// The type of a record. The bytes of a record do not contain it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     /// The meta of a workflow, or the whole state of a small one, which begins with the meta.
@@ -52,7 +56,8 @@ impl Format {
     /// The format of new stores.
     pub const LATEST: Self = Self(1);
 
-    /// The format of a store with this schema version. None: this program does not know it.
+    /// The format of a store with this schema version. `None` if this program does not know the
+    /// format.
     #[must_use]
     pub fn of_schema(version: u32) -> Option<Self> {
         let format = Self(u8::try_from(version).ok()?);
@@ -106,21 +111,23 @@ pub(super) fn downgraded(kind: RecordKind, record: Vec<u8>, format: Format) -> V
     })
 }
 
-/// How a store is written now. Clones share it: a migration changes it for all that have the store open.
+/// The format that a store is written in. Clones share it, so a migration changes it for all users
+/// of the open store.
 #[derive(Debug, Clone)]
 pub(crate) struct Schema(Arc<SchemaVersions>);
 
 #[derive(Debug)]
 struct SchemaVersions {
     current: AtomicU32,
-    /// The version that the store is being migrated from. [`NOT_MIGRATING`] if it is not.
+    /// The version from which the store is being migrated, or [`NOT_MIGRATING`].
     migrates_from: AtomicU32,
 }
 
 const NOT_MIGRATING: u32 = u32::MAX;
 
 impl Schema {
-    /// A store of a format, and the schema version that it is being migrated from.
+    /// The schema of a store with this format. `from` is the version from which it is being
+    /// migrated.
     pub(crate) fn new(format: Format, from: Option<u32>) -> Self {
         Self(Arc::new(SchemaVersions {
             current: format.schema().into(),
@@ -128,7 +135,7 @@ impl Schema {
         }))
     }
 
-    /// The schema version that the store is being migrated from, or else the one that it has.
+    /// The schema version from which the store is being migrated, or its current version.
     pub(crate) fn origin(&self) -> u32 {
         match self.0.migrates_from.load(Relaxed) {
             NOT_MIGRATING => self.format().schema(),

@@ -1,11 +1,11 @@
-//! The name of a lease, and its text form.
+//! The reference to a lease, and its text form.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::id::{InvalidId, JobIndex, WorkflowId};
 
-/// Names a lease. Workers get it as text and send it with their reports.
+/// Identifies a lease. Workers receive it as text and send it with their reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseRef {
     /// The workflow.
@@ -17,17 +17,18 @@ pub struct LeaseRef {
 }
 
 impl LeaseRef {
-    /// The lease of a job of the same workflow that is handed over with the report of this one. A report that is repeated, because its
-    /// answer was lost, finds the job again by it.
+    /// The lease of another job of the workflow that is claimed with the report of this lease. A
+    /// report that is repeated because its answer was lost finds that job again.
     #[must_use]
     pub fn successor(self, job: JobIndex) -> Self {
-        // The finalizer of splitmix64, https://prng.di.unimi.it/splitmix64.c: every bit of the token counts.
+        // The finalizer of splitmix64, https://prng.di.unimi.it/splitmix64.c, spreads every bit of
+        // the token.
         let mut mixed = self
             .token
             .wrapping_add((u64::from(job.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // 0 means no lease.
+        // Token 0 means no lease.
         Self {
             job,
             token: (mixed ^ (mixed >> 31)).max(1),
@@ -35,7 +36,8 @@ impl LeaseRef {
         }
     }
 
-    /// As workers get it. Every answer to them has some: the formats of the standard library would cost several times as much.
+    /// The text form that workers receive. It is written by hand because `format!` costs several
+    /// times as much, and every claim answer holds some.
     #[must_use]
     pub fn text(self) -> String {
         const DIGITS: [u8; 16] = *b"0123456789abcdef";

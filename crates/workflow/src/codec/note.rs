@@ -1,4 +1,4 @@
-//! What workers say of the jobs they are at, as it is stored: how far they are, and lines for people.
+//! The stored form of notes that workers send about their jobs: progress and log lines.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,34 +6,34 @@ use super::record::{append, unreadable};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
-/// How far an attempt was.
+/// The progress of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The attempt, from 1.
     pub attempt: u16,
-    /// When its worker said so.
+    /// The time at which its worker reported it.
     pub at: Timestamp,
-    /// 0 to 100.
+    /// Percentage from 0 to 100.
     pub percent: u8,
-    /// A word for people.
+    /// A short text for people.
     pub text: String,
 }
 
 /// A line of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// The attempt that it is of, from 1.
+    /// The attempt that logged the line, from 1.
     pub attempt: u16,
-    /// When it arrived.
+    /// The time at which the line arrived.
     pub at: Timestamp,
-    /// What the worker wrote. It may have any characters.
+    /// The text of the worker. It may contain any character.
     pub text: String,
 }
 
-/// What a piece of a log consists of. One follows the other, so a piece grows at its end.
+/// An item of a log piece. Items are appended, so a piece grows at its end.
 #[derive(Debug, Serialize, Deserialize)]
 enum Entry {
-    /// Lines that came together.
+    /// Lines that arrived in one report.
     Lines {
         attempt: u16,
         at: Timestamp,
@@ -41,12 +41,12 @@ enum Entry {
     },
 }
 
-/// Lines that came together, for the end of a piece of a log.
+/// Encodes lines of one report as bytes to append to a log piece.
 pub(crate) fn entry(attempt: u16, at: Timestamp, texts: Vec<String>) -> Vec<u8> {
     append(Vec::new(), &Entry::Lines { attempt, at, texts })
 }
 
-/// The lines of a piece of a log, in their order.
+/// The lines of a log piece in order.
 pub(crate) fn lines(
     mut piece: &[u8],
     what: impl Fn() -> String,

@@ -1,4 +1,5 @@
-//! The terms of queues and handlers as a store has them: a row for each, with a name and a value of JSON.
+//! The policies of queues and handlers as a store keeps them: a row for each, with a name and a
+//! JSON value.
 
 use serde::de::DeserializeOwned;
 use tracing::warn;
@@ -6,12 +7,12 @@ use tracing::warn;
 use crate::graph::definition::LimitDefinition;
 use crate::graph::policies::{Policies, PolicyTarget, Weight};
 
-/// How the names of rows begin.
+/// Prefixes of row names.
 const QUEUE_LIMITS: &str = "limits/queue/";
 const HANDLER_LIMITS: &str = "limits/handler/";
 const QUEUE_WEIGHTS: &str = "weights/queue/";
 
-/// A row: its name, and its value. None: it is to be removed.
+/// The name and the value of a row. The value is `None` if the row is to be removed.
 pub(crate) type Row = (String, Option<String>);
 
 /// The row of the limits of a queue or handler.
@@ -32,7 +33,7 @@ pub(crate) fn weights_row(queue: &str, weights: &[Weight]) -> Row {
     (format!("{QUEUE_WEIGHTS}{queue}"), value)
 }
 
-/// What rows say. Those that a later version wrote are passed over.
+/// Decodes rows. Rows of unknown kinds, which a later version wrote, are logged and skipped.
 pub(crate) fn read<'a>(rows: impl Iterator<Item = (&'a String, &'a String)>) -> Policies {
     let mut terms = Policies::default();
     for (name, value) in rows {

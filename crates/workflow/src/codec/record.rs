@@ -10,10 +10,11 @@ use crate::graph::Graph;
 use crate::state::{AttemptError, Job, Label, Meta};
 use crate::store::error::StoreError;
 
-/// Most records are shorter, so that their bytes are allocated once. A small workflow of two jobs is a little longer than this.
+/// Initial capacity in bytes of an encoded record: most records are shorter, so their bytes are
+/// allocated once.
 const TYPICAL_BYTES: usize = 160;
 
-/// Why a record cannot be read.
+/// The reason why a record cannot be decoded.
 #[derive(Debug, Error)]
 pub(crate) enum CodecError {
     #[error("it has format {0}, which a later version of tidegate writes")]
@@ -24,7 +25,7 @@ pub(crate) enum CodecError {
     Bytes(#[from] postcard::Error),
 }
 
-/// What a store keeps, encoded after a mark that names its format.
+/// A type that a store keeps, encoded after a mark with its format.
 pub(crate) trait Record: Serialize + DeserializeOwned {
     const KIND: RecordKind;
 }
@@ -53,19 +54,20 @@ impl Record for Progress {
     const KIND: RecordKind = RecordKind::Progress;
 }
 
-/// The bytes with a value behind them.
+/// Appends an encoded value to `bytes`.
 pub(crate) fn append<T: Serialize + ?Sized>(bytes: Vec<u8>, value: &T) -> Vec<u8> {
     postcard::to_extend(value, bytes).expect("memory is the only thing that encoding can lack")
 }
 
-/// The bytes that [`decode`] reads back.
+/// Encodes a record for [`decode`].
 pub(crate) fn encode<T: Record>(record: &T, format: Format) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(TYPICAL_BYTES);
     bytes.extend_from_slice(&Format::LATEST.mark());
     downgraded(T::KIND, append(bytes, record), format)
 }
 
-/// Reads what [`encode`] wrote, in whatever format. What follows the record is passed over. `what` names it in the error.
+/// Decodes a record of any known format. Bytes after the record are ignored. `what` describes the
+/// record in the error.
 pub(crate) fn decode<T: Record>(
     bytes: &[u8],
     what: impl FnOnce() -> String,

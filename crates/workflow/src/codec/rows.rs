@@ -1,5 +1,5 @@
-//! The rows of a workflow in its partition: pure functions of its state. A write adds and removes the difference between the rows
-//! before and after, so rows always agree with the state.
+//! The rows of a workflow in its partition: pure functions of its state. A write adds and removes
+//! the difference between the rows before and after, so rows always agree with the state.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::state::{Job, JobState, Label, Status};
 use crate::time::Timestamp;
 
-/// Stands between a handler and a limit key. No name contains it.
+/// Separates a handler from a limit key in a row. No name contains it.
 const LIMITED: char = '\u{1}';
 
 /// A row of a sorted set. Rows are sorted by their bytes.
@@ -19,23 +19,23 @@ pub type Row = Vec<u8>;
 pub struct ReadyJob {
     /// The queue. Workers name the queues that they serve.
     pub queue: String,
-    /// What a worker runs.
+    /// The handler that a worker runs.
     pub handler: String,
-    /// The key of the limits that the job waits for; empty without limits.
+    /// The key of the job's limits; empty without limits.
     pub limit_key: String,
-    /// Jobs with a higher priority are taken first.
+    /// Jobs with a higher priority are claimed first.
     pub priority: u8,
-    /// Since when it is ready. Older jobs are taken first.
+    /// The time at which the job became ready. Older jobs are claimed first.
     pub since: Timestamp,
     /// Its workflow.
     pub workflow: WorkflowId,
-    /// Its position there.
+    /// The position of the job in its workflow.
     pub job: JobIndex,
 }
 
 impl ReadyJob {
-    /// Queue, zero, handler, zero, priority from high to low, time, workflow, job. After the handler of a job with limits are a one and the key
-    /// of the limits.
+    /// The row of the job: queue, zero byte, handler, zero byte, priority from high to low, time,
+    /// workflow, job. With limits, a byte of one and the limit key follow the handler.
     #[must_use]
     pub fn row(&self) -> Row {
         let row = ReadyRow {
@@ -47,7 +47,7 @@ impl ReadyJob {
         row.bytes()
     }
 
-    /// The entry that made `row`.
+    /// The job that made `row`.
     #[must_use]
     pub fn read(row: &[u8]) -> Option<Self> {
         let row = ReadyRow::read(row)?;
@@ -63,7 +63,7 @@ impl ReadyJob {
     }
 }
 
-/// A ready row, taken apart.
+/// The decoded parts of a ready row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadyRow<'a> {
     pub(crate) queue: &'a str,
@@ -73,7 +73,8 @@ pub(crate) struct ReadyRow<'a> {
     pub(crate) place: ReadyKey,
 }
 
-/// Priority, time, workflow and position of a ready job: the end of its row. It sorts as jobs are to be taken.
+/// Priority, time, workflow and position of a ready job: the end of its row. Keys sort in claim
+/// order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReadyKey([u8; Self::BYTES]);
 
@@ -101,7 +102,7 @@ impl<'a> ReadyRow<'a> {
     }
 }
 
-/// The text before the first zero, and what comes after that zero.
+/// The text before the first zero byte, and the bytes after that zero byte.
 fn until_zero(row: &[u8]) -> Option<(&str, &[u8])> {
     let end = row.iter().position(|&byte| byte == 0)?;
     Some((std::str::from_utf8(&row[..end]).ok()?, &row[end + 1..]))
@@ -139,7 +140,8 @@ impl ReadyKey {
     }
 }
 
-/// The beginning of all ready rows of a queue. No name contains a zero byte, so the rows of two queues begin differently.
+/// The prefix of all ready rows of a queue. No name contains a zero byte, so no prefix of one queue
+/// is a prefix of another.
 #[must_use]
 pub fn queue_rows(queue: &str) -> Row {
     let mut row = queue.as_bytes().to_vec();
@@ -147,7 +149,7 @@ pub fn queue_rows(queue: &str) -> Row {
     row
 }
 
-/// The beginning of a row that it shares with all rows of its lane.
+/// The prefix of a row that all rows of its lane share.
 pub(crate) fn lane_of(row: &[u8]) -> &[u8] {
     let mut zeros = row
         .iter()
@@ -157,12 +159,13 @@ pub(crate) fn lane_of(row: &[u8]) -> &[u8] {
     zeros.nth(1).map_or(row, |second| &row[..=second])
 }
 
-/// Whether it is of jobs with limits. Takes the beginning of its rows.
+/// Whether a lane, given by the prefix of its rows, holds jobs with limits.
 pub(crate) fn is_limited(lane: &[u8]) -> bool {
     lane.contains(&(LIMITED as u8))
 }
 
-/// Before the rows of all lanes that come after one, and behind its own. Takes the beginning of its rows.
+/// A row that sorts after all rows of a lane and before those of all later lanes. `lane` is the
+/// prefix of its rows.
 pub(crate) fn lane_end(lane: &[u8]) -> Row {
     let mut end = lane.to_vec();
     end.pop();
@@ -170,7 +173,7 @@ pub(crate) fn lane_end(lane: &[u8]) -> Row {
     end
 }
 
-/// Behind all rows of the queue of a lane.
+/// A row that sorts after all rows of a lane's queue.
 pub(crate) fn queue_end(lane: &[u8]) -> Row {
     let queue = lane
         .iter()
@@ -184,16 +187,16 @@ pub(crate) fn queue_end(lane: &[u8]) -> Row {
 pub enum Section<'a> {
     /// All workflows.
     All,
-    /// Those of a status.
+    /// Workflows of a status.
     Status(Status),
-    /// Those of a name and status.
+    /// Workflows of a name and status.
     Name(&'a str, Status),
-    /// Those with a tag, of a status.
+    /// Workflows with a tag and a status.
     Tag(&'a str, Status),
 }
 
 impl Section<'_> {
-    /// The beginning of its rows.
+    /// The prefix of the section's rows.
     #[must_use]
     pub fn prefix(self) -> Row {
         let (kind, name, status) = match self {
@@ -202,7 +205,7 @@ impl Section<'_> {
             Self::Name(name, status) => (b'n', Some(name), Some(status)),
             Self::Tag(tag, status) => (b't', Some(tag), Some(status)),
         };
-        // With room for what follows it in a row.
+        // The capacity includes the workflow id that callers append.
         let mut row = Vec::with_capacity(3 + name.map_or(0, str::len) + size_of::<WorkflowId>());
         row.push(kind);
         if let Some(name) = name {
@@ -220,7 +223,7 @@ impl Section<'_> {
     }
 }
 
-/// The workflow that an index row is about.
+/// The workflow of an index row.
 #[must_use]
 pub fn workflow_of(row: &[u8]) -> Option<WorkflowId> {
     row.last_chunk().map(|&bytes| WorkflowId::from_bytes(bytes))
@@ -235,12 +238,12 @@ pub(crate) fn status_rows(id: WorkflowId, label: &Label, status: Status) -> Vec<
     sections.map(|section| section.row(id)).collect()
 }
 
-/// The index row that a workflow has as long as it exists.
+/// The index row of a workflow that does not depend on its status.
 pub(crate) fn lasting_row(id: WorkflowId) -> Row {
     Section::All.row(id)
 }
 
-/// The ready row of a job. None: the job is not ready.
+/// The ready row of a job. `None` if the job is not ready.
 pub(crate) fn ready_row_of(
     workflow: WorkflowId,
     index: JobIndex,
@@ -263,7 +266,7 @@ pub(crate) fn ready_row_of(
     Some(row.bytes())
 }
 
-/// The beginning of all ready rows of a queue for one handler and one limit key, which is empty without limits.
+/// The prefix of the ready rows of a queue, handler and limit key, which is empty without limits.
 #[must_use]
 pub fn lane_rows(queue: &str, handler: &str, limit_key: &str) -> Row {
     let mut row = queue_rows(queue);

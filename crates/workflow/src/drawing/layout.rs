@@ -1,12 +1,14 @@
-//! Where the jobs of a graph and the lines between them go in a picture that reads from left to right.
+//! Positions of the jobs of a graph and of the lines between them, in a picture that reads from
+//! left to right.
 //!
-//! A layered drawing. Many jobs with the same parents and children are one block (`units`), and jobs that have many parents in
-//! common get their lines through one junction (`joined`), so the lines of an all-to-all step are as many as its jobs and not
-//! their product. Each job or block is put one layer after the last of its parents (`layers`), the layers are ordered so that few
-//! lines cross (`order`), and jobs are moved level with the jobs around them (`place`).
+//! The drawing is layered. Jobs with the same parents and children are one block (`units`). Jobs
+//! with many common parents get their lines through one junction (`junctions`), so an all-to-all
+//! step has as many lines as jobs. Each unit is one layer after its last parent (`layers`). Layers
+//! are ordered so that few lines cross (`order`), and units are moved level with their neighbours
+//! (`coordinates`).
 //!
-//! **Invariants:** pure and deterministic: the same graph gives the same layout. Time is linear in jobs and dependencies but for
-//! sorting; memory is linear in jobs, whatever the dependencies, since there is a bound on lines that are drawn.
+//! **Invariants:** the layout is pure and deterministic. Time is linear in jobs and dependencies
+//! except for sorting. Memory is linear in jobs, because the number of drawn lines is bounded.
 
 mod block;
 mod joined;
@@ -28,7 +30,7 @@ pub use self::shape::{Block, Edge, End, Layout, Node, Point};
 use self::units::{Alike, Unit};
 use crate::graph::Graph;
 
-/// Free space around the picture.
+/// Pixels of free space around the picture.
 const MARGIN: i32 = 16;
 
 const BEND_HEIGHT: i32 = 2;
@@ -62,7 +64,8 @@ impl Layout {
         .layout()
     }
 
-    /// How many pairs of lines cross, in the order of definition and as they are drawn: what the order of the layers gains.
+    /// Numbers of line crossings in the order of definition and in the drawn order: they show the
+    /// gain of ordering the layers.
     #[must_use]
     pub fn crossings(graph: &Graph) -> (u64, u64) {
         let layered = Layered::of(graph, Alike::Together);
@@ -73,19 +76,19 @@ impl Layout {
     }
 }
 
-/// The same layers with few crossings.
+/// Reorders the vertices within each layer so that few lines cross.
 pub(crate) fn ordered(mut layered: Layered) -> Layered {
     order::reduce_crossings(&mut layered);
     layered
 }
 
-/// The parts of a layout while it is drawn.
+/// The parts of a layout during drawing.
 struct Drawing<'a> {
     graph: &'a Graph,
     layered: &'a Layered,
     rows: &'a [i32],
     columns: &'a [place::Column],
-    /// Of the units.
+    /// Widths of the units.
     widths: Vec<i32>,
     heights: Vec<i32>,
 }
@@ -95,7 +98,7 @@ impl Drawing<'_> {
         self.align_boxes();
         let mut nodes = vec![Node::default(); self.graph.jobs.len()];
         let mut blocks = Vec::new();
-        // The end of lines at each unit.
+        // The line end that each unit is.
         let mut ends = Vec::with_capacity(self.layered.units.len());
         for (at, unit) in self.layered.units.iter().enumerate() {
             let frame = self.frame(at);
@@ -147,7 +150,7 @@ impl Drawing<'_> {
             .unwrap_or(0)
     }
 
-    /// Makes all boxes of a layer as wide as the widest. Frames have widths of their own.
+    /// Widens all boxes of a layer to the widest. Frames keep their widths.
     fn align_boxes(&mut self) {
         for layer in &self.layered.layers {
             let is_job = |vertex: &&u32| matches!(self.layered.unit(**vertex), Some(Unit::Job(_)));
@@ -244,7 +247,7 @@ impl Drawing<'_> {
     }
 }
 
-/// Adds a point that is not there yet; one between two that are level with it is left out.
+/// Appends a point. Duplicates and the middle one of three level points are left out.
 fn pass(points: &mut Vec<Point>, next: Point) {
     if points.last() == Some(&next) {
         return;

@@ -1,7 +1,8 @@
 //! Pictures of a graph: for a page, for other programs, and for a terminal.
 //!
-//! Each is a text in one of four languages. With the states of the jobs, jobs look like what they are doing: by colour, and by a
-//! mark for those who cannot tell the colours apart. Text of the graph never becomes syntax of the picture.
+//! A picture is a text in one of four languages. With the states of the jobs, colours and marks
+//! show the states; marks help readers who cannot distinguish the colours. Text of the graph never
+//! becomes syntax of the picture.
 
 mod channel;
 mod dot;
@@ -22,7 +23,8 @@ use thiserror::Error;
 pub use self::subject::Picture;
 pub use self::terminal::{Colour, Glyphs, Terminal};
 
-/// Largest picture, in bytes. An SVG of ten thousand jobs has 5 MB, a million dependencies in the language of Graphviz 20.
+/// Maximum bytes of a picture. An SVG of 10,000 jobs has 5 MB, Graphviz text of a million
+/// dependencies 20 MB.
 pub const MAX_PICTURE: usize = 32 << 20;
 
 /// A picture would be larger than [`MAX_PICTURE`].
@@ -31,12 +33,13 @@ pub const MAX_PICTURE: usize = 32 << 20;
 pub struct TooLarge;
 
 impl Picture<'_> {
-    /// A page element of its own in SVG 1.1, with a legend. It follows the colour scheme of its reader, and a screen reader finds
-    /// the name, handler and state of each job. About 400 bytes for each job and 100 for each line. Of more than 40,000 lines the
-    /// rest is counted and not drawn.
+    /// A page element of its own in SVG 1.1, with a legend. It follows the colour scheme of its
+    /// reader, and a screen reader finds the name, handler and state of each job. About 400 bytes
+    /// for each job and 100 for each line. Of more than 40,000 lines the rest is counted and not
+    /// drawn.
     ///
     /// # Errors
-    /// It is too large.
+    /// The picture is too large.
     pub fn svg(&self) -> Result<String, TooLarge> {
         Page::of(|out| svg::write(self, out))
     }
@@ -44,21 +47,23 @@ impl Picture<'_> {
     /// The graph in the language of Graphviz. Every dependency is a line of text.
     ///
     /// # Errors
-    /// It is too large.
+    /// The picture is too large.
     pub fn dot(&self) -> Result<String, TooLarge> {
         Page::of(|out| dot::write(self, out))
     }
 
-    /// The graph as a Mermaid flowchart. Mermaid itself refuses more than 500 dependencies unless its site allows more.
+    /// The graph as a Mermaid flowchart. Mermaid itself refuses more than 500 dependencies unless
+    /// its site allows more.
     ///
     /// # Errors
-    /// It is too large.
+    /// The picture is too large.
     pub fn mermaid(&self) -> Result<String, TooLarge> {
         Page::of(|out| mermaid::write(self, out))
     }
 
-    /// The graph in characters, each line ending in a line feed. When it does not fit, many jobs with the same parents and the same
-    /// children are drawn as one; when that does not fit either, it becomes a list by layers of at most a few hundred lines.
+    /// The graph in characters; each line ends in a line feed. If it does not fit, jobs with the
+    /// same parents and children are drawn as one. If that does not fit either, the text is a list
+    /// by layers of at most a few hundred lines.
     #[must_use]
     pub fn text(&self, terminal: &Terminal) -> String {
         let mut out = String::new();
@@ -67,7 +72,7 @@ impl Picture<'_> {
     }
 }
 
-/// Text that may grow to [`MAX_PICTURE`].
+/// A text of at most [`MAX_PICTURE`] bytes.
 struct Page(String);
 
 impl Page {

@@ -1,5 +1,5 @@
-//! The desk of a partition serves the requests about its workflows in rounds: all requests that wait are applied to the states in
-//! memory, and what changed is written with one call of the store.
+//! The actor of a partition serves the requests about its workflows in batches. It applies all
+//! queued requests to the states in memory, and writes what changed with one call of the store.
 
 pub(crate) mod answer;
 pub(crate) mod apply;
@@ -31,16 +31,17 @@ use crate::id::Partition;
 use crate::store::Store;
 use crate::store::error::StoreError;
 
-/// The most requests that may wait. Each has a caller.
+/// Most requests that may be queued in one partition. A caller waits for each.
 const MAX_QUEUED: usize = 65_536;
-/// How often requests are played when other servers keep writing first.
+/// Most attempts to apply and write a request while other servers keep writing first.
 const MAX_ATTEMPTS: usize = 32;
-/// How often all of them together. Then ever fewer at a time: who has less to do is faster.
+/// Attempts with the whole batch. Each further attempt leaves the later half of the requests for
+/// afterwards, because small writes conflict less.
 const WHOLE_BATCH_ATTEMPTS: usize = 2;
-/// So few that fewer would not be faster.
+/// Batches of this size are not halved: fewer requests would not be faster.
 const MIN_BATCH: usize = 16;
 
-/// The desk of one partition.
+/// The actor of one partition. At most one task at a time runs it.
 #[derive(Debug)]
 pub(crate) struct PartitionActor {
     partition: Partition,
@@ -51,7 +52,7 @@ pub(crate) struct PartitionActor {
 #[derive(Debug, Default)]
 struct Mailbox {
     queued: VecDeque<Envelope>,
-    /// Whether a task serves the desk.
+    /// Whether a task serves the requests.
     running: bool,
     closed: bool,
 }
@@ -69,10 +70,10 @@ impl PartitionActor {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds requests to those that wait. Returns true when the caller must start a task that serves the desk.
+    /// Queues requests. Returns true if the caller must start a task that runs the actor.
     ///
     /// # Errors
-    /// Too many wait, or the engine is closing. The requests are returned.
+    /// Too many requests are queued, or the engine is closing. The requests are returned.
     pub(crate) fn enqueue(
         &self,
         posted: Vec<Envelope>,
@@ -88,12 +89,13 @@ impl PartitionActor {
         Ok(!std::mem::replace(&mut inbox.running, true))
     }
 
-    /// The task that served the desk is gone: the next request starts another. Callers that wait are told that the engine is closed.
+    /// Handles the end of the task that ran the actor: the next request starts another task.
+    /// Callers of queued requests get the error that the engine is closed.
     pub(crate) fn on_task_lost(&self) {
         let mut inbox = self.inbox();
         inbox.running = false;
         let waiting = std::mem::take(&mut inbox.queued);
-        // Dropping them may post requests, which takes the lock again.
+        // Dropping the requests may queue others, which takes the lock again.
         drop(inbox);
         drop(waiting);
     }
@@ -109,7 +111,7 @@ impl PartitionActor {
         inbox.running.then(|| inbox.queued.drain(..size).collect())
     }
 
-    /// Serves all requests that wait. `give_back` is called with each lease that does not reach its worker.
+    /// Serves all queued requests. `releaser` returns each lease that does not reach its worker.
     pub(crate) async fn run(
         &self,
         context: &Context,
@@ -143,7 +145,7 @@ impl PartitionActor {
         }
     }
 
-    /// Returns the requests that were left out, for others to be faster.
+    /// Returns the requests that were split off so that the others conflict less.
     async fn commit_with_retries(
         &self,
         round: &Round<'_>,
@@ -156,7 +158,7 @@ impl PartitionActor {
                 return left;
             }
             if attempt >= WHOLE_BATCH_ATTEMPTS {
-                // In the order in which they came.
+                // The requests keep the order in which they arrived.
                 groups
                     .iter_mut()
                     .for_each(|group| drop(left.splice(0..0, group.split_off_half(MIN_BATCH))));

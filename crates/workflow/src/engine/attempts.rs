@@ -1,4 +1,4 @@
-//! What is told of attempts that ended, to whoever wants to know of each.
+//! The observer of ended attempts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,51 +8,52 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::state::{Job, LeaseEnd};
 use crate::time::Timestamp;
 
-/// Is told of each attempt that ended, once that is written, by the server that wrote it. It must not take long. Clones are the same.
+/// Callback for each attempt that ended. The server that wrote the end calls it after the write. It
+/// must be fast. Clones share the callback.
 #[derive(Clone)]
 pub struct Attempts(Arc<dyn Fn(&AttemptEnd<'_>) + Send + Sync>);
 
 /// An attempt that ended.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptEnd<'a> {
-    /// The workflow.
+    /// Workflow of the job.
     pub workflow: WorkflowId,
-    /// Its graph.
+    /// Graph of the workflow.
     pub graph: &'a Graph,
-    /// The job in it.
+    /// Job in the graph.
     pub job: JobIndex,
-    /// The job as it was during the attempt.
+    /// State of the job during the attempt.
     pub during: &'a Job,
-    /// When it ended.
+    /// Time of the end.
     pub at: Timestamp,
-    /// How.
+    /// Outcome of the attempt.
     pub outcome: AttemptOutcome<'a>,
 }
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptOutcome<'a> {
-    /// It succeeded.
+    /// The attempt succeeded.
     Succeeded,
-    /// It failed.
+    /// The attempt failed.
     Failed {
         /// Kind of the error.
         kind: &'a str,
         /// Its message.
         message: &'a str,
     },
-    /// The worker gave the job back.
+    /// The worker returned the job.
     GivenBack,
-    /// The same, because whoever is behind its rate limits refused it.
+    /// The worker returned the job because the service behind its rate limits refused it.
     Throttled,
     /// The process that ran it has died.
     Crashed,
-    /// The worker did not say.
+    /// The lease ended without a report of the worker.
     Revoked(LeaseEnd),
 }
 
 impl Attempts {
-    /// `told` is called on whatever thread serves the workflow.
+    /// The callback runs on the thread that serves the workflow.
     pub fn new(told: impl Fn(&AttemptEnd<'_>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(told))
     }

@@ -1,4 +1,4 @@
-//! What workers do: claim, report, extend.
+//! Calls of workers: claim, report, extend.
 
 pub(in crate::engine) mod call_clock;
 pub(crate) mod claimed;
@@ -29,46 +29,50 @@ use crate::store::error::StoreError;
 use crate::time::Timestamp;
 use crate::transition::event::Lease;
 
-/// How many ready rows of each partition are read at once when memory has none.
+/// Number of ready rows that are read of each partition if no job is known.
 const REFILL: usize = 512;
-/// How many of each partition, after jobs were refused that other servers had taken: enough to know the next ones.
+/// Number of ready rows that are read of each partition after other servers claimed the known jobs:
+/// enough to find the next ones.
 pub(super) const REFRESH: usize = 64;
-/// How often a claim is tried again after such refusals. Each time the store is read before, and somebody got the jobs.
+/// Maximum number of reads in one claim after such refusals. Each refusal means that another server
+/// got jobs, so the servers together make progress.
 const TRIES: usize = 8;
-/// How often it is tried again because there was no room for the jobs under their limits. Each time fewer keys are open.
+/// Maximum number of attempts in one claim after limits had no capacity. Each attempt blocks more
+/// keys.
 const DENIALS: usize = 64;
 
-/// The jobs that a worker asks for.
+/// The jobs that a worker claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The queues that the worker serves.
     pub queues: Vec<String>,
-    /// What it can run. None: everything.
+    /// Handlers that the worker can run. `None` if it runs all.
     pub handlers: Option<Vec<String>>,
     /// The name of the worker.
     pub worker: String,
-    /// The highest number of jobs.
+    /// Maximum number of jobs.
     pub limit: usize,
-    /// The length of the lease: the worker must report or extend before its end.
+    /// Duration of the lease: the worker must report or extend before its end.
     pub lease: Duration,
 }
 
 impl Engine {
-    /// Leases ready jobs to a worker, the most urgent first. The list is empty when there are none.
+    /// Leases ready jobs to a worker, the most urgent first. The list is empty if there are none.
     ///
     /// # Errors
-    /// The store failed before any job was taken.
+    /// The store failed before any job was leased.
     ///
     /// # Cancellation
-    /// When the future is dropped, jobs that were taken are given back at once.
+    /// When the future is dropped, leased jobs are returned to their queues at once.
     pub async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Claimed>, EngineError> {
         self.claim_except(claim, &[], now).await
     }
 
-    /// [`Engine::claim`], without the jobs of some leases: a worker that gave them back wants others.
+    /// [`Engine::claim`] without the jobs of some leases: the worker returned them and wants other
+    /// ones.
     ///
     /// # Errors
-    /// The store failed before any job was taken.
+    /// The store failed before any job was leased.
     pub async fn claim_except(
         &self,
         claim: &Claim,
@@ -82,11 +86,11 @@ impl Engine {
         .await
     }
 
-    /// The first half of [`Engine::claim_except`]: leases jobs and reads nothing of what they get. [`Engine::deliver`] is the other half,
-    /// for which the caller may need to find room first.
+    /// Leases jobs without reading their inputs: the first half of [`Engine::claim_except`]. The
+    /// other half is [`Engine::deliver`], for which the caller may have to reserve memory first.
     ///
     /// # Errors
-    /// The store failed before any job was taken.
+    /// The store failed before any job was leased.
     pub async fn lease_except(
         &self,
         claim: &Claim,
@@ -100,7 +104,8 @@ impl Engine {
         ))
     }
 
-    /// Leases jobs. Those known here may have been taken elsewhere. Then the store is read, until there is work or it has none.
+    /// Leases jobs. If other servers have leased the known ones, reads the store until there are
+    /// jobs or the store has none.
     async fn lease(
         &self,
         claim: &Claim,
@@ -121,7 +126,8 @@ impl Engine {
                     denied: 0,
                     ..
                 } => return Ok(Vec::new()),
-                // Their limits are closed now, so the next ones are others.
+                // The exhausted limits are blocked now, so the next attempt gets jobs of other
+                // keys.
                 Tried { refused: 0, .. } if denied < DENIALS => {
                     denied += 1;
                     if denied > 1 {
@@ -137,7 +143,8 @@ impl Engine {
         }
     }
 
-    /// Reads those of these queues again of which jobs were refused. What other servers are the homes of is read when it is needed.
+    /// Reads those queues again of which jobs were refused. Remote partitions are read only when
+    /// they are needed.
     async fn refresh(&self, queues: &[String]) -> Result<(), StoreError> {
         if self.queues().are_shared() {
             let here: Vec<Partition> = self.core.context.home.mine.each().collect();
@@ -161,7 +168,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Leases jobs, after what they need under their limits was taken.
+    /// Dequeues jobs, acquires the units of their limits, and leases them.
     async fn try_lease(
         &self,
         claim: &Claim,
@@ -170,7 +177,7 @@ impl Engine {
         told: CallClock,
     ) -> Result<Tried, EngineError> {
         let taken = self.take(claim, except, patience).await?;
-        // Who does not wait has just read what there may be elsewhere.
+        // A claim that does not wait has just read the remote partitions itself.
         let waits = taken.jobs().is_empty() && patience == ClaimMode::LongPoll;
         let place = if waits {
             PartitionScope::All
@@ -185,7 +192,8 @@ impl Engine {
         {
             return self.lease_taken(taken, claim, told).await;
         }
-        // In a task of its own: whoever leaves half way does not leave behind what was taken under limits, and nobody has.
+        // Runs in its own task: if the caller leaves half way, units of limits must not stay
+        // acquired without a lease.
         let engine = self.clone();
         let claim = claim.clone();
         let taken = taken.into_jobs();
@@ -239,7 +247,8 @@ impl Engine {
         charge.settle(&mut answers);
         let (leased, refused) = sorted(ids.into_iter().zip(answers))?;
         if was_limited && !leased.is_empty() {
-            // Whoever opened a limit woke one worker, however much room there is.
+            // The unblock of a limit woke one worker, whatever its capacity, so the next one is
+            // woken here.
             self.queues().pass_on(&claim.queues);
         }
         Ok(Tried {
@@ -249,8 +258,8 @@ impl Engine {
         })
     }
 
-    /// Takes jobs out of the queues. When memory has too few, the store is read first: where jobs are at home here, and elsewhere only if
-    /// there are none.
+    /// Dequeues jobs. If too few are known, the store is read before: local partitions first, and
+    /// remote ones only if these have no job.
     async fn take(
         &self,
         claim: &Claim,
@@ -268,7 +277,8 @@ impl Engine {
             let here: Vec<Partition> = self.core.context.home.mine.each().collect();
             self.refill_in(&thirsty, &here, REFILL).await?;
         }
-        // Created before the read below: the read may fail, or the caller may leave during it.
+        // Created before the read below: if the read fails or the caller leaves, the drop requeues
+        // the jobs.
         let first = self.queues().dequeue(wanting, claim.limit);
         let mut taken = PendingClaims::new(self.queues(), first);
         if self.queues().are_shared() && taken.jobs().len() < claim.limit {
@@ -297,7 +307,7 @@ impl Engine {
                 .queues()
                 .incomplete(&claim.queues, PartitionScope::All, patience);
             if !incomplete.is_empty() {
-                // Those at home here were read above.
+                // The local partitions were read above.
                 let (partitions, most) = if self.queues().are_shared() {
                     (self.away(), REFRESH)
                 } else {
@@ -314,8 +324,8 @@ impl Engine {
         Ok(taken)
     }
 
-    /// Waits until one of these queues may have work for [`Engine::claim`]. Call this before the claim that may find nothing, so that
-    /// work that arrives in between is not missed.
+    /// Waits until one of these queues may have work for [`Engine::claim`]. The call must precede
+    /// the claim that may find nothing, so that work that arrives in between is not missed.
     pub fn arrival<'a>(&'a self, queues: &'a [String]) -> impl Future<Output = ()> + 'a {
         self.arrival_except(queues, None, &[])
     }
@@ -333,11 +343,12 @@ impl Engine {
         async { drop(waiting.arrived().await) }
     }
 
-    /// [`Engine::arrival_except`] for the same claim as before: jobs that become ready at this server while the future is polled may come leased, with the
-    /// write that makes them ready. Without any, there may be some to claim.
+    /// [`Engine::arrival_except`] for a known claim. Jobs that become ready at this server while
+    /// the future is polled may arrive leased, by the write that makes them ready. If none is
+    /// leased, there may be some to claim.
     ///
     /// # Cancellation
-    /// When the future is dropped, jobs that were leased go back at once.
+    /// When the future is dropped, leased jobs are returned to their queues at once.
     pub fn arrival_for<'a>(
         &'a self,
         claim: &'a Claim,
@@ -357,10 +368,10 @@ impl Engine {
         async { LeasedBatch::of(waiting.arrived().await) }
     }
 
-    /// Adds jobs that are known here to those that came, up to the limit of the claim.
+    /// Adds jobs that are known here to leased ones, up to the limit of the claim.
     ///
     /// # Cancellation
-    /// When the future is dropped, all of them go back at once.
+    /// When the future is dropped, all of them are returned to their queues at once.
     pub async fn fill_up(
         &self,
         mut leases: LeasedBatch,
@@ -381,26 +392,27 @@ impl Engine {
                     now,
                 )
                 .await;
-            // Whoever asks has jobs in any case, and asks again.
+            // An error is dropped: the worker has jobs in any case, and its next claim reports the
+            // error.
             leases.add(more.unwrap_or_default());
         }
         leases
     }
 }
 
-/// What became of jobs that were tried.
+/// Result of one attempt to claim jobs.
 struct Tried {
     leased: Vec<(WorkflowId, Leased)>,
-    /// How many were not ready any more.
+    /// Number of jobs that were not ready any more.
     refused: usize,
-    /// How many had no room under their limits.
+    /// Number of jobs without capacity under their limits.
     denied: usize,
 }
 
-/// The jobs that were leased, and how many were refused.
+/// Returns the leased jobs, and the number of refused ones.
 ///
 /// # Errors
-/// None was leased, and one failed.
+/// No job was leased, and one attempt failed.
 fn sorted(
     answers: impl Iterator<Item = (WorkflowId, Result<Answer, EngineError>)>,
 ) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
@@ -410,7 +422,8 @@ fn sorted(
     for (id, answer) in answers {
         match answer {
             Ok(answer) => leased.extend(answer.leased.into_iter().map(|leased| (id, leased))),
-            // Another server was faster, or the job was cancelled, or its workflow cannot be read: others can.
+            // Another server was faster, or the job was cancelled, or its workflow cannot be read.
+            // Other jobs may still be leased.
             Err(
                 EngineError::Refused(_)
                 | EngineError::NoWorkflow { .. }

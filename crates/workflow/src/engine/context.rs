@@ -1,4 +1,5 @@
-//! What the desks of all partitions share: the ready jobs, those who watch, and the time of the next timer.
+//! State that the actors of all partitions share: ready jobs, watchers, and the times of the next
+//! timers.
 
 pub(crate) mod attempt_counts;
 pub(crate) mod served;
@@ -21,13 +22,13 @@ use crate::id::Partition;
 use crate::state::RetentionDefaults;
 use crate::time::Timestamp;
 
-/// No timer is known.
+/// Time of the next timer, if none is known.
 const NEVER: u64 = u64::MAX;
 
-/// What the desks of all partitions share.
+/// State that the actors of all partitions share.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// How long ended workflows are kept, unless they say so themselves.
+    /// Retention of ended workflows whose definition sets none.
     pub(crate) retention: RetentionDefaults,
     pub(crate) home: Membership,
     pub(crate) queues: QueueCache,
@@ -36,15 +37,15 @@ pub(crate) struct Context {
     pub(crate) served: Served,
     pub(super) watchers: Arc<Watchers>,
     pub(super) tally: Arc<AttemptCounts>,
-    /// Who is told of each attempt that ended, if anybody.
+    /// Callback for each attempt that ended, if any.
     pub(crate) attempts: Option<Attempts>,
-    /// Changes that were not written, because another server was first.
+    /// Number of changes that were not written, because another server was first.
     pub(crate) conflicts: AtomicU64,
-    /// For each partition the time, in microseconds, at which a sweep is to look there.
+    /// Time of the next sweep of each partition, in microseconds.
     expected: Vec<AtomicU64>,
-    /// Notified when such a time has become earlier, of a partition that is at home here.
+    /// Notified when such a time of a local partition becomes earlier.
     sooner: Notify,
-    /// Notified when another server has changed something that is not of one workflow.
+    /// Notified when another server announces a change that is not of one workflow.
     pub(crate) called_out: Notify,
 }
 
@@ -72,7 +73,7 @@ impl Context {
         }
     }
 
-    /// Notes which partitions are served again after a gap.
+    /// Records which partitions are served again after a gap.
     pub(super) fn note_gaps(&self, now: Timestamp) {
         self.troubles
             .take_recovered()
@@ -80,7 +81,7 @@ impl Context {
             .for_each(|partition| self.served.begin_again(partition, now));
     }
 
-    /// A sweep is to look at a partition at this time, or earlier.
+    /// Schedules a sweep of a partition at this time, or earlier.
     pub(crate) fn expect_by(&self, partition: Partition, moment: Timestamp) {
         let Some(expected) = self.expected.get(usize::from(partition.0)) else {
             return;
@@ -92,17 +93,18 @@ impl Context {
         }
     }
 
-    /// A sweep looks at a partition: what it expects is read again, and it looks again at `next` at the latest.
+    /// Replaces the time of the next sweep of a partition. A sweep that begins reads the timers of
+    /// the partition again, and the next one is due at `next` at the latest.
     pub(super) fn expect_only(&self, partition: Partition, next: Timestamp) {
         self.expected[usize::from(partition.0)].store(next.micros(), Relaxed);
     }
 
-    /// Whether a sweep is to look at a partition.
+    /// Whether a sweep of a partition is due.
     pub(super) fn is_due(&self, partition: Partition, now: Timestamp) -> bool {
         self.expected[usize::from(partition.0)].load(Relaxed) <= now.micros()
     }
 
-    /// The earliest time at which a sweep is to look at a partition that is at home here.
+    /// Returns the time of the earliest sweep of a local partition.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let each = self
             .home
@@ -114,7 +116,7 @@ impl Context {
             .map(Timestamp::from_micros)
     }
 
-    /// Returns when [`Context::next_due`] has become earlier.
+    /// Waits until [`Context::next_sweep`] becomes earlier.
     pub(super) async fn sooner(&self) {
         self.sooner.notified().await;
     }

@@ -20,24 +20,28 @@ use crate::state::{Meta, Status};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
-/// How often a creation finds that the workflow with its key was removed just now, before it says so.
+/// Maximum attempts of a creation whose idempotency key belongs to a workflow that is removed at
+/// that moment.
 const TRIES: usize = 4;
-/// So many workflows of one call share a partition. Few: a page of the newest workflows reads a few of each partition.
+/// Workflows of one call that share a partition. A few, because a page of the newest workflows
+/// reads only a few rows of each partition.
 const WORKFLOWS_PER_PARTITION: usize = 8;
-/// When so many jobs of a queue wait at this server, others that have none are to find some at home, not to come for these.
+/// Ready jobs of a queue at this server from which on new workflows go to all partitions. Other
+/// servers then find jobs in their own partitions.
 const LOCAL_BACKLOG: usize = 256;
 
-/// A creation that takes longer was not at work all the time.
+/// Duration of a creation above which this process is assumed to have been suspended, so that the
+/// registered names may have expired.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A graph of which to create a workflow.
+/// A graph from which to create a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewWorkflow {
-    /// What to run.
+    /// The jobs to run.
     pub graph: Graph,
-    /// What happens right after the creation.
+    /// Whether the workflow starts with its creation.
     pub begin: StartMode,
-    /// When it was created in another system. None: now.
+    /// The time of creation in another system. `None` for the current time.
     pub created_at: Option<Timestamp>,
 }
 
@@ -69,12 +73,12 @@ pub struct Created {
     pub workflow: WorkflowId,
     /// Its status.
     pub status: Status,
-    /// Whether it existed before, with the same idempotency key.
+    /// Whether a workflow with the same idempotency key existed before.
     pub existing: bool,
 }
 
 impl Engine {
-    /// Creates workflows, independently of each other. The answers are in the same order.
+    /// Creates workflows independently of each other. The results are in the order of `new`.
     ///
     /// # Cancellation
     /// When the future is dropped, any of them may have been created.
@@ -102,7 +106,7 @@ impl Engine {
             });
         }
         let mut created = self.create_all(&begun, now).await;
-        // Nothing was written, so another partition may have those that no key binds to theirs.
+        // Nothing was written, so workflows that no key binds to a partition may go to another one.
         let homeless: Vec<usize> = (0..begun.len())
             .filter(|&at| self.may_move(&begun[at], &created[at]))
             .collect();
@@ -113,7 +117,8 @@ impl Engine {
                 created[at] = answer;
             }
         }
-        // This process stood still, and the names may have been removed meanwhile. Else a sweep enters them.
+        // This process was suspended, so the names may have been removed. If this call fails, a
+        // sweep enters them.
         if began.elapsed() > STALL_TIMEOUT {
             let _later = self
                 .register(
@@ -159,7 +164,7 @@ impl Engine {
         created
     }
 
-    /// Whether a creation was refused by a part of the store that it does not depend on.
+    /// Whether a part of the store that the creation does not depend on refused it.
     fn may_move(&self, begun: &CreationAttempt, created: &Result<Created, EngineError>) -> bool {
         let refused = matches!(
             created,
@@ -168,12 +173,12 @@ impl Engine {
         refused && begun.graph.idempotency_key.is_none() && !self.writable().is_empty()
     }
 
-    /// Whether some partitions are known to fail, and others work.
+    /// Whether some partitions fail and others work.
     pub(in crate::engine) fn works_in_part(&self) -> bool {
         !self.core.context.troubles.is_none() && !self.writable().is_empty()
     }
 
-    /// The partitions in which nothing is known to fail.
+    /// The partitions without a known failure.
     fn writable(&self) -> Vec<Partition> {
         let troubles = self.core.context.troubles.all();
         self.store()
@@ -182,7 +187,7 @@ impl Engine {
             .collect()
     }
 
-    /// What became of a creation.
+    /// The result of a creation. An existing workflow with the same key must be equal.
     async fn created(
         &self,
         id: WorkflowId,
@@ -199,7 +204,7 @@ impl Engine {
             if tries == TRIES {
                 return Err(EngineError::Contended { workflow: existing });
             }
-            // It was removed just now, and the key is free.
+            // The workflow was removed just now, so the key is free.
             answer = self.request(id, begun.request(), now).await?;
         }
         let status = answer.status.expect("a creation answers with the status");
@@ -210,7 +215,8 @@ impl Engine {
         })
     }
 
-    /// The workflow that has an idempotency key, if it is of the same graph and as far as is known starts in the same way. None: it is gone.
+    /// The workflow that has an idempotency key, if it has the same graph and, as far as is known,
+    /// the same start. `None` if it is gone.
     async fn same(
         &self,
         existing: WorkflowId,
@@ -227,7 +233,8 @@ impl Engine {
         let meta: Meta = decode(&stored.state.meta, || {
             format!("the state of workflow {existing}")
         })?;
-        // One that was started later may have waited for that or not: what it was created with is not kept.
+        // The start mode of the creation is not stored: a workflow that was started later may have
+        // been created either way.
         let same_start = match begun.begin {
             StartMode::Now => meta.status != Status::Pending,
             StartMode::Later => meta.started_at != Some(meta.created_at),
@@ -255,7 +262,8 @@ impl Engine {
         self.store().keyed(self.partition_of(key), key).await
     }
 
-    /// Where workflows without a key are made: at home, unless they are more work than the workers here wait for.
+    /// The partitions for new workflows without a key: the assigned ones, unless the local workers
+    /// have a backlog.
     fn place_of(&self, all: &[CreationAttempt]) -> PartitionScope {
         let waits = |begun: &CreationAttempt| {
             begun
@@ -274,7 +282,7 @@ impl Engine {
         }
     }
 
-    /// One that is not known to fail, and at home here if it is to be.
+    /// A random partition in `scope`, if possible one without a known failure.
     fn any_partition(&self, place: PartitionScope) -> Partition {
         let context = &self.core.context;
         let any = Partition(fastrand::u16(..self.store().partitions()));
@@ -294,7 +302,8 @@ impl Engine {
             .unwrap_or(any)
     }
 
-    /// The partition of the one before it, unless it has enough of them: those that share a partition share a write.
+    /// The partition of the previous workflow of the call, until it has [`WORKFLOWS_PER_PARTITION`]
+    /// of them. Workflows of one partition share a write.
     fn partition_with(
         &self,
         (partition, number): &mut (Option<Partition>, usize),
@@ -307,7 +316,7 @@ impl Engine {
         *partition.get_or_insert_with(|| self.any_partition(place))
     }
 
-    /// All creations with one key meet in one partition.
+    /// The partition of all creations with a key.
     fn partition_of(&self, key: &str) -> Partition {
         Partition::of_text(key, self.store().partitions())
     }

@@ -1,4 +1,4 @@
-//! Why a call of the engine failed.
+//! Errors of calls of the engine.
 
 use thiserror::Error;
 
@@ -7,24 +7,24 @@ use crate::id::WorkflowId;
 use crate::store::error::StoreError;
 use crate::transition::refusal::Refusal;
 
-/// Why a call of the engine failed.
+/// Error of a call of the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EngineError {
     /// There is no such workflow.
     #[error("there is no workflow {workflow}: it never was, or its retention ended")]
     NoWorkflow {
-        /// Its id.
+        /// Id of the workflow.
         workflow: WorkflowId,
     },
     /// The workflow has no such job.
     #[error("workflow {workflow} has no job '{job}'")]
     NoJob {
-        /// Its id.
+        /// Id of the workflow.
         workflow: WorkflowId,
-        /// The name of the job.
+        /// Name of the job.
         job: String,
     },
-    /// The state does not allow it.
+    /// The state of the workflow or the job does not allow the call.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Another workflow was created with the same idempotency key.
@@ -34,7 +34,7 @@ pub enum EngineError {
     KeyMismatch {
         /// The key.
         key: String,
-        /// The workflow that has it.
+        /// The workflow that has the key.
         workflow: WorkflowId,
     },
     /// Limits or weights of a queue or a handler are wrong.
@@ -45,17 +45,17 @@ pub enum EngineError {
         "more than {most} queues and handlers have limits or weights, or these have more than {bytes} bytes: name limits in jobs"
     )]
     TooManyTerms {
-        /// How many may have some.
+        /// Most queues and handlers that may have some.
         most: usize,
-        /// How many bytes all of these may have.
+        /// Most bytes of all of them.
         bytes: usize,
     },
-    /// A count for which each workflow must be read matches too many.
+    /// The count must read each workflow, and too many match.
     #[error(
         "more than {most} workflows have this tag, which are read one by one: count those of a shorter time"
     )]
     TooManyToCount {
-        /// How many are read at most.
+        /// Most workflows that are read.
         most: usize,
     },
     /// The store failed.
@@ -64,10 +64,10 @@ pub enum EngineError {
     /// Too many requests wait for the store.
     #[error("too many requests wait for the store: try again later")]
     Overloaded,
-    /// Other servers changed the workflow at the same time again and again.
+    /// Other servers changed the workflow during all attempts.
     #[error("workflow {workflow} is changed by others all the time: try again")]
     Contended {
-        /// Its id.
+        /// Id of the workflow.
         workflow: WorkflowId,
     },
     /// The engine is closing.

@@ -1,6 +1,7 @@
-//! Limits of jobs: what is taken for them before they leave their queue, and what is given back.
+//! Limits of jobs: permits and units are acquired before jobs are claimed, and refunded if that
+//! fails.
 //!
-//! First what jobs need is taken, then they are leased. So a crash in between can waste units, and a limit is never exceeded.
+//! Charges come before leases. So a crash in between wastes units, and a limit is never exceeded.
 
 mod charge;
 mod lookahead;
@@ -16,11 +17,12 @@ use std::sync::Arc;
 
 use crate::graph::limits::Limit;
 
-/// Stands before the number in the name of a limit. No domain, key, value or name of a set contains it.
+/// Separates the number in the name of a limit. No domain, key, value or name of a concurrency
+/// limit contains it.
 const NUMBER: char = '\0';
 
-/// What closes and opens by itself: a rate limit for jobs that take so many units of it, or a set for jobs that run only while so many do. Where
-/// there is no room for some, there may be room for others.
+/// The name under which a limit is blocked. It contains the units per job or the maximum of running
+/// jobs: a limit without room for one number may have room for another.
 pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
     match limit {
         Limit::Concurrency { name, most } => name_of_set(name, *most),
@@ -40,29 +42,30 @@ pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
     }
 }
 
-/// [`name_of`] a set for jobs that run only while so many do.
+/// The name of a concurrency limit with a maximum of running jobs, see [`limit_name`].
 pub(crate) fn name_of_set(set: &str, most: u32) -> Arc<str> {
     format!("{set}{NUMBER}{most}").into()
 }
 
-/// The number in the name of a limit: how many units a job takes, or how many jobs may run.
+/// The number in the name of a limit: units per job, or maximum of running jobs.
 pub(crate) fn number_in(name: &str) -> u32 {
     name.split_once(NUMBER)
         .and_then(|(_, number)| number.parse().ok())
         .unwrap_or(1)
 }
 
-/// Whether it is the name of a set for jobs that run, not of a rate limit.
+/// Whether the name is that of a concurrency limit.
 pub(crate) fn is_set(name: &str) -> bool {
     !counted_by(name).ends_with('\n')
 }
 
-/// What the name of a limit begins with, the same for all jobs that it counts, whatever their numbers are.
+/// The prefix of a limit's name, which is equal for all jobs that the limit counts, whatever their
+/// numbers are.
 pub(crate) fn counted_by(name: &str) -> &str {
     name.split_once(NUMBER).map_or(name, |(counted, _)| counted)
 }
 
-/// Whether a name is one of those that begin with it, as [`counted_by`] says.
+/// Whether a name has a prefix that [`counter_prefix`] returned.
 pub(crate) fn is_counted_by(name: &str, counted: &str) -> bool {
     name.strip_prefix(counted)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(NUMBER))

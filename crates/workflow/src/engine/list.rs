@@ -1,4 +1,5 @@
-//! Lists and counts of workflows, with filters, in order of creation. A page takes two round trips, however many workflows exist.
+//! Lists and counts of workflows, with filters, in order of creation. A page takes two round trips,
+//! however many workflows exist.
 
 pub(crate) mod count;
 pub(crate) mod query;
@@ -18,30 +19,30 @@ use crate::state::{Label, Meta};
 use crate::store::error::StoreError;
 use crate::store::query::{EncodedSummary, Order, RowRange};
 
-/// How often index rows are read for one page, when a filter without an index skips many.
+/// Maximum reads of index rows for one page, when a filter without an index skips many rows.
 const ROUNDS: usize = 20;
-/// Fewest rows of such a read, so that a small page does not end after a few rows without a match.
+/// Minimum rows of such a read, so that a small page does not end after a few rows without a match.
 const AT_ONCE: usize = 100;
 
-/// One page.
+/// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
     /// The workflows.
     pub items: Vec<Listed>,
-    /// Where the next page begins; None when there is none.
+    /// The start of the next page. `None` if this is the last page.
     pub next: Option<Cursor>,
-    /// Partitions whose workflows are left out, because they do not answer.
+    /// Partitions that did not answer: their workflows are left out.
     pub missing: Missing,
 }
 
-/// What a list shows of a workflow.
+/// A workflow as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its id.
     pub workflow: WorkflowId,
     /// Name and tags.
     pub label: Label,
-    /// Its state as a whole.
+    /// The state without the jobs.
     pub meta: Meta,
 }
 
@@ -73,7 +74,7 @@ impl Engine {
             let heads = self.answered_each(&asked, heads, &mut page.missing)?;
             for (at, head) in heads {
                 let id = ids[at];
-                // It may have been removed between the two reads.
+                // The workflow may have been removed between the two reads.
                 let Some(head) = head else { continue };
                 match listed(id, &head) {
                     Ok(listed) if query.filter.admits(&listed.label) => page.items.push(listed),
@@ -113,12 +114,12 @@ impl Engine {
                     .map(|&partition| (partition, span.clone())),
             );
         }
-        // One more than wanted shows whether there is a next page.
+        // One more row than the page takes shows whether there is a next page.
         let all = limit + 1;
         let share = share(all, partitions.len());
         let mut found = self.pages(&questions, query.order, share, missing).await?;
         let (ids, _) = merged(&found, query.order, limit + 1);
-        // If the last row that was read is in the page, unread rows may belong to the page as well.
+        // If the last row of a read is in the page, unread rows may belong to the page as well.
         let cut = |rows: &Vec<WorkflowId>| {
             rows.len() == share && rows.last().is_some_and(|last| ids.contains(last))
         };
@@ -138,7 +139,7 @@ impl Engine {
         Ok(merged(&found, query.order, limit))
     }
 
-    /// The rows of each question; none where the partition does not answer.
+    /// The rows of each question; empty if its partition did not answer.
     async fn pages(
         &self,
         questions: &[(Partition, RowRange)],
@@ -166,22 +167,23 @@ pub(super) fn listed(workflow: WorkflowId, head: &EncodedSummary) -> Result<List
     })
 }
 
-/// The first `limit` ids of several sorted lists together, and whether there are more.
+/// Merges sorted lists into the first `limit` ids. Also returns whether there are more.
 fn merged(found: &[Vec<WorkflowId>], order: Order, limit: usize) -> (Vec<WorkflowId>, bool) {
     let mut ids = found.concat();
     match order {
         Order::NewestFirst => ids.sort_unstable_by(|a, b| b.cmp(a)),
         Order::OldestFirst => ids.sort_unstable(),
     }
-    // A workflow that changes its status between two reads may be in two lists.
+    // A workflow whose status changes between two reads may be in two lists.
     ids.dedup();
     let more = ids.len() > limit;
     ids.truncate(limit);
     (ids, more)
 }
 
-/// How many rows to read of each partition so that `wanted` rows in total are almost always among them: the mean plus seven standard
-/// deviations of a Poisson distribution. For 100 rows of 16 partitions it is too few once in a million pages.
+/// Rows to read of each partition so that the first `wanted` rows are almost always among them. It
+/// is the mean plus seven standard deviations of a Poisson distribution. For 100 rows of 16
+/// partitions it is too few once in a million pages.
 fn share(wanted: usize, partitions: usize) -> usize {
     let mean = wanted as f64 / partitions.max(1) as f64;
     ((mean + 7.0 * mean.sqrt()).ceil() as usize + 1).min(wanted)

@@ -1,5 +1,6 @@
-//! This server among the servers of its store: who they are, and at which of them each partition is at home. Home is a preference, and never
-//! a right: a store takes a change from whoever knows the state.
+//! The membership of this server: which servers use the store, and which partitions are assigned to
+//! each. An assignment is a preference, and never a right: a store takes a change from any server
+//! that knows the state.
 
 mod assignment;
 mod members;
@@ -23,70 +24,71 @@ use crate::store::error::StoreError;
 use crate::store::subscription::Broadcast;
 use crate::time::Timestamp;
 
-/// Timers that are due within this time are announced to the home of their partition. It finds later ones itself: it looks every
-/// [`super::sweep::POLL_INTERVAL`] at what is due within [`super::sweep::LOOKAHEAD`].
+/// Timers that are due within this time are announced to the server of their partition. That server
+/// finds later timers itself: every [`super::sweep::POLL_INTERVAL`], it reads the timers that are
+/// due within [`super::sweep::LOOKAHEAD`].
 const SOON: Duration = Duration::from_secs(26);
 
-/// What a server says about itself.
+/// Description of a server, which the others can read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServerDescription {
-    /// The version of its program.
+    /// Version of the server.
     pub version: String,
-    /// Where its API listens, for people.
+    /// Address of its API, for people.
     pub address: String,
 }
 
-/// What a server asks for when it says that it lives.
+/// Query of a heartbeat, besides the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeartbeatQuery {
-    /// The store's time.
+    /// The time of the store.
     StoreTime,
-    /// Nothing more than who else lives.
+    /// The members only.
     MembersOnly,
 }
 
-/// A server of the store that has said lately that it lives.
+/// A server of the store with a recent heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name, until it ends.
+    /// Id of the server, until its process ends.
     pub id: ServerId,
-    /// What it says about itself.
+    /// Description of the server.
     pub about: ServerDescription,
-    /// When it began.
+    /// Time of its start.
     pub began: Timestamp,
-    /// When it last said that it lives.
+    /// Time of its last heartbeat.
     pub last_heartbeat: Timestamp,
-    /// Since when workers could reach all partitions through it, if it says.
+    /// Time since which workers could reach all partitions through it, if it reports that.
     pub served_since: Option<Timestamp>,
-    /// The partitions that are at home there.
+    /// Partitions that are assigned to it.
     pub partitions: Vec<Partition>,
 }
 
-/// See the module.
+/// Membership of this server, and its view of the other members.
 #[derive(Debug)]
 pub(crate) struct Membership {
     pub(crate) announcer: Notifier,
     pub(crate) mine: Arc<LocalPartitions>,
     known: Mutex<MemberView>,
-    /// Whether it has joined the others.
+    /// Whether this server has joined the others.
     joined: AtomicBool,
-    /// Redis does not let it tell others what it writes.
+    /// Whether Redis refuses the announcements of this server.
     cannot_publish: AtomicBool,
-    /// Notified when the servers of the store may be others.
+    /// Notified when the members of the store may have changed.
     changed: Notify,
     hearing: Subscribed,
 }
 
-/// What is heard of other servers.
+/// Notifications of other servers that this server receives.
 #[derive(Debug, Default)]
 struct Subscribed {
-    /// All that this server listens to now.
+    /// Whether all topics of this server are subscribed.
     base: AtomicBool,
-    /// Also what is meant for servers at which a worker waits.
+    /// Whether the topics for servers with waiting workers are subscribed, too.
     waiting: AtomicBool,
-    /// Some server cannot tell what it writes.
+    /// Whether some member cannot announce its writes.
     peer_cannot_publish: AtomicBool,
-    /// Why Redis does not let it listen.
+    /// Reason why Redis refuses subscriptions, if it does.
     refused: Mutex<Option<String>>,
 }
 
@@ -94,9 +96,9 @@ struct Subscribed {
 struct MemberView {
     began: Option<Timestamp>,
     living: Vec<Member>,
-    /// Servers that were not heard of for long.
+    /// Servers whose records have expired. The next heartbeat removes these records.
     gone: Vec<ServerId>,
-    /// Servers whose entries are from the future.
+    /// Servers whose records are from the future.
     ahead: FutureRecords,
 }
 
@@ -139,14 +141,16 @@ impl Membership {
         self.hearing.waiting.load(Relaxed) && !self.hearing.peer_cannot_publish.load(Relaxed)
     }
 
-    /// Redis does not let this server tell others what it writes. They hear that with its next entry, and then look for themselves.
+    /// Sets whether Redis refuses the announcements of this server. The other members learn that
+    /// from its next record, and poll from then on.
     fn set_mute(&self, mute: bool) {
         if self.cannot_publish.swap(mute, Relaxed) != mute {
             self.changed.notify_one();
         }
     }
 
-    /// A topic is not heard, because Redis does not let this server listen, or for now.
+    /// Logs the first reason why Redis refuses a subscription. `None` if a topic was unsubscribed
+    /// for another reason.
     fn on_refused(&self, refused: Option<String>) {
         let Some(reason) = refused else { return };
         let mut known = self
@@ -185,11 +189,12 @@ impl Membership {
 }
 
 impl Engine {
-    /// Tells the other servers of the store that this one lives, and takes its share of the partitions. Returns the store's time, if it was
-    /// asked for and is told. To be called every two seconds or so: who is not heard of for six is thought gone.
+    /// Writes a heartbeat of this server, and updates its share of the partitions. Returns the time
+    /// of the store, if `query` requests it and the store has a clock. Must be called about every
+    /// two seconds: a server without a heartbeat for six seconds counts as gone.
     ///
     /// # Errors
-    /// The store does not answer. Then all stays as it was.
+    /// The store does not answer. Then nothing changes.
     pub async fn heartbeat(
         &self,
         about: &ServerDescription,
@@ -215,7 +220,8 @@ impl Engine {
             return Ok(None);
         };
         let mut entries = roll.entries;
-        // A store that is full takes no entry. The others do not count on this server then, which does no harm.
+        // A full store takes no record. Then the other servers do not count on this one, which does
+        // no harm.
         let own = home.server().to_string();
         entries.retain(|(id, _)| *id != own);
         entries.push((own, entry));
@@ -231,7 +237,8 @@ impl Engine {
                 .call_out(home.server(), Broadcast::Servers)
                 .await;
         } else if roll.anew {
-            // Its entry was gone: the store may have lost everything. If that cannot be found out now, the next look does.
+            // Its record was gone: the store may have lost everything. If the check fails now, the
+            // next one finds out.
             let _later = self.look_around().await;
         }
         self.learn_of_gaps(&roster, now);
@@ -241,9 +248,10 @@ impl Engine {
         Ok(roll.time)
     }
 
-    /// Time in which another server served is no gap, although this server did not serve then.
+    /// Shortens the gaps of this server: while another server served all partitions, there was no
+    /// gap.
     fn learn_of_gaps(&self, roster: &Members, now: Timestamp) {
-        /// How far the clocks of two servers may be apart.
+        /// Most difference between the clocks of two servers.
         const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
         let own = self.core.context.home.server();
         for other in roster
@@ -257,7 +265,8 @@ impl Engine {
         }
     }
 
-    /// Takes this server's share among these. Returns whether others are to look, because what this server wrote was not announced to them.
+    /// Updates this server's share of the partitions. Returns whether other servers must poll,
+    /// because earlier writes of this server were not announced to them.
     fn settle_among(
         &self,
         Members {
@@ -300,11 +309,11 @@ impl Engine {
         was_alone && others
     }
 
-    /// Leaves the other servers: they share its partitions out at once.
+    /// Leaves the other servers, which share out its partitions at once.
     pub async fn leave(&self) {
         let home = &self.core.context.home;
         if home.joined.swap(false, Relaxed) {
-            // Whoever does not hear of it finds out by its silence.
+            // A server that misses the broadcast notices the missing heartbeats.
             let _later = self
                 .store()
                 .servers(None, &[home.server()], HeartbeatQuery::MembersOnly)
@@ -315,13 +324,13 @@ impl Engine {
         }
     }
 
-    /// The servers of the store, as this server knows them; empty where there is only one.
+    /// Returns the members, as known to this server. Empty if no other server can use the store.
     #[must_use]
     pub fn servers(&self) -> Vec<Member> {
         self.core.context.home.known().living.clone()
     }
 
-    /// Reads the servers of the store, without being one of them.
+    /// Reads the members of the store without joining them.
     ///
     /// # Errors
     /// The store does not answer.
@@ -340,25 +349,27 @@ impl Engine {
         .living)
     }
 
-    /// How many changes were made again, because another server had changed the workflow.
+    /// Returns the number of changes that were applied again, because another server had changed
+    /// the workflow.
     #[must_use]
     pub fn conflicts(&self) -> u64 {
         self.core.context.conflicts.load(Relaxed)
     }
 
-    /// How many partitions are at home here.
+    /// Returns the number of partitions that are assigned to this server.
     #[must_use]
     pub fn home_partitions(&self) -> usize {
         self.core.context.home.mine.each().count()
     }
 
-    /// How often a worker that waited was woken, because there may be a job for it.
+    /// Returns the number of times that a waiting worker was woken because there may be a job for
+    /// it.
     #[must_use]
     pub fn wake_ups(&self) -> u64 {
         self.queues().wake_ups()
     }
 
-    /// The name of this server.
+    /// Returns the id of this server.
     #[must_use]
     pub fn server(&self) -> ServerId {
         self.core.context.home.server()

@@ -1,4 +1,5 @@
-//! What workers say of the jobs they are at: for people who look at them. No state depends on it.
+//! Notes of workers about their running jobs: progress and log lines for people. No state depends
+//! on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,21 +18,21 @@ use crate::store::notes::{JobNote, Log, Noted};
 use crate::time::Timestamp;
 use crate::transition::refusal::lost;
 
-/// What a worker says of a job that it has.
+/// A note of a worker about a job that it has leased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// The lease of the job.
     pub lease: LeaseRef,
-    /// From 0 to 100, and a word for people. None: as before.
+    /// Percentage from 0 to 100 and a short text. `None` if unchanged.
     pub progress: Option<(u8, String)>,
-    /// Lines for its log.
+    /// Lines for the log of the job.
     pub lines: Vec<String>,
 }
 
-/// Jobs that were asked for, as far as something has happened to them.
+/// The requested jobs that are not in their initial state.
 type Jobs = BTreeMap<JobIndex, Job>;
 
-/// The jobs of an excerpt.
+/// Decodes the jobs of an excerpt.
 fn known(
     id: WorkflowId,
     excerpt: Result<Option<StoredState>, StoreError>,
@@ -51,14 +52,16 @@ fn known(
 }
 
 impl Engine {
-    /// Keeps notes of workers that have these leases now, independently of each other, in their order. The store is asked twice, whoever wrote
-    /// the states last: for the leases, and to keep the notes.
+    /// Keeps notes of workers that hold these leases now, independently of each other, in their
+    /// order. Makes two calls of the store: one verifies the leases, whichever server wrote the
+    /// states last, one keeps the notes.
     ///
     /// # Errors
-    /// Of each note on its own: the lease was lost, or the store failed. Then it may be kept all the same.
+    /// For each note on its own: the lease was lost, or the store failed. After a failure of the
+    /// store the note may be kept all the same.
     ///
     /// # Cancellation
-    /// When the future is dropped, any of them may be kept.
+    /// When the future is dropped, any of the notes may be kept.
     pub async fn note(&self, notes: Vec<Note>, now: Timestamp) -> Vec<Result<(), EngineError>> {
         if notes.is_empty() {
             return Vec::new();
@@ -104,7 +107,7 @@ impl Engine {
         each.collect()
     }
 
-    /// The attempts that have these leases, by what the store says now.
+    /// Returns the attempts that hold these leases, as the store has them now.
     async fn attempts(&self, leases: &[LeaseRef]) -> Vec<Result<u16, EngineError>> {
         let mut jobs: BTreeMap<WorkflowId, Vec<JobIndex>> = BTreeMap::new();
         for lease in leases
@@ -139,7 +142,8 @@ impl Engine {
         leases.iter().map(attempt).collect()
     }
 
-    /// The name of a job, if its graph is in memory; else its number. A lost lease is not worth reading a graph.
+    /// Returns the name of a job, or its index if the graph is not in memory. A lost lease does not
+    /// justify reading a graph.
     fn name_of(&self, LeaseRef { workflow, job, .. }: &LeaseRef) -> String {
         let graph = self.core.states.graph(*workflow);
         let job_of = |graph: Arc<Graph>| graph.jobs.get(job.index()).map(|job| job.name.clone());
@@ -161,7 +165,7 @@ impl Engine {
         })?;
         let log = self.store().log(workflow, index).await?;
         if log == Log::default() {
-            // Its graph may be in memory for longer than the workflow is in the store.
+            // The graph may stay in memory for longer than the workflow stays in the store.
             self.head(workflow).await?;
         }
         Ok(log)

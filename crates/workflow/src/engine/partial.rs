@@ -1,4 +1,5 @@
-//! Reads of many partitions, some of which may not answer: the others are served, and the answer says what is missing.
+//! Reads of many partitions, some of which may not answer. The answer has the others and lists the
+//! missing ones.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +9,16 @@ use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::query::RowRange;
 
-/// Partitions of which nothing is in an answer, each with the reason. Empty: the answer is whole.
+/// Partitions that an answer lacks, each with the reason. Empty if the answer is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Missing(pub BTreeMap<Partition, StoreError>);
 
-/// What was found, and what could not be looked at.
+/// Results of some partitions, and the partitions without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Partial<T> {
-    /// What the partitions that answered have.
+    /// Results of the partitions that answered.
     pub found: T,
-    /// The others.
+    /// Partitions without an answer.
     pub missing: Missing,
 }
 
@@ -34,7 +35,8 @@ impl Missing {
 }
 
 impl Engine {
-    /// The partitions that are worth reading, and those that are known to give no answer. When that is all of them, all are worth it.
+    /// Returns the partitions to be read, and those that are known not to answer. If none is known
+    /// to answer, all are to be read.
     pub(crate) fn readable(&self) -> (Vec<Partition>, Missing) {
         let unreadable = self.core.context.troubles.unreadable();
         let all = self.store().all_partitions();
@@ -49,10 +51,10 @@ impl Engine {
         }
     }
 
-    /// What each partition answered, and those that did not answer.
+    /// Splits answers into those of partitions that answered, and partitions that did not.
     ///
     /// # Errors
-    /// None of those that were asked has answered.
+    /// None of the partitions has answered.
     pub(crate) fn answered<T>(
         &self,
         partitions: &[Partition],
@@ -76,10 +78,11 @@ impl Engine {
         }
     }
 
-    /// The same for questions of which several may be about one partition: each answer with the place of its question.
+    /// Splits answers of queries, of which several may be for one partition. Each answer has the
+    /// index of its query.
     ///
     /// # Errors
-    /// No question has an answer.
+    /// No query has an answer.
     pub(crate) fn answered_each<T>(
         &self,
         partitions: &[Partition],
@@ -94,10 +97,10 @@ impl Engine {
         Ok(found.into_iter().map(|(_, found)| found).collect())
     }
 
-    /// The sums of what the partitions answer, and those that do not answer.
+    /// Returns the sums of the partitions' counts. Adds partitions that do not answer to `missing`.
     ///
     /// # Errors
-    /// None of them answers.
+    /// No partition answers.
     pub(crate) async fn counted(
         &self,
         spans: &[RowRange],
@@ -117,13 +120,13 @@ impl Engine {
         Ok(sums)
     }
 
-    /// The partitions in which something does not work at the moment.
+    /// Returns the partitions in which an operation of the store fails at the moment.
     #[must_use]
     pub fn troubles(&self) -> BTreeMap<Partition, Trouble> {
         self.core.context.troubles.all()
     }
 
-    /// Returns when something that worked has failed. Only one task at a time may wait.
+    /// Waits until an operation that worked has failed. Only one task at a time may wait.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
@@ -131,13 +134,13 @@ impl Engine {
         self.core.context.troubles.began().await;
     }
 
-    /// Work that was due and was not done since this was asked last.
+    /// Returns work that was due and not done since the previous call.
     #[must_use]
     pub fn take_unserved(&self) -> Option<Unserved> {
         self.core.context.troubles.take_unserved()
     }
 
-    /// Asks the store whether it serves a partition, and notes the answer.
+    /// Probes whether the store serves a partition, and records the answer.
     pub async fn probe(&self, partition: Partition) {
         let probe = self.store().probe(partition).await;
         self.core.context.troubles.probed(partition, &probe);

@@ -1,4 +1,5 @@
-//! The terms of queues and handlers: how they are changed, and what is known of them here.
+//! Policies of queues and handlers (limits and weights): how they are changed, and the copy in
+//! memory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,16 +16,17 @@ use crate::store::error::StoreError;
 use crate::store::register::Looked;
 use crate::store::subscription::Broadcast;
 
-/// The most queues and handlers with limits, and queues with weights, together: all of it is read at once.
+/// Maximum number of queues and handlers with limits, and of queues with weights. All of them are
+/// read with one call.
 const MOST_ROWS: usize = 1_000;
-/// The most bytes of all of it.
+/// Maximum size of all policies, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// What is known of the terms.
+/// The policies that are known here.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyCache {
     known: Mutex<Known>,
-    /// Losses of the store after which they were written again.
+    /// Number of losses of the store after which the policies were written again.
     restored: AtomicU64,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct PolicyCache {
 struct Known {
     rows: BTreeMap<String, String>,
     terms: Arc<Policies>,
-    /// How often they were changed here. A read that began before is outdated.
+    /// Number of changes made here. A read that began before the latest change is outdated.
     changes: u64,
 }
 
@@ -43,20 +45,23 @@ impl PolicyCache {
 }
 
 impl Engine {
-    /// The terms of all queues and handlers, as they are known here. Those that another server changed are known within a quarter of a second.
+    /// Returns the policies of all queues and handlers that are known here. Changes of other
+    /// servers arrive within a quarter of a second.
     #[must_use]
     pub fn terms(&self) -> Arc<Policies> {
         Arc::clone(&self.core.terms.lock().terms)
     }
 
-    /// Sets the limits that jobs of a queue or a handler get in front of their own, from now on. An empty list removes them. Workflows that were
-    /// created before keep what they have, except that of a limit of concurrency that they have the lower number holds.
+    /// Sets the limits that jobs of a queue or a handler get before their own, from now on. An
+    /// empty list removes them. Workflows that exist keep their limits, but under a limit on
+    /// concurrency that they share the lower number holds.
     ///
     /// # Errors
-    /// They are wrong, the store cannot have them, or it cannot be written.
+    /// The limits are invalid, the store has no room for them, or it cannot be written.
     ///
     /// # Cancellation
-    /// When the future is dropped, they may be set all the same; servers then know of it within 10 s.
+    /// When the future is dropped, the limits may be set all the same. Servers then know of it
+    /// within 10 s.
     pub async fn set_limits(
         &self,
         subject: &PolicyTarget,
@@ -69,10 +74,11 @@ impl Engine {
     /// Sets the weights of keys of a queue. An empty list removes them.
     ///
     /// # Errors
-    /// They are wrong, the store cannot have them, or it cannot be written.
+    /// The weights are invalid, the store has no room for them, or it cannot be written.
     ///
     /// # Cancellation
-    /// When the future is dropped, they may be set all the same; servers then know of it within 10 s.
+    /// When the future is dropped, the weights may be set all the same. Servers then know of it
+    /// within 10 s.
     pub async fn set_weights(&self, queue: &str, weights: &[Weight]) -> Result<(), EngineError> {
         check_weights(queue, weights)?;
         self.set_terms(weights_row(queue, weights)).await
@@ -117,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// Reads what other servers have changed, and writes again what the store has lost.
+    /// Reads the changes of other servers, and writes again the policies that the store has lost.
     pub(in crate::engine) async fn read_terms(
         &self,
         looked: Option<Looked>,
@@ -158,7 +164,7 @@ impl Engine {
         known.rows = rows;
         known.terms = Arc::new(terms);
         if numbers_changed {
-            // A limit of concurrency may have room now for jobs that wait.
+            // A limit on concurrency may have capacity now for jobs that wait.
             self.queues().open_sets();
         }
     }

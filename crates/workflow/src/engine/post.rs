@@ -1,4 +1,4 @@
-//! How requests reach the desk of their partition, and the task that serves it.
+//! Sends requests to the actors of their partitions, and runs the tasks of these actors.
 
 pub(crate) mod reply_set;
 pub(in crate::engine) mod run_blocking;
@@ -25,7 +25,7 @@ use crate::id::{Partition, WorkflowId};
 use crate::time::Timestamp;
 
 impl Engine {
-    /// Sends one request to the desk of its workflow and waits for the answer.
+    /// Sends one request to the actor of its workflow, and waits for the answer.
     pub(crate) async fn request(
         &self,
         id: WorkflowId,
@@ -36,7 +36,7 @@ impl Engine {
         answers.pop().expect("one answer for one request")
     }
 
-    /// Sends many requests at the same time. The answers are in the same order.
+    /// Sends many requests at the same time. The answers are in the order of the requests.
     pub(crate) async fn request_all(
         &self,
         requests: Vec<(WorkflowId, Request)>,
@@ -57,7 +57,7 @@ impl Engine {
         replies.all().await
     }
 
-    /// Posts requests by partition. Those of one thread wake it once.
+    /// Sends requests to the actors of these partitions. Each thread is woken at most once.
     fn post(&self, posts: impl IntoIterator<Item = (Partition, Vec<Envelope>)>) {
         let mut turns: Vec<Vec<ActorTask>> = Vec::new();
         for (partition, posted) in posts {
@@ -76,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// Serves desks on a thread, each for itself.
+    /// Runs actors on a thread, each in a task.
     fn begin(&self, thread: &Thread, mut turns: Vec<ActorTask>) {
         let Some(last) = turns.pop() else { return };
         let tasks = self.core.tasks.clone();
@@ -88,12 +88,13 @@ impl Engine {
         });
     }
 
-    /// The thread of whoever asks this engine.
+    /// Returns the thread of this handle.
     pub(crate) fn caller_thread(&self) -> CallerThread<'_> {
         self.core.spread.near(self.thread)
     }
 
-    /// Posts requests about workflows of one partition. Returns whether its desk must be served from now on.
+    /// Queues requests about workflows of one partition. Returns whether the caller must start the
+    /// task of its actor.
     fn post_one(&self, partition: Partition, posted: Vec<Envelope>) -> bool {
         let Some(desk) = self.core.desks.get(usize::from(partition.0)) else {
             // The id names a partition that this store does not have.
@@ -112,7 +113,7 @@ impl Engine {
     }
 }
 
-/// Without a runtime nothing can be written; then leases and places end later.
+/// Without a runtime nothing can be written. Then leases and permits end when they expire.
 impl LeaseReleaser for Engine {
     fn give_back(&self, lease: LeaseRef, fence: u64, now: Timestamp) {
         if Handle::try_current().is_ok() {
@@ -144,7 +145,7 @@ impl LeaseReleaser for Engine {
     }
 }
 
-/// The task of a desk. It may be dropped with its runtime while requests still arrive.
+/// The task of an actor. It may be dropped with its runtime while requests still arrive.
 #[derive(Debug)]
 struct ActorTask {
     engine: Engine,
@@ -153,7 +154,7 @@ struct ActorTask {
 }
 
 impl ActorTask {
-    /// Serves all requests that wait.
+    /// Serves all queued requests.
     async fn serve(mut self) {
         let give_back: GiveBack = Arc::new(self.engine.clone());
         let Core {

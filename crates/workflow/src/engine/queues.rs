@@ -1,5 +1,6 @@
-//! The ready jobs that this server knows of, and the workers that wait for one. Only the store is right: what is here may be out of
-//! date. A claim of a job that is gone is refused, and costs nothing else.
+//! The ready jobs that this server knows of, and the workers that wait for one. This is a cache:
+//! the store decides. A claim of a job that is gone from the store is refused and costs nothing
+//! else.
 
 pub(crate) mod blocked_limits;
 mod candidates;
@@ -44,46 +45,49 @@ use super::membership::partitions::LocalPartitions;
 use crate::codec::rows::{ReadyRow, Row};
 use crate::time::Timestamp;
 
-/// How long a queue counts as served after a worker asked for it: workers that are busy ask again later.
+/// Time after the last request of a worker during which its queue counts as served. Busy workers
+/// request again sooner.
 const SERVED_TTL: Duration = Duration::from_secs(120);
 
-/// From this number of queues on, those without jobs and workers are forgotten: a worker may ask for any name.
+/// Number of known queues above which queues without jobs and workers are forgotten. A worker may
+/// request any name, so unused names must not pile up.
 const MAX_IDLE_QUEUES: usize = 1_024;
 
-/// Memory for the keys of limits of all queues.
+/// Memory for the keys of limits of all queues, in bytes.
 const MAX_KEY_BYTES: usize = 64 << 20;
 /// The ready jobs that this server knows of.
 #[derive(Debug)]
 pub(crate) struct QueueCache {
     mine: Arc<LocalPartitions>,
-    /// Whether what other servers make ready is heard of, or there are none.
+    /// Whether this server is notified of all jobs that other servers make ready, or is the only
+    /// server.
     notified_of_all: AtomicBool,
-    /// Whether somebody was told that a worker waits.
+    /// Whether it was announced that a worker waits.
     waiter_announced: AtomicBool,
-    /// Notified when a worker waits and nobody was told.
+    /// Notified when a worker begins to wait and that was not announced yet.
     waiter_arrived: Notify,
     by_name: Mutex<HashMap<String, Queue>>,
     aside: Mutex<Quarantine>,
     closings: Mutex<BlockedLimits>,
     room: Room,
-    /// How the keys of queues weigh. To be locked after `each`, or without it.
+    /// Weights of the limit keys of each queue. Lock order: after `by_name`, or without it.
     weights: Mutex<HashMap<String, Arc<Weights>>>,
-    /// Notified when a limit has no room any more, which may have some again before others.
+    /// Notified when a limit is blocked: the earliest time of an unblock may have changed.
     closed: Notify,
     turns: RoundRobin,
     /// The time of the latest sweep or claim, in microseconds.
     now: AtomicU64,
-    /// Notified when a queue is to be read again.
+    /// Notified when a queue must be read again.
     refill_needed: Notify,
-    /// Whether somebody was told that a worker takes jobs.
+    /// Whether it was announced that a worker claims jobs.
     told_of_work: AtomicBool,
-    /// Notified when a worker takes jobs and nobody was told.
+    /// Notified when a worker claims jobs and that was not announced yet.
     claim_started: Notify,
-    /// When a worker last began to wait.
+    /// Time at which a worker last began to wait.
     waited_at: AtomicU64,
-    /// How often a worker that waited was woken.
+    /// Number of times that a waiting worker was woken.
     woken: AtomicU64,
-    /// How many workers wait that take jobs as they become ready.
+    /// Number of waiting workers that accept leases of jobs as these become ready.
     takers: AtomicUsize,
 }
 
@@ -115,17 +119,18 @@ impl QueueCache {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be locked after `each`, or without it.
+    /// Lock order: after `by_name`, or without it.
     fn aside(&self) -> MutexGuard<'_, Quarantine> {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Likewise.
+    /// Lock order: after `by_name`, or without it.
     fn closings(&self) -> MutexGuard<'_, BlockedLimits> {
         self.closings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The queue of a name. Before the map grows, it forgets queues without jobs and workers.
+    /// Returns the queue of a name. Before the map grows, queues without jobs and workers are
+    /// removed.
     fn entry<'a>(&self, each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue {
         if each.len() >= MAX_IDLE_QUEUES
             && each.len() == each.capacity()
@@ -142,7 +147,7 @@ impl QueueCache {
         self.now.store(now.micros(), Relaxed);
     }
 
-    /// It is `now`, if nobody knows of a later time.
+    /// Sets the time to `now`, unless a later time is known.
     pub(crate) fn advance(&self, now: Timestamp) {
         self.now.fetch_max(now.micros(), Relaxed);
     }
@@ -178,7 +183,8 @@ impl QueueCache {
         }
     }
 
-    /// Another server takes these, or tries to: should one of them be there all the same, the next read finds it.
+    /// Forgets jobs that another server claims or tries to claim. If one of them is still ready,
+    /// the next read of its lane finds it.
     pub(crate) fn on_remote_claim(&self, rows: &[Row]) {
         let mut each = self.lock();
         for row in rows.iter().filter_map(|row| ReadyRow::read(row)) {
@@ -190,7 +196,7 @@ impl QueueCache {
         }
     }
 
-    /// Takes over what a read found of a queue.
+    /// Merges the rows that a read found into a queue.
     fn refill(&self, name: &str, began: RefillStart, found: &RefillRows) -> Refilled {
         let mut each = self.lock();
         let queue = self.entry(&mut each, name);
@@ -200,7 +206,8 @@ impl QueueCache {
         refilled
     }
 
-    /// Queues that a worker waits for and that were resumed, or of which a claim failed, since they were last read.
+    /// Returns queues with waiting workers that were resumed, or of which a claim failed, since
+    /// their last read.
     pub(crate) fn failed(&self) -> Vec<String> {
         let mut each = self.lock();
         each.iter_mut()
@@ -208,7 +215,8 @@ impl QueueCache {
             .collect()
     }
 
-    /// Whether there are none of these, and no jobs are passed over until the store works.
+    /// Whether no queue must be read again for that reason and no workflow is quarantined until the
+    /// store works.
     pub(crate) fn are_well(&self) -> bool {
         !self
             .lock()
@@ -217,17 +225,18 @@ impl QueueCache {
             && self.aside().is_written()
     }
 
-    /// Returns when there are some again, or may be.
+    /// Waits until a queue may need another read: a claim failed, a queue was resumed, or jobs are
+    /// quarantined until the store works. May return without cause.
     pub(crate) async fn wait_for_refill(&self) {
         self.refill_needed.notified().await;
     }
 
-    /// How many jobs of a queue are known here.
+    /// Number of jobs of a queue that are known here.
     pub(crate) fn known(&self, name: &str) -> usize {
         self.lock().get(name).map_or(0, |queue| queue.lanes.len())
     }
 
-    /// Whether a job of one of these queues is known here that a worker may have.
+    /// Whether a runnable job of one of these queues is known here.
     pub(crate) fn has_runnable(&self, names: &[String]) -> bool {
         let each = self.lock();
         let has_some = |queue: &Queue| !queue.paused && queue.lanes.open() > 0;
@@ -237,47 +246,48 @@ impl QueueCache {
             .any(has_some)
     }
 
-    /// At most `most` of these queues: they take turns.
+    /// Returns at most `limit` of these queues, in rotation.
     pub(crate) fn in_turn(&self, names: Vec<String>, most: usize) -> Vec<String> {
         self.turns.next(names, most)
     }
 
-    /// The store may have jobs of any queue that are not known here.
+    /// Marks all queues as incomplete: the store may have jobs that are not known here.
     pub(crate) fn doubt_all(&self) {
         self.lock().values_mut().for_each(Queue::mark_incomplete);
     }
 
-    /// Whether what other servers make ready is heard of, or there are none. If not, what is known here is never all.
+    /// Sets whether this server is notified of all jobs that other servers make ready, or is the
+    /// only server. If not, the jobs known here never count as complete.
     pub(crate) fn trust(&self, trusted: bool) {
         self.notified_of_all.store(trusted, Relaxed);
     }
 
-    /// Sorts what is known again after other partitions have come home.
+    /// Sorts the known jobs again into local and remote ones after partitions were reassigned.
     pub(crate) fn sort_out(&self) {
         self.lock()
             .values_mut()
             .for_each(|queue| queue.sort_out(&self.mine));
     }
 
-    /// Whether other servers are the homes of some partitions.
+    /// Whether some partitions are assigned to other servers.
     pub(crate) fn are_shared(&self) -> bool {
         self.mine.is_partial()
     }
 
-    /// Wakes one waiter of a queue that has something, or may have.
+    /// Wakes one worker that waits for a queue with jobs, or for one that may have jobs.
     pub(crate) fn wake_one(&self, name: &str) {
         let now = self.now();
         if let Some(queue) = self.lock().get_mut(name) {
             let woken = queue.lanes.open() > 0 && queue.wake_one();
-            // Whoever leaves may have been woken to read it.
+            // The worker that leaves may have been woken to read the queue.
             if !woken && !queue.paused && queue.complete.is_due(PartitionScope::All, now) {
                 queue.wake_any();
             }
         }
     }
 
-    /// Whether a job of this priority may be leased without entering the queue: not when the queue is paused or has a more urgent
-    /// job.
+    /// Whether a job of this priority may be leased without entering the queue. It may not if the
+    /// queue is paused or has a more urgent job.
     pub(crate) fn may_hand_over(&self, name: &str, priority: u8) -> bool {
         let mut each = self.lock();
         let Some(queue) = each.get_mut(name) else {
@@ -287,8 +297,9 @@ impl QueueCache {
         queue.is_free_for(priority)
     }
 
-    /// A queue that is not paused any more is to be read again: what is known of it may be old. [`QueueCache::failed`] names it until then, and the
-    /// read wakes those who wait.
+    /// Pauses or resumes a queue. A resumed queue is read again, because its known jobs may be old.
+    /// [`QueueCache::queues_to_refill`] lists it until then, and the read wakes the waiting
+    /// workers.
     pub(crate) fn set_paused(&self, name: &str, paused: Paused) {
         let mut each = self.lock();
         let queue = self.entry(&mut each, name);
@@ -300,7 +311,7 @@ impl QueueCache {
         }
     }
 
-    /// The queues that are paused.
+    /// Returns the names of paused queues.
     pub(crate) fn paused(&self) -> Vec<String> {
         self.lock()
             .iter()
@@ -309,7 +320,7 @@ impl QueueCache {
             .collect()
     }
 
-    /// Those of `names` that are paused, and those that a worker waits for or has asked for lately.
+    /// Returns the paused queues of `names`, and those that a worker waits for or requested lately.
     pub(crate) fn paused_and_served(&self, names: &[String]) -> (Vec<String>, Vec<String>) {
         let mut each = self.lock();
         let mut paused = Vec::new();
@@ -326,7 +337,7 @@ impl QueueCache {
         (paused, served)
     }
 
-    /// How many workers wait for jobs of a queue.
+    /// Number of workers that wait for jobs of a queue.
     pub(crate) fn waiting_workers(&self, name: &str) -> usize {
         self.lock().get_mut(name).map_or(0, |queue| {
             if queue.is_wanted() {

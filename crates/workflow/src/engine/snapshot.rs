@@ -1,4 +1,4 @@
-//! A workflow as it was at one moment, for people and programs that look at it.
+//! A workflow at one moment, for display and checks.
 
 mod read;
 
@@ -18,28 +18,28 @@ use crate::time::Timestamp;
 use crate::workflow::Workflow;
 use crate::workflow::reachability::Reachability;
 
-/// A workflow as it was at one moment, or some of its jobs.
+/// A workflow at one moment, or some of its jobs.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     shown: SnapshotSource,
     paused_queues: Vec<String>,
-    /// Queues that a worker of this server waits for or recently took jobs from.
+    /// Queues that a worker of this server waits for or recently claimed jobs from.
     served_queues: Vec<String>,
-    /// Of a large workflow that was read as a whole.
+    /// The permit of a large workflow that was read as a whole.
     place: Option<LargeReadPermit>,
-    /// What was found out about jobs that are ready.
+    /// The reasons that callers found for ready jobs.
     found: HashMap<JobIndex, WaitReason>,
 }
 
-/// What is known of a workflow.
+/// The data of a snapshot.
 #[derive(Debug, Clone)]
 enum SnapshotSource {
     All(Box<Workflow>),
-    /// Jobs of which none is blocked or doomed.
+    /// Some jobs, none of which is blocked or unreachable.
     Some(Box<PartialSnapshot>),
 }
 
-/// Some jobs of a workflow and the jobs before them; others count as waiting.
+/// Some jobs of a workflow and their parents; other jobs count as waiting.
 #[derive(Debug, Clone)]
 struct PartialSnapshot {
     id: WorkflowId,
@@ -49,63 +49,66 @@ struct PartialSnapshot {
     unknown: Job,
 }
 
-/// Why a job is not running.
+/// The reason why a job is not running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitReason {
-    /// The workflow was not started.
+    /// The workflow has not been started.
     NotStarted,
     /// The workflow is paused.
     WorkflowPaused,
-    /// Jobs before it have not ended.
+    /// Parents of the job have not ended.
     WaitsFor(Vec<JobIndex>),
-    /// It cannot run because jobs before it failed or cannot run. It has not ended: it waits for others to end.
+    /// The job cannot run because parents failed or cannot run. It stays waiting until all parents
+    /// have ended.
     Doomed {
-        /// Jobs before it that failed or cannot run.
+        /// Parents that failed or cannot run.
         by: Vec<JobIndex>,
-        /// Jobs before it that have not ended.
+        /// Parents that have not ended.
         waits_for: Vec<JobIndex>,
     },
-    /// It is blocked: jobs before it failed or are blocked, and all have ended. It runs if their retry succeeds.
+    /// The job is blocked: parents failed or are blocked, and all have ended. It runs if their
+    /// retry succeeds.
     BlockedBy(Vec<JobIndex>),
-    /// It waits for its delay or for the pause before a retry.
+    /// The job waits for its delay or for the back-off of a retry.
     Until(Timestamp),
-    /// Its queue is paused.
+    /// The queue of the job is paused.
     QueuePaused,
-    /// A limit has no room for it.
+    /// A limit denies the job.
     NoRoom(Box<Full>),
-    /// No worker is known to ask for its queue.
+    /// No worker is known to claim jobs of its queue.
     NoWorker,
-    /// Workers ask for its queue, but none of them has its handler.
+    /// Workers claim jobs of its queue, but none of them has its handler.
     NoHandler,
-    /// Other jobs of its queue are first, or a worker is about to take it.
+    /// Other jobs of its queue are first, or a worker is about to claim it.
     InQueue,
 }
 
-/// The results of a job.
+/// Output, errors and progress of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobResult {
-    /// Its output, as JSON text.
+    /// The output as JSON text.
     pub output: Option<Bytes>,
-    /// The errors of its latest attempts, the oldest first.
+    /// The errors of the latest attempts, oldest first.
     pub errors: Vec<AttemptError>,
-    /// How far its latest attempt was that said so.
+    /// The progress of the latest attempt that reported any.
     pub progress: Option<Progress>,
 }
 
 impl Snapshot {
-    /// Whether it is one of the few large ones that are in memory to be looked at.
+    /// Whether the snapshot holds one of the few permits for large workflows.
     #[must_use]
     pub fn is_large(&self) -> bool {
         self.place.is_some()
     }
 
-    /// With what was found out about jobs that are ready and not paused.
+    /// Adds the reasons of ready jobs that are not paused.
     #[must_use]
     pub fn with_reasons(self, found: HashMap<JobIndex, WaitReason>) -> Self {
         Self { found, ..self }
     }
 
-    /// The same for somebody who keeps many: others need not wait until it is dropped.
+    /// Returns the permit of a large workflow early, for callers that keep many snapshots: other
+    /// reads then need not wait for the drop.
     #[must_use]
     pub fn released(self) -> Self {
         Self {
@@ -114,7 +117,7 @@ impl Snapshot {
         }
     }
 
-    /// Its id.
+    /// The id of the workflow.
     #[must_use]
     pub fn id(&self) -> WorkflowId {
         match &self.shown {
@@ -123,7 +126,7 @@ impl Snapshot {
         }
     }
 
-    /// Its graph.
+    /// The graph of the workflow.
     #[must_use]
     pub fn graph(&self) -> &Arc<Graph> {
         match &self.shown {
@@ -132,7 +135,7 @@ impl Snapshot {
         }
     }
 
-    /// Its state as a whole.
+    /// The state without the jobs.
     #[must_use]
     pub fn meta(&self) -> &Meta {
         match &self.shown {
@@ -141,7 +144,7 @@ impl Snapshot {
         }
     }
 
-    /// Its jobs, by position in the graph. Empty when only some were read.
+    /// The jobs by index. Empty if only some were read.
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
         match &self.shown {
@@ -150,7 +153,7 @@ impl Snapshot {
         }
     }
 
-    /// One of the jobs that were read.
+    /// A job that was read; otherwise a waiting job.
     #[must_use]
     pub fn job(&self, job: JobIndex) -> &Job {
         match &self.shown {
@@ -166,13 +169,14 @@ impl Snapshot {
         }
     }
 
-    /// The states of its jobs, by position in the graph.
+    /// The states of the jobs by index.
     #[must_use]
     pub fn states(&self) -> Vec<JobState> {
         self.jobs().iter().map(|job| job.state).collect()
     }
 
-    /// How many jobs cannot run because of a failure before them, and wait for no other.
+    /// Number of jobs that cannot run because of a failed parent, and all of whose parents have
+    /// ended.
     #[must_use]
     pub fn blocked(&self) -> u32 {
         let all = (0..self.jobs().len()).map(|at| JobIndex(at as u32));
@@ -181,19 +185,20 @@ impl Snapshot {
             .unwrap_or_else(|| all.filter(|&job| self.is_blocked(job)).count() as u32)
     }
 
-    /// Whether a job cannot run because of a failure before it, and all jobs before it have ended.
+    /// Whether a job cannot run because of a failed parent, and all its parents have ended.
     #[must_use]
     pub fn is_blocked(&self, job: JobIndex) -> bool {
         self.prospect(job) == Reachability::Blocked
     }
 
-    /// Whether a job cannot run because of a failure before it, although not all jobs before it have ended.
+    /// Whether a job cannot run because of a failed parent, although not all its parents have
+    /// ended.
     #[must_use]
     pub fn is_doomed(&self, job: JobIndex) -> bool {
         self.prospect(job) == Reachability::Unreachable
     }
 
-    /// The jobs before a job that have not ended.
+    /// The parents of a job that have not ended.
     fn unfinished_before(&self, index: JobIndex) -> Vec<JobIndex> {
         let is_over = |job: JobIndex| self.job(job).state.is_over() || self.is_blocked(job);
         self.graph().jobs[index.index()]
@@ -204,7 +209,7 @@ impl Snapshot {
             .collect()
     }
 
-    /// The jobs before a job that failed or cannot run because of a failure.
+    /// The parents of a job that failed or cannot run because of a failure.
     fn lost_before(&self, index: JobIndex) -> Vec<JobIndex> {
         let is_lost = |job: JobIndex| {
             let failed = matches!(self.job(job).state, JobState::Failed | JobState::Cancelled);
@@ -218,7 +223,7 @@ impl Snapshot {
             .collect()
     }
 
-    /// Why a job is not running. None: it is running or has ended.
+    /// The reason why a job is not running. `None` if it is running or has ended.
     #[must_use]
     pub fn why_not_running(&self, index: JobIndex) -> Option<WaitReason> {
         let about = &self.graph().jobs[index.index()];
@@ -242,8 +247,8 @@ impl Snapshot {
         })
     }
 
-    /// Whether its ready rows may not all be there yet: they are many, and are written after its state. Should their writer have died, they are
-    /// written when it is due.
+    /// Whether ready rows may be missing: many rows are written after the state. If their writer
+    /// has died, a sweep writes them when the timer is due.
     #[must_use]
     pub fn rows_follow(&self) -> bool {
         match &self.shown {
@@ -252,7 +257,8 @@ impl Snapshot {
         }
     }
 
-    /// Rows that a store must hold for it: ready rows and index rows. For the check of a store. None when only some jobs were read.
+    /// Ready rows and index rows that a store must hold for the workflow, for the check of a store.
+    /// Empty if only some jobs were read.
     #[must_use]
     pub fn rows(&self) -> (Vec<crate::codec::rows::Row>, Vec<crate::codec::rows::Row>) {
         match &self.shown {
@@ -262,11 +268,11 @@ impl Snapshot {
     }
 }
 
-/// What is known of a workflow without its graph and its jobs.
+/// A workflow without its graph and its jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowSummary {
-    /// What lists show.
+    /// The workflow as lists show it.
     pub listed: Listed,
-    /// How many of the jobs that wait are blocked.
+    /// Number of blocked jobs among the waiting ones.
     pub blocked: u32,
 }

@@ -1,4 +1,5 @@
-//! What does not work in the store at the moment, by partition: what works is not held up by it, and people are told.
+//! Health of the store by partition. Circuit breakers keep failures of one partition from delaying
+//! the others, and operators can read these failures.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,35 +13,36 @@ use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::probe::Probe;
 
-/// How long a probe is not believed after the first write that failed although one had said that writes work; it doubles with each.
+/// Time for which successful probes are ignored, after an operation failed that a probe had found
+/// to work. It doubles with each such failure.
 const DOUBT: Duration = Duration::from_millis(500);
-/// How often it doubles: up to 8 s.
+/// Most doublings of that time, so it is at most 8 s.
 const DOUBLINGS: u32 = 4;
 
-/// Least time of failures that is a gap: workers try again within this time.
+/// Least duration of failures that is a gap: workers try again within this time.
 const MIN_GAP: Duration = Duration::from_secs(2);
 
-/// What does not work in a partition.
+/// Failures of a partition, by operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trouble {
-    /// Why it cannot be read.
+    /// Error of reads, if they fail.
     pub reads: Option<StoreError>,
-    /// Why nothing can be removed from it.
+    /// Error of removals, if they fail.
     pub removals: Option<StoreError>,
-    /// Why nothing can be added to it.
+    /// Error of other writes, if they fail.
     pub writes: Option<StoreError>,
 }
 
 /// Work that was due and was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unserved {
-    /// How many attempts failed.
+    /// Number of failed attempts.
     pub attempts: u64,
-    /// Why the latest of them did.
+    /// Error of the latest attempt.
     pub error: EngineError,
 }
 
-/// What was asked of a partition.
+/// Kind of an operation on a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreOperation {
     Read,
@@ -48,43 +50,44 @@ pub(crate) enum StoreOperation {
     Write,
 }
 
-/// Whether something works in a partition.
+/// Circuit breaker of one kind of operation in a partition.
 #[derive(Debug, Clone, Default)]
 enum Breaker {
-    /// It works.
+    /// The operation works.
     #[default]
     Closed,
-    /// It failed, and works again as far as is known: a sweep tries so many workflows at once.
+    /// The operation failed, and works again as far as is known. The number bounds the workflows
+    /// that a sweep tries at once.
     HalfOpen(usize),
-    /// It failed when it was last tried.
+    /// The operation failed when it was last tried.
     Open(StoreError),
 }
 
-/// What is known of a partition in which something failed lately.
+/// Circuit breakers of a partition in which an operation failed lately.
 #[derive(Debug, Default)]
 struct PartitionBreakers {
     reads: Breaker,
     removals: Breaker,
     writes: Breaker,
-    /// Since when it cannot be read or written.
+    /// Start of the current failure of reads or writes.
     failing_since: Option<Instant>,
-    /// How often something failed that a probe had found to work.
+    /// Number of failures of operations that a probe had found to work.
     trips: u32,
-    /// Until when probes are not believed.
+    /// Time until which successful probes are ignored.
     held_open_until: Option<Instant>,
 }
 
-/// What does not work, in all partitions.
+/// Failures of the store, in all partitions.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
-    /// The number of partitions in `each`. As long as there is none, a success costs one load.
+    /// Number of partitions with breakers. While it is 0, a success costs one atomic load.
     number: AtomicUsize,
     each: Mutex<BTreeMap<Partition, PartitionBreakers>>,
     unserved: Mutex<Option<Unserved>>,
     /// Partitions that work again after a gap.
     recovered: Mutex<Vec<Partition>>,
     began: Notify,
-    /// Notified with `began`, for whoever tries again.
+    /// Notified of each new failure, too, for the task that tries again.
     called: Notify,
 }
 
@@ -96,7 +99,7 @@ impl Breaker {
         }
     }
 
-    /// After something that worked.
+    /// Returns the breaker after a success.
     fn after_success(&self) -> Self {
         match self {
             Self::HalfOpen(number) if 2 * number < super::sweep::SWEEP => {
@@ -127,7 +130,7 @@ impl PartitionBreakers {
         }
     }
 
-    /// A probe found that it works.
+    /// Half-opens the breaker after a successful probe, unless probes are ignored now.
     fn probe_succeeded(&mut self, asked: StoreOperation) {
         let believed = self
             .held_open_until
@@ -138,7 +141,7 @@ impl PartitionBreakers {
         }
     }
 
-    /// Notes whether it can be read and written now. Returns whether a gap ends with that.
+    /// Updates the start of the current failure. Returns whether a gap ends now.
     fn update_gap(&mut self) -> bool {
         if self.reads.error().is_some() || self.writes.error().is_some() {
             self.failing_since.get_or_insert_with(Instant::now);
@@ -172,12 +175,13 @@ impl Troubles {
         self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing has failed lately.
+    /// Whether no operation has failed lately.
     pub(crate) fn is_none(&self) -> bool {
         self.number.load(Relaxed) == 0
     }
 
-    /// Notes how the store did what it was asked. Something stored that cannot be read is no failure of the store.
+    /// Records the outcome of an operation. A stored record that cannot be decoded is no failure of
+    /// the store.
     pub(crate) fn note<T>(
         &self,
         partition: Partition,
@@ -234,7 +238,7 @@ impl Troubles {
         self.number.store(each.len(), Relaxed);
     }
 
-    /// Notes what a probe found. It proves less than a write of a workflow does.
+    /// Records the outcome of a probe, which proves less than a write of a workflow does.
     pub(crate) fn probed(&self, partition: Partition, probe: &Probe) {
         let Probe {
             reads,
@@ -253,7 +257,8 @@ impl Troubles {
         }
     }
 
-    /// How many workflows that are due a sweep may try at once in a partition, at most `most`; 0 where it would fail.
+    /// Returns how many due workflows a sweep may try at once in a partition: at most `max`, and 0
+    /// if it would fail.
     pub(crate) fn trusted(
         &self,
         partition: Partition,
@@ -275,7 +280,7 @@ impl Troubles {
         }
     }
 
-    /// Takes the partitions that work again after a gap.
+    /// Returns the partitions that work again after a gap, and forgets them.
     pub(crate) fn take_recovered(&self) -> Vec<Partition> {
         std::mem::take(
             &mut *self
@@ -285,7 +290,7 @@ impl Troubles {
         )
     }
 
-    /// Whether a partition cannot be read or written at the moment, as far as is known.
+    /// Whether reads or writes of a partition fail at the moment, as far as is known.
     pub(crate) fn is_failing(&self, partition: Partition) -> bool {
         !self.is_none()
             && self
@@ -294,7 +299,7 @@ impl Troubles {
                 .is_some_and(|standing| standing.failing_since.is_some())
     }
 
-    /// The partitions that cannot be read, and why.
+    /// Returns the partitions that cannot be read, with their errors.
     pub(crate) fn unreadable(&self) -> BTreeMap<Partition, StoreError> {
         if self.is_none() {
             return BTreeMap::new();
@@ -305,7 +310,7 @@ impl Troubles {
             .collect()
     }
 
-    /// The partitions in which something does not work.
+    /// Returns the partitions in which some operation fails.
     pub(crate) fn all(&self) -> BTreeMap<Partition, Trouble> {
         if self.is_none() {
             return BTreeMap::new();
@@ -316,12 +321,12 @@ impl Troubles {
             .collect()
     }
 
-    /// Returns when something that worked has failed.
+    /// Waits until an operation that worked has failed.
     pub(crate) async fn began(&self) {
         self.began.notified().await;
     }
 
-    /// The same, for whoever tries again.
+    /// Waits until an operation that worked has failed, for the task that tries again.
     pub(crate) async fn called(&self) {
         self.called.notified().await;
     }
@@ -333,7 +338,7 @@ impl Troubles {
         *unserved = Some(Unserved { attempts, error });
     }
 
-    /// What was not done since this was asked last.
+    /// Returns the missed work since the last call, if any.
     pub(crate) fn take_unserved(&self) -> Option<Unserved> {
         self.unserved
             .lock()

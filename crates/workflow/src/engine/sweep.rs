@@ -1,4 +1,4 @@
-//! Does what is due in workflows, and reads what other servers have changed.
+//! Processes due workflows, and reads changes of other servers.
 
 mod clock_advance;
 pub(crate) mod name_expiry;
@@ -19,30 +19,31 @@ use crate::store::error::StoreError;
 use crate::store::query::TimeIndex;
 use crate::time::Timestamp;
 
-/// How often a sweep looks at a partition in which nothing is known to be due: another server may have written a timer there.
+/// Interval at which a sweep reads a partition without known due work: another server may have
+/// written a timer there.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(20);
-/// How far ahead a sweep reads timers. No timer is late when sweeps follow each other within this time; others that are written meanwhile are
-/// told of.
+/// Time up to which a sweep reads timers in advance. No timer is late if sweeps follow each other
+/// within this time; timers that are written later are announced.
 pub(super) const LOOKAHEAD: Duration = Duration::from_secs(25);
-/// When a sweep looks again at what could not be done.
+/// Delay after which a sweep tries failed work again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How many due workflows of each partition one sweep handles.
+/// Maximum due workflows of a partition that one sweep processes.
 pub(super) const SWEEP: usize = 256;
 
-/// The most ranges of rows that one look reads: those of 32 queues in 16 partitions.
+/// Maximum row ranges of one read: those of 32 queues in 16 partitions.
 const RANGES: usize = 512;
 
-/// Which partitions a sweep serves, of those that are at home here.
+/// The assigned partitions that a sweep processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SweepScope {
-    /// All, also where it failed lately.
+    /// All, also those that failed lately.
     All,
-    /// Those in which something is due, or may be, and it is expected to work.
+    /// Partitions with due work, or maybe with due work, that are expected to work.
     Working,
 }
 
 impl SweepScope {
-    /// How many workflows of a partition to try.
+    /// Maximum workflows of a partition that a sweep tries.
     fn most(self, troubles: &Troubles, partition: Partition, asked: StoreOperation) -> usize {
         match self {
             Self::All => SWEEP,
@@ -52,7 +53,8 @@ impl SweepScope {
 }
 
 impl Engine {
-    /// Returns when [`Engine::next_due`] has become earlier, or [`Engine::is_calm`] untrue. Only one task at a time may wait.
+    /// Returns when [`Engine::next_due`] becomes earlier or [`Engine::is_healthy`] false. Only one
+    /// task at a time may wait.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
@@ -65,7 +67,8 @@ impl Engine {
         }
     }
 
-    /// Whether all works, so that a sweep has nothing to do before [`Engine::next_due`]. Else it is to try again soon.
+    /// Whether there are no failures, so that no sweep is needed before [`Engine::next_due`].
+    /// Otherwise a sweep should follow soon.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         let context = &self.core.context;
@@ -74,30 +77,32 @@ impl Engine {
             && self.core.desks.iter().all(|desk| desk.torn.is_none())
     }
 
-    /// When [`Engine::sweep_working`] has something to do: a timer is due, or may be.
+    /// The time at which [`Engine::sweep_working`] has work: a timer is due, or may be.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.core.context.next_due()
     }
 
-    /// Until `now`, workers could not reach this server: it begins, or it stood still. To be called before the first sweep after that; from then on the engine
-    /// notices by itself that the store failed for two seconds and more. Leases and timeouts that were live in the gap end one lease later, unless another
-    /// server of the store was there.
+    /// Records that workers could not reach this server until `now`, because it starts or was
+    /// suspended. The caller must call it before the next sweep. Later failures of the store of two
+    /// seconds and more are detected by the engine. Leases and timeouts that were live in the gap
+    /// end one lease later, unless another server of the store was running.
     pub fn begin_serving(&self, now: Timestamp) {
         self.core.context.served.begin(now);
     }
 
-    /// Does what is due in the partitions that are at home here: retries, ends of leases, timeouts, removals. Returns whether more may be due
-    /// already.
+    /// Processes due work in the assigned partitions: retries, ends of leases, timeouts, removals.
+    /// Returns whether more may be due already.
     ///
     /// # Errors
-    /// The store cannot be read. What cannot be written stays due.
+    /// The store cannot be read. Work that cannot be written stays due.
     pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
         self.serve(SweepScope::All, now).await
     }
 
-    /// As [`Engine::sweep`], but reads only where something is due, or may be. It leaves out partitions in which it failed lately, until [`Engine::probe`] finds that they work again. Then
-    /// few workflows are tried first. What fails is told by [`Engine::take_unserved`].
+    /// Works as [`Engine::sweep`], but reads only partitions with due work, or maybe with due work.
+    /// Partitions that failed lately are left out until [`Engine::probe`] succeeds; then only a few
+    /// workflows are tried first. [`Engine::take_unserved`] returns the failures.
     ///
     /// # Errors
     /// No partition can be read.
@@ -109,7 +114,8 @@ impl Engine {
         self.queues().set_time(now);
         self.core.context.tally.set_time(now);
         self.take_unwritten(serve);
-        // Those whose claim failed, and those that were resumed, are read again. If that fails, the next sweep does it.
+        // Queues whose claim failed and resumed queues are read again. If that fails, the next
+        // sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
         self.mend_torn(serve, now).await;
         self.expire_names(now).await;
@@ -117,7 +123,7 @@ impl Engine {
         if partitions.is_empty() {
             return Ok(false);
         }
-        // What frees memory is asked for first.
+        // Expiries come first because they free memory.
         let (mut found, timers) = tokio::try_join!(
             self.find(TimeIndex::Expiries, serve, &partitions, now),
             self.find(TimeIndex::Timers, serve, &partitions, now)
@@ -142,7 +148,7 @@ impl Engine {
         Ok(self.note_answers(found, answers, buried > 0, now))
     }
 
-    /// What to ask for the workflows that are due.
+    /// The requests for due workflows.
     fn requests(&self, found: &DueWork) -> impl Iterator<Item = (WorkflowId, Request)> {
         let served = &self.core.context.served;
         found.due.iter().map(|&(id, _)| {
@@ -156,7 +162,7 @@ impl Engine {
         })
     }
 
-    /// Notes what came of workflows that were due. Returns whether the next sweep is to follow at once.
+    /// Records the results of due workflows. Returns whether the next sweep should follow at once.
     fn note_answers(
         &self,
         found: Vec<DueWork>,
@@ -172,7 +178,7 @@ impl Engine {
             let served = each
                 .filter(|((id, _), answer)| self.served(*id, answer, &mut absent))
                 .count();
-            // Without progress there is no reason to hurry.
+            // Without progress the next sweep waits.
             let hurry = found.is_full && (served > 0 || buried);
             more |= hurry;
             if found.is_full || served < found.due.len() {
@@ -184,7 +190,7 @@ impl Engine {
         more
     }
 
-    /// Looks again for jobs that were passed over because the store failed, where it works now.
+    /// Releases quarantined jobs of partitions in which the store works again.
     fn take_unwritten(&self, serve: SweepScope) {
         let troubles = &self.core.context.troubles;
         let works = |at, asked| serve.most(troubles, at, asked) > 0;
@@ -192,7 +198,8 @@ impl Engine {
             .release(|at| works(at, StoreOperation::Removal) && works(at, StoreOperation::Write));
     }
 
-    /// The partitions that a sweep looks at now. It looks at them again after a while, or earlier if it finds a reason.
+    /// The partitions that a sweep reads now. Each is read again after an interval, or earlier for
+    /// a reason.
     fn to_sweep(&self, serve: SweepScope, now: Timestamp) -> Vec<Partition> {
         let context = &self.core.context;
         let mut partitions = Vec::new();
@@ -213,7 +220,7 @@ impl Engine {
         partitions
     }
 
-    /// What is due in each partition.
+    /// The due work of each partition.
     async fn find(
         &self,
         which: TimeIndex,
@@ -235,7 +242,7 @@ impl Engine {
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
-        // What is passed over does not take the place of others.
+        // Quarantined workflows must not displace others.
         let most = SWEEP + self.queues().number_aside();
         let read = self
             .store()
@@ -273,7 +280,7 @@ impl Engine {
         Ok(all)
     }
 
-    /// Whether an answer says that something was done. Failures are counted, to be told together.
+    /// Whether an answer means progress. Failures are collected, so that one message reports them.
     fn served(
         &self,
         id: WorkflowId,
@@ -282,7 +289,7 @@ impl Engine {
     ) -> bool {
         match answer {
             Ok(_) => return true,
-            // Another server did it, or the worker extended its lease.
+            // Another server processed it, or the worker extended its lease.
             Err(EngineError::Refused(_)) => {}
             Err(EngineError::NoWorkflow { .. }) => _ = absent.insert(id),
             Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
@@ -293,8 +300,8 @@ impl Engine {
         false
     }
 
-    /// Reads what other servers have changed: which queues are paused, and ready jobs of the queues that a worker waits for here.
-    /// Returns whether any of these jobs was not known.
+    /// Reads changes of other servers: which queues are paused, and ready jobs of queues that local
+    /// workers wait for. Returns whether there were new jobs.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -302,7 +309,7 @@ impl Engine {
         self.take_unwritten(SweepScope::Working);
         let read = self.read_names().await;
         let most = (RANGES / usize::from(self.store().partitions())).max(1);
-        // Jobs are looked for all the same if that failed: the names may be on a node that is gone.
+        // Jobs are read even if that failed, because the names may be on a node that is gone.
         let named = self.named(self.queues().age()).await;
         let wanted = self.queues().in_turn(named, most);
         let found = self.refill_first(wanted).await? > 0;
@@ -310,21 +317,21 @@ impl Engine {
     }
 }
 
-/// What is due in one partition.
+/// The due work of one partition.
 #[derive(Debug)]
 struct DueWork {
     partition: Partition,
     which: TimeIndex,
     due: Vec<(WorkflowId, Timestamp)>,
-    /// How many of them to try.
+    /// Maximum of these workflows that are tried.
     share: usize,
     /// Whether more may be due.
     is_full: bool,
 }
 
 impl DueWork {
-    /// Keeps its share. When that is not all, chance decides, so that one workflow that fails again and again does not keep the others of
-    /// its partition waiting.
+    /// Reduces the workflows to the share, at random, so that a workflow that always fails does not
+    /// keep the others of its partition waiting.
     fn choose(&mut self) {
         if self.share < SWEEP && self.due.len() > self.share {
             fastrand::shuffle(&mut self.due);

@@ -293,7 +293,8 @@ async fn a_workflow_may_take_most_of_the_memory() {
     }
 }
 
-/// Of a queue with more jobs than are kept nobody ever believed that it was known, so each claim that found too few read all of its lanes.
+/// Of a queue with more jobs than are kept nobody ever believed that it was known, so each claim
+/// that found too few read all of its lanes.
 #[tokio::test]
 async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
     let engine = engine().await;

@@ -1,4 +1,4 @@
-//! The checks of a definition: numbers of jobs and tags, names, and that every named job exists.
+//! Checks of a definition: numbers of jobs and tags, names, and the existence of named jobs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_RETRIES, MAX_TAGS};
 use super::suggestion;
 use crate::id::JobIndex;
 
-/// Whether a definition keeps to all bounds, and names are names.
+/// Checks that a definition keeps all bounds and that its names are valid.
 pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
     let count = definition.jobs.len();
     match count {
@@ -87,7 +87,8 @@ fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
 pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {
     let found = match name {
         "" => "empty".to_owned(),
-        // Clients of HTTP leave such parts of a path out, in their encoded form too: what is named so could not be asked for.
+        // HTTP clients remove such segments from a path, even if they are encoded, so the name
+        // could not be requested.
         "." | ".." => format!("'{name}'"),
         _ if name.len() > MAX_NAME => format!("{} bytes long", name.len()),
         _ if name.chars().any(char::is_control) => format!("{name:?}"),
@@ -99,7 +100,7 @@ pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<()
     })
 }
 
-/// The parents of each job, from both sides: what it comes after, and what says that it comes before it.
+/// The parents of each job, from both `after` and `before`.
 pub(super) fn parents(jobs: &[JobDefinition]) -> Result<Vec<Vec<JobIndex>>, GraphError> {
     let places = places(jobs)?;
     let mut parents = vec![Vec::new(); jobs.len()];
@@ -152,7 +153,7 @@ fn find(
     })
 }
 
-/// An unchecked name as it is shown in a message: shortened, and without control characters.
+/// An unchecked name for a message: shortened, and without control characters.
 pub(super) fn printable(name: &str) -> String {
     let visible = |character: char| {
         if character.is_control() {

@@ -1,4 +1,5 @@
-//! What a caller asks for: jobs, and which runs after which. Nothing here is checked; [`crate::Graph::build`] does that.
+//! The definition of a workflow: jobs and their order. It is not checked here;
+//! [`crate::Graph::build`] does that.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::json::Json;
 
 /// The queue of a job without a queue.
 pub const DEFAULT_QUEUE: &str = "default";
-/// The lost leases in a row that are tried again of a job that does not say how many.
+/// The default number of lost leases in a row that are tried again.
 pub const DEFAULT_MAX_LOST: u16 = 3;
 
 /// A graph of jobs as its author describes it.
@@ -18,15 +19,15 @@ pub struct Definition {
     pub name: String,
     /// The jobs, in any order.
     pub jobs: Vec<JobDefinition>,
-    /// A JSON object for every job. Params of the job take precedence.
+    /// A JSON object for every job. The params of a job take precedence.
     pub globals: Option<Json>,
-    /// Words by which the workflow can be found.
+    /// Words by which workflows are filtered.
     pub tags: Vec<String>,
-    /// What the failure of one job means for the others.
+    /// The effect of a job's failure on other jobs.
     pub on_failure: OnFailure,
-    /// How long it is kept after its end. None: as the server's settings say.
+    /// Retention after the end. `None` for the default of the server.
     pub retention: Option<Retention>,
-    /// With the key of an existing workflow, none is created: the existing one is returned.
+    /// If a workflow with this key exists, it is returned and none is created.
     pub idempotency_key: Option<String>,
 }
 
@@ -41,53 +42,53 @@ pub struct JobDefinition {
     pub params: Option<Json>,
     /// The queue. Workers name the queues that they serve.
     pub queue: String,
-    /// How long it waits after the jobs before it have ended.
+    /// The delay after the end of its parents.
     pub wait: Duration,
-    /// Jobs of a higher priority are taken first.
+    /// Jobs with a higher priority are claimed first.
     pub priority: u8,
-    /// When and how often it runs again after a failure.
+    /// The time and the number of retries after failures.
     pub retry: Retry,
-    /// How many lost leases in a row are tried again. The next one fails the job.
+    /// Lost leases in a row that are tried again. The next one fails the job.
     pub max_lost: u16,
-    /// An attempt that takes longer fails.
+    /// The maximum time of an attempt; longer attempts fail.
     pub timeout: Option<Duration>,
-    /// Which outcomes of the jobs before it let it run.
+    /// The outcomes of parents with which the job runs.
     pub rule: TriggerRule,
-    /// Names of jobs that it runs after.
+    /// Names of its parents.
     pub after: Vec<String>,
-    /// Names of jobs that it runs before.
+    /// Names of its children.
     pub before: Vec<String>,
-    /// What it must be given before it runs: all of them at once, or none.
+    /// The limits that must all have room before the job runs.
     pub limits: Vec<LimitDefinition>,
 }
 
-/// A limit of a job as its author describes it. A value that begins with `$.` is a path in the params of the job or the globals of its workflow;
-/// with one more dollar sign in front it is text.
+/// A limit of a job as its author describes it. A value that begins with `$.` is a path in the
+/// params of the job or the globals of the workflow. A further dollar sign in front makes it text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitDefinition {
-    /// Units of a rate limit, which requests through the gateway take, too.
+    /// Units of a rate limit that also counts requests of the gateway.
     Units {
         /// The domain of the limiter's configuration.
         domain: String,
         /// The entries of the descriptor.
         entries: Vec<(String, String)>,
-        /// How many units each attempt takes.
+        /// Units of each attempt.
         hits: u32,
     },
-    /// A bound of the jobs that run at the same time.
+    /// A maximum of jobs that run at the same time.
     Concurrency {
-        /// How many may run.
+        /// The maximum of running jobs.
         most: u32,
-        /// Among which jobs.
+        /// The jobs that are counted.
         of: Scope,
-        /// Jobs with other entries are bounded apart.
+        /// Jobs with different entries are counted separately.
         entries: Vec<(String, String)>,
     },
 }
 
 impl LimitDefinition {
-    /// Its entries alone.
+    /// Converts the limit into its entries.
     #[must_use]
     pub fn into_entries(self) -> Vec<(String, String)> {
         match self {
@@ -96,15 +97,15 @@ impl LimitDefinition {
     }
 }
 
-/// Among which jobs those are counted that run at the same time.
+/// The jobs that a concurrency limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Those of the same workflow.
+    /// Jobs of the same workflow.
     Workflow,
-    /// Those of the same queue.
+    /// Jobs of the same queue.
     Queue,
-    /// All of the store.
+    /// All jobs of the store.
     All,
 }
 
@@ -129,14 +130,15 @@ impl JobDefinition {
     }
 }
 
-/// When and how often a job runs again after a failure: the n-th retry after `backoff * 2^(n-1)`, but at most after `backoff_max`.
+/// Retries of a job after failures. The n-th retry follows after `backoff * 2^(n-1)`, but at most
+/// after `backoff_max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Retry {
-    /// The highest number of retries. 0: none.
+    /// The maximum number of retries. 0 means none.
     pub limit: u16,
-    /// The pause before the first retry.
+    /// The back-off before the first retry.
     pub backoff: Duration,
-    /// The longest pause.
+    /// The maximum back-off.
     pub backoff_max: Duration,
 }
 
@@ -151,7 +153,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The pause before retry number `retry`, which counts from 1.
+    /// The back-off before retry number `retry`, which counts from 1.
     #[must_use]
     pub fn pause(&self, retry: u16) -> Duration {
         let factor = 1_u32
@@ -161,39 +163,40 @@ impl Retry {
     }
 }
 
-/// Which outcomes of the jobs before it let a job run. If it cannot run because of a failure, it is doomed until all of them have ended and
-/// then blocked, and it runs when a retry of the failed job succeeds. If it cannot run although nothing failed, it is skipped.
+/// The outcomes of parents with which a job runs. A job that cannot run because of a failure is
+/// unreachable until all parents have ended, and then blocked. It runs when a retry of the failed
+/// job succeeds. A job that cannot run although nothing failed is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum TriggerRule {
-    /// All of them succeeded.
+    /// All parents succeeded.
     #[default]
     AllSuccess,
-    /// All of them ended, no matter how. One that is blocked has ended, one that is doomed has not.
+    /// All parents ended, in any way. A blocked parent has ended, an unreachable one has not.
     AllDone,
-    /// One of them succeeded; the others are not waited for.
+    /// One parent succeeded; the job does not wait for the others.
     AnySuccess,
-    /// One of them failed, or cannot run because of a failure; the others are not waited for.
+    /// One parent failed, or cannot run because of a failure; the job does not wait for the others.
     AnyFailed,
-    /// All of them succeeded or were skipped.
+    /// All parents succeeded or were skipped.
     NoneFailed,
 }
 
-/// What the failure of one job means for the others.
+/// The effect of a job's failure on other jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OnFailure {
-    /// Jobs that do not depend on it continue.
+    /// Independent jobs continue.
     #[default]
     Continue,
     /// All jobs that have not ended are cancelled.
     FailFast,
 }
 
-/// How long a workflow is kept after its end.
+/// The time for which a workflow is kept after its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Retention {
-    /// This long.
+    /// This time.
     For(Duration),
-    /// For ever.
+    /// No end.
     Forever,
 }
 

@@ -1,4 +1,4 @@
-//! The bounds of a definition, and what is wrong with one that is refused.
+//! Bounds of a definition, and the errors of a definition that violates them.
 
 use std::time::Duration;
 
@@ -6,40 +6,43 @@ use thiserror::Error;
 
 use super::policies::PolicyTarget;
 
-/// A workflow of so many jobs takes some 80 MiB of memory while it is worked on.
+/// Maximum jobs of a workflow. A workflow of this size takes about 80 MiB of memory while it is
+/// processed.
 pub const MAX_JOBS: usize = 131_072;
-/// Longest name of a workflow, job, handler, queue or tag, in bytes; and longest idempotency key.
+/// Maximum bytes of a name of a workflow, job, handler, queue or tag, and of an idempotency key.
 pub const MAX_NAME: usize = 200;
-/// Most tags of a workflow: each costs an index row.
+/// Maximum tags of a workflow: each costs an index row.
 pub const MAX_TAGS: usize = 16;
-/// Most retries of a job after failures, and most lost leases in a row that are tried again. One less than what the counter of attempts holds:
-/// with more, the number of attempts would never be above it.
+/// Maximum retries of a job after failures, and maximum of lost leases in a row that are tried
+/// again. It is below the maximum of the attempt counter, which could otherwise never exceed it.
 pub const MAX_RETRIES: u16 = u16::MAX - 1;
-/// Most limits of one job.
+/// Maximum limits of a job.
 pub const MAX_LIMITS: usize = 4;
-/// Most entries of one limit.
+/// Maximum entries of a limit.
 pub const MAX_LIMIT_ENTRIES: usize = 8;
-/// Longest domain, key or value of a limit, in bytes.
+/// Maximum bytes of a domain, key or value of a limit.
 pub const MAX_LIMIT_TEXT: usize = 256;
-/// Most bytes of the limit key of a job: it is in each of the job's ready rows.
+/// Maximum bytes of a job's limit key: each ready row of the job contains it.
 pub const MAX_LIMIT_KEY: usize = 1_024;
-/// Most units of a limit that one attempt takes.
+/// Maximum units of a limit per attempt.
 pub const MAX_HITS: u32 = 1_000_000;
-/// Highest number of jobs of a limit of those that run at the same time.
+/// Maximum jobs of a concurrency limit.
 pub const MAX_CONCURRENCY: u32 = 100_000;
-/// Most weights of one queue.
+/// Maximum weights of a queue.
 pub const MAX_WEIGHTS: usize = 1_000;
-/// Highest weight of a key.
+/// Maximum weight of a key.
 pub const MAX_WEIGHT: u32 = 1_000;
 
-/// Most bytes of the params of a job and the globals of its workflow together: each claim carries both.
+/// Maximum bytes of the params of a job and the globals of its workflow together: each claim
+/// carries both.
 pub const MAX_PARAMS: usize = 256 * 1024;
-/// Most bytes of the output of a job.
+/// Maximum bytes of the output of a job.
 pub const MAX_OUTPUT: usize = 1024 * 1024;
-/// How deep arrays and objects in JSON may be nested, so that every worker can read them: parsers with a stack stop at 128 and more.
+/// Maximum nesting of arrays and objects in JSON, so that every worker can parse it: recursive
+/// parsers stop at 128 or more.
 pub const MAX_DEPTH: usize = 100;
 
-/// Why a definition is refused.
+/// The reason why a definition is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GraphError {
     /// There is nothing to run.
@@ -48,17 +51,17 @@ pub enum GraphError {
     /// There are more jobs than a workflow may have.
     #[error("the workflow has {count} jobs, more than {MAX_JOBS}: split it")]
     TooManyJobs {
-        /// How many.
+        /// Number of jobs.
         count: usize,
     },
-    /// A name is empty, too long, `.` or `..`, or has a control character in it.
+    /// A name is empty, too long, `.` or `..`, or contains a control character.
     #[error(
         "{path}: a name must have 1 to {MAX_NAME} bytes and no control characters, and not be '.' or '..', but this is {found}"
     )]
     InvalidName {
-        /// Where it is, such as `jobs[3].queue`.
+        /// The path, such as `jobs[3].queue`.
         path: String,
-        /// What was found instead.
+        /// A description of the actual value.
         found: String,
     },
     /// Two jobs have one name.
@@ -68,15 +71,15 @@ pub enum GraphError {
     DuplicateName {
         /// The name.
         name: String,
-        /// Place of the first job.
+        /// Index of the first job.
         first: usize,
-        /// Place of the second one.
+        /// Index of the second job.
         second: usize,
     },
-    /// A job names a job that does not exist.
+    /// A job names an unknown job.
     #[error("{path}: there is no job '{name}'{}", hint(.similar))]
     UnknownJob {
-        /// Where it is named, such as `jobs[3].after[0]`.
+        /// The path, such as `jobs[3].after[0]`.
         path: String,
         /// The name.
         name: String,
@@ -92,104 +95,104 @@ pub enum GraphError {
     /// Globals or params are something other than a JSON object.
     #[error("{path}: expected a JSON object")]
     NotAnObject {
-        /// Where.
+        /// The path.
         path: String,
     },
-    /// An attempt of a job may take no time at all.
+    /// The timeout of a job is zero.
     #[error(
         "{path}: an attempt that may take no time cannot succeed: leave the timeout out if it may take any"
     )]
     NoTime {
-        /// Where, such as `jobs[3].timeout`.
+        /// The path, such as `jobs[3].timeout`.
         path: String,
     },
-    /// The pause before the first retry of a job is longer than the longest pause.
+    /// The back-off before the first retry of a job exceeds the maximum back-off.
     #[error(
         "{path}: {backoff:?} is longer than backoff_max, {most:?}, the longest pause before a retry"
     )]
     Backoff {
-        /// Where, such as `jobs[3].backoff`.
+        /// The path, such as `jobs[3].backoff`.
         path: String,
-        /// The pause before the first retry.
+        /// The back-off before the first retry.
         backoff: Duration,
-        /// The longest pause.
+        /// The maximum back-off.
         most: Duration,
     },
-    /// A job would be tried again without an end.
+    /// A job has too many retries.
     #[error("{path}: {given} is more than {MAX_RETRIES}, which would never end")]
     TooManyRetries {
-        /// Where, such as `jobs[3].retries`.
+        /// The path, such as `jobs[3].retries`.
         path: String,
-        /// The number that it has.
+        /// The number in the definition.
         given: u16,
     },
-    /// A limit of a job cannot be kept.
+    /// A limit of a job is invalid.
     #[error("{path}: {wrong}")]
     Limit {
-        /// Where, such as `jobs[3].limits[0].entries[1]`.
+        /// The path, such as `jobs[3].limits[0].entries[1]`.
         path: String,
-        /// What is wrong with it.
+        /// The error of the limit.
         wrong: WrongLimit,
     },
-    /// A limit of a queue or a handler cannot be kept for one of its jobs.
+    /// A limit of a queue or a handler is invalid for a job.
     #[error("{path}: {given}")]
     Terms {
-        /// Which job, such as `jobs[3]`.
+        /// The path of the job, such as `jobs[3]`.
         path: String,
-        /// Which limit, and what is wrong with it.
+        /// The limit and its error.
         given: Box<InvalidPolicy>,
     },
-    /// A weight cannot be one.
+    /// A weight is invalid.
     #[error("{path}: {wrong}")]
     Weight {
-        /// Where, such as `weights[3].weight`.
+        /// The path, such as `weights[3].weight`.
         path: String,
-        /// What is wrong with it.
+        /// The error of the weight.
         wrong: WrongWeight,
     },
-    /// There are too many tags.
+    /// The workflow has too many tags.
     #[error("tags: {count} of them, more than {MAX_TAGS}")]
     TooManyTags {
-        /// How many.
+        /// Number of tags.
         count: usize,
     },
 }
 
-/// What is wrong with a limit.
+/// The error of a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WrongLimit {
-    /// The job has too many.
+    /// The job has too many limits.
     #[error("{count} limits{}, more than {MAX_LIMITS}: leave some out", given_by_others(*.given))]
     TooMany {
-        /// How many.
+        /// Number of limits.
         count: usize,
-        /// How many of them are of its queue and its handler.
+        /// Number of these that come from the queue and the handler.
         given: usize,
     },
-    /// It takes no units, or too many.
+    /// The units per attempt are zero or too many.
     #[error("{hits} units, expected 1 to {MAX_HITS}")]
     Hits {
-        /// How many.
+        /// Number of units.
         hits: u32,
     },
-    /// It lets no job run, or a number that bounds nothing.
+    /// The maximum of running jobs is zero or too high.
     #[error(
         "{most} jobs at the same time, expected 1 to {MAX_CONCURRENCY}: pause the queue if none is to run"
     )]
     Concurrency {
-        /// How many.
+        /// The maximum in the definition.
         most: u32,
     },
-    /// A descriptor without entries is under no rule of the limiter.
+    /// The descriptor has no entries, so no rule of the limiter matches it.
     #[error("no entries: write at least one, as in the rule of the domain")]
     NoEntries,
-    /// It has too many entries.
+    /// The limit has too many entries.
     #[error("{count} entries, more than {MAX_LIMIT_ENTRIES}: leave some out")]
     TooManyEntries {
-        /// How many.
+        /// Number of entries.
         count: usize,
     },
-    /// A domain, key or value cannot be one.
+    /// A domain, key or value is invalid.
     #[error(
         "{what} must have 1 to {MAX_LIMIT_TEXT} bytes and no control characters, but {subject} is {found}"
     )]
@@ -198,74 +201,74 @@ pub enum WrongLimit {
         what: &'static str,
         /// `this`, or the path at which it was found.
         subject: String,
-        /// What was found.
+        /// A description of the actual value.
         found: String,
     },
-    /// A path is not one.
+    /// A path is invalid.
     #[error(
         "'{text}' is not a path such as $.tenant or $.order.customer: write '${text}' if it is meant as text"
     )]
     Path {
-        /// What it says.
+        /// The text of the path.
         text: String,
     },
-    /// There is nothing at a path.
+    /// No value exists at a path.
     #[error(
-        "neither the params of the job nor the globals have {at}: give it a value there, or write one here"
+        "neither the params of the job nor the globals have {at}: set a value there, or write one here"
     )]
     Missing {
         /// The path.
         at: String,
     },
-    /// A value in the params or globals is none that a limit can have.
+    /// The value at a path cannot be part of a limit.
     #[error("{at} is {found}, expected a text, a number, true or false")]
     Value {
         /// The path.
         at: String,
-        /// What it is.
+        /// The type of the value.
         found: &'static str,
     },
-    /// Together they are too long.
+    /// The limits of a job are too long together.
     #[error(
         "the limits of the job have {bytes} bytes together, more than {MAX_LIMIT_KEY}: use shorter values"
     )]
     TooLong {
-        /// How many.
+        /// Bytes of the limit key.
         bytes: usize,
     },
 }
 
-/// A limit of a queue or a handler that cannot be kept for a job.
+/// A limit of a queue or a handler that is invalid for a job.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the {subject} gives its jobs limits, and limits{at} cannot be kept: {wrong}")]
 pub struct InvalidPolicy {
-    /// Which queue or handler.
+    /// The queue or handler.
     pub subject: PolicyTarget,
-    /// Which of its limits, such as `[0].entries[1]`.
+    /// The limit, such as `[0].entries[1]`.
     pub at: String,
-    /// What is wrong with it.
+    /// The error of the limit.
     pub wrong: WrongLimit,
 }
 
-/// What is wrong with a weight.
+/// The error of a weight.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WrongWeight {
-    /// The queue has too many.
+    /// The queue has too many weights.
     #[error("{count} weights, more than {MAX_WEIGHTS}: leave some out")]
     TooMany {
-        /// How many.
+        /// Number of weights.
         count: usize,
     },
-    /// It is none that a key can have.
+    /// The weight is out of range.
     #[error("a weight of {weight}, expected 1 to {MAX_WEIGHT}")]
     Weight {
-        /// What it is.
+        /// The weight in the request.
         weight: u32,
     },
-    /// It does not say for which keys it is, or names too much.
+    /// The weight has no entries, or too many.
     #[error("{count} entries, expected 1 to {MAX_LIMIT_ENTRIES}")]
     Entries {
-        /// How many.
+        /// Number of entries.
         count: usize,
     },
 }
@@ -284,7 +287,8 @@ fn hint(similar: &Option<String>) -> String {
         .map_or_else(String::new, |name| format!(" (is '{name}' meant?)"))
 }
 
-/// A cycle may have as many jobs as a graph. A message names only the first and the last of them.
+/// Shortens a cycle for a message to its first and last jobs, because it may contain all jobs of a
+/// graph.
 fn shortened(cycle: &[String]) -> String {
     const ENDS: usize = 8;
     if cycle.len() <= 2 * ENDS + 1 {

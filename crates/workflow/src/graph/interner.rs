@@ -1,4 +1,4 @@
-//! The jobs that many graphs have in common: workflows of one kind differ in their params only.
+//! Sharing of equal jobs between graphs: workflows of one kind differ only in their params.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,9 +7,9 @@ use hashbrown::HashSet;
 use super::Graph;
 use super::jobs::Jobs;
 
-/// The most jobs of a graph that shares them. To compare more would cost more than it saves.
+/// Maximum jobs of a graph whose jobs are shared. Comparing more costs more than sharing saves.
 const JOBS: usize = 64;
-/// The most memory of all jobs that are shared, in bytes. What is shared is not counted for the workflows that have it.
+/// Maximum bytes of all shared jobs. The sizes of workflows do not include their shared jobs.
 const BYTES: usize = 8 << 20;
 
 /// The jobs that graphs in memory share.
@@ -20,13 +20,13 @@ pub(crate) struct GraphInterner(Mutex<InternedJobs>);
 struct InternedJobs {
     shapes: HashSet<Arc<Jobs>>,
     bytes: usize,
-    /// How many were left when those were forgotten that nobody had, and how many have come since.
+    /// Numbers of job lists that the latest cleanup kept, and that were added since.
     left: usize,
     new: usize,
 }
 
 impl GraphInterner {
-    /// A graph that has the jobs of an equal one in memory, if there is one.
+    /// Replaces the jobs of a graph by equal jobs in memory, if there are any.
     pub(crate) fn share(&self, mut graph: Graph) -> Graph {
         if graph.jobs.len() <= JOBS {
             self.0
@@ -41,7 +41,7 @@ impl GraphInterner {
 impl InternedJobs {
     fn share(&mut self, jobs: &mut Arc<Jobs>) {
         if let Some(known) = self.shapes.get(jobs) {
-            // The other one is freed here.
+            // The jobs of `graph` are freed here.
             jobs.clone_from(known);
             return;
         }
@@ -59,7 +59,7 @@ impl InternedJobs {
         }
     }
 
-    /// Forgets those that nobody has. Each is looked at once for one that comes.
+    /// Drops job lists that no graph uses. Each added list pays for the check of one kept list.
     fn forget(&mut self) {
         self.shapes.retain(|jobs| Arc::strong_count(jobs) > 1);
         self.bytes = self.shapes.iter().map(|jobs| jobs.bytes()).sum();

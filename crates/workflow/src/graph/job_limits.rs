@@ -1,4 +1,4 @@
-//! Which jobs of a graph have which limits. Mostly many have the same ones, and share them.
+//! The limits of the jobs of a graph. Jobs with equal limits share them.
 
 use std::sync::Arc;
 
@@ -9,19 +9,20 @@ use super::limits::{Limit, Limits};
 use super::resolve::Resolved;
 use crate::id::JobIndex;
 
-/// The limits of the jobs of a graph of which some have limits.
+/// The limits of a graph's jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct JobLimits {
     distinct: Box<[Arc<Limits>]>,
-    /// For each job one more than the place of its limits; zero: it has none.
+    /// For each job, the index of its limits plus one; zero if it has none.
     places: Box<[u32]>,
-    /// For each job how many of its first limits are not its own but those of its queue and handler. Empty if there are none, and where the
-    /// record was read: it does not say.
+    /// For each job, the number of its first limits that come from its queue and handler. Empty if
+    /// there are none, or if the graph was decoded from a record, which does not contain the
+    /// numbers.
     given: Box<[u8]>,
 }
 
 impl JobLimits {
-    /// The limits of each job, in the order of the jobs. None: no job has any.
+    /// The limits of each job, in the order of the jobs. `None` if no job has any.
     pub(super) fn new(each: Vec<Option<Resolved>>) -> Option<Box<Self>> {
         let mut known: HashMap<Arc<Limits>, u32> = HashMap::new();
         let mut distinct = Vec::new();
@@ -52,7 +53,7 @@ impl JobLimits {
         }))
     }
 
-    /// Those limits of a job that its author gave it.
+    /// The limits that the author gave to a job.
     pub(super) fn own(&self, job: JobIndex) -> &[Limit] {
         let given = self
             .given
@@ -66,7 +67,7 @@ impl JobLimits {
         self.distinct.get(place as usize)
     }
 
-    /// The different limits, each with the jobs that have them, ascending.
+    /// The distinct limit keys, each with the indexes of its jobs, ascending.
     pub(super) fn jobs(&self) -> Vec<(&str, Vec<JobIndex>)> {
         let mut all: Vec<(&str, Vec<JobIndex>)> = self
             .distinct
@@ -84,7 +85,8 @@ impl JobLimits {
         all
     }
 
-    /// What [`JobLimits::jobs`] said, for a graph of so many jobs. None: nothing says so.
+    /// Decodes the result of [`JobLimits::jobs_by_key`] for a graph of `jobs` jobs. `None` if it is
+    /// invalid.
     pub(super) fn read(all: &[(String, Vec<JobIndex>)], jobs: usize) -> Option<Box<Self>> {
         let mut distinct = Vec::with_capacity(all.len());
         let mut places = vec![0; jobs];
@@ -101,7 +103,7 @@ impl JobLimits {
         }))
     }
 
-    /// What it takes in memory, in bytes.
+    /// Bytes in memory.
     pub(super) fn allocated(&self) -> usize {
         allocated(size_of::<Self>())
             + allocated(size_of_val(&*self.distinct))

@@ -1,4 +1,5 @@
-//! The jobs of a graph, and the arrows between them. What differs between two workflows of one kind is not here, so that they can share this.
+//! The jobs of a graph and their edges. Parts that differ between workflows of one kind are
+//! elsewhere, so that such workflows can share this.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -10,39 +11,40 @@ use super::allocated;
 use super::definition::{Retry, TriggerRule};
 use crate::id::JobIndex;
 
-/// A job of a sound graph.
+/// A job of a valid graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GraphJob {
     /// Unique in the workflow.
     pub name: String,
-    /// What a worker runs.
+    /// The name of the code that a worker runs.
     pub handler: String,
-    /// Which workers may take it.
+    /// The queue; workers name the queues that they serve.
     pub queue: String,
-    /// How long it waits after the jobs before it are done.
+    /// The delay after the end of its parents.
     pub wait: Duration,
-    /// Jobs of a higher priority are taken first.
+    /// Jobs with a higher priority are claimed first.
     pub priority: u8,
-    /// When and how often it runs again after a failure.
+    /// The time and the number of retries after failures.
     pub retry: Retry,
-    /// How many lost leases in a row are tried again. The next one fails the job.
+    /// Lost leases in a row that are tried again. The next one fails the job.
     pub max_lost: u16,
-    /// An attempt that takes longer is failed.
+    /// The maximum time of an attempt; longer attempts fail.
     pub timeout: Option<Duration>,
-    /// Which outcomes of its parents let it run.
+    /// The outcomes of parents with which the job runs.
     pub rule: TriggerRule,
-    /// The jobs it runs after, each once, ascending.
+    /// The parents, ascending, without duplicates.
     pub parents: Vec<JobIndex>,
 }
 
-/// The jobs of a graph in the order of definition; the place is the job's index.
+/// The jobs of a graph in the order of definition; the position is the job's index.
 #[derive(Debug)]
 pub struct Jobs {
     each: Box<[GraphJob]>,
-    /// The children of the first job, then those of the second, and so on; and where those of each end.
+    /// The children of all jobs in the order of their parents, and the end of each parent's
+    /// children in that list.
     children: Box<[JobIndex]>,
     ends: Box<[u32]>,
-    /// Whether other graphs may have them too.
+    /// Whether other graphs may share these jobs.
     pub(super) shared: bool,
 }
 
@@ -58,7 +60,7 @@ impl Jobs {
         }
         let mut children = vec![JobIndex(0); end as usize];
         let mut free = ends.clone();
-        // From the last one on, so that those of each are in order.
+        // Jobs are filled in from last to first, so that the children of each parent are in order.
         for (at, job) in each.iter().enumerate().rev() {
             for parent in &job.parents {
                 let free = &mut free[parent.index()];
@@ -74,14 +76,14 @@ impl Jobs {
         }
     }
 
-    /// Jobs that come directly after a job.
+    /// The children of a job.
     pub(super) fn children(&self, job: JobIndex) -> &[JobIndex] {
         let at = job.index();
         let start = if at == 0 { 0 } else { self.ends[at - 1] };
         &self.children[start as usize..self.ends[at] as usize]
     }
 
-    /// What they take in memory, in bytes.
+    /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         let indices = |number: usize| allocated(number * size_of::<JobIndex>());
         let job = |job: &GraphJob| {

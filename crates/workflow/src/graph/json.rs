@@ -7,22 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use super::trace;
 
-/// One JSON value, as text. The engine does not parse it, so numbers and the order of keys stay as they were sent.
+/// A JSON value as text. The engine does not parse it, so numbers and the order of keys stay as
+/// they were sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Json(Box<str>);
 
 impl Json {
-    /// Takes a text that is one JSON value.
+    /// Checks that a text is one JSON value.
     ///
     /// # Errors
-    /// It is not; the error says where.
+    /// The text is not one JSON value; the error contains the position.
     pub fn parse(text: impl Into<Box<str>>) -> Result<Self, serde_json::Error> {
         let text = text.into();
         serde_json::from_str::<IgnoredAny>(&text)?;
         Ok(Self(text))
     }
 
-    /// Takes text that the caller knows to be one JSON value, for example because a parser has found it.
+    /// Wraps a text that the caller knows to be one JSON value, for example from a parser.
     #[must_use]
     pub fn from_checked(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
@@ -34,38 +35,40 @@ impl Json {
         &self.0
     }
 
-    /// Globals with a trace: the global `$trace` with this JSON text. None: they have one of their own, which counts, or are no object.
+    /// Globals with the global `$trace` set to this JSON text. `None` if they already have a trace,
+    /// which takes precedence, or are not an object.
     #[must_use]
     pub fn with_trace(globals: Option<&str>, trace: &str) -> Option<Self> {
         trace::with(globals, trace)
     }
 
-    /// Where the creation of a workflow with these globals was in a trace: their global `$trace`, as JSON text.
+    /// The trace context of the creation of a workflow with these globals: their global `$trace`,
+    /// as JSON text.
     #[must_use]
     pub fn trace_in(globals: &str) -> Option<&str> {
         trace::of(globals).ok()?
     }
 
-    /// Whether it is `null`.
+    /// Whether the value is `null`.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.0.trim() == "null"
     }
 
-    /// How deep arrays and objects are nested in it.
+    /// The nesting depth of arrays and objects.
     #[must_use]
     pub fn depth(&self) -> usize {
         json_depth(&self.0)
     }
 
-    /// Whether it is an object.
+    /// Whether the value is an object.
     #[must_use]
     pub fn is_object(&self) -> bool {
         self.0.trim_start().starts_with('{')
     }
 }
 
-/// How deep arrays and objects are nested in a text that is JSON.
+/// The nesting depth of arrays and objects in a JSON text.
 #[must_use]
 pub fn json_depth(json: &str) -> usize {
     let mut depth = 0_usize;

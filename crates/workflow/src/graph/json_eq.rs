@@ -1,14 +1,17 @@
-//! Equality of JSON texts by their values. Spaces, the order of keys and the spelling of numbers and strings do not count.
+//! Equality of JSON texts by value. Spaces, the order of keys and the spelling of numbers and
+//! strings do not matter.
 
 use serde_json::Value;
 
-/// Whether two JSON texts have equal values. The last of several entries with one key counts. Texts that nest deeper than 127 levels, or
-/// have strings that are not Unicode or numbers beyond `f64`, are equal only if their bytes are.
+/// Whether two JSON texts have equal values. Of entries with the same key the last one counts.
+/// Texts with more than 127 levels, strings that are not Unicode, or numbers beyond `f64` are equal
+/// only if their bytes are.
 pub(super) fn json_eq(left: &str, right: &str) -> bool {
     eq_after(left, right, |_| {})
 }
 
-/// Whether two JSON texts have equal values after the entry of `key` is removed from each that is an object.
+/// Whether two JSON texts have equal values after the entry of `key` is removed from each that is
+/// an object.
 pub(super) fn json_eq_without(key: &str, left: &str, right: &str) -> bool {
     let remove = |value: &mut Value| {
         if let Value::Object(entries) = value {

@@ -1,4 +1,4 @@
-//! The limits of one job with all values filled in, and the text that says the same: the limit key.
+//! The limits of a job with all values filled in, and their text form, the limit key.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -10,14 +10,14 @@ use super::definition::{LimitDefinition, Scope};
 use super::error::MAX_LIMIT_KEY;
 use crate::id::WorkflowId;
 
-/// What a job must be given before it runs, all at once.
+/// The limits that must all have room before a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Limits {
     each: Box<[Limit]>,
     key: Box<str>,
 }
 
-/// One of them.
+/// A limit with all values filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Units of a rate limit.
@@ -26,25 +26,27 @@ pub enum Limit {
         domain: String,
         /// The entries of the descriptor.
         entries: Vec<(String, String)>,
-        /// How many units each attempt takes.
+        /// Units of each attempt.
         hits: u32,
     },
-    /// A bound of the jobs that run at the same time.
+    /// A maximum of jobs that run at the same time.
     Concurrency {
-        /// How many may run.
+        /// The maximum of running jobs.
         most: u32,
-        /// Names the set in which they are counted: a JSON array of its scope and its entries. The same for each number.
+        /// The name of the permit set: a JSON array of scope and entries. The maximum is not part
+        /// of it.
         name: String,
     },
 }
 
-/// What stands for the workflow in a set of jobs of the same workflow, as long as its id is not known.
+/// The scope of a concurrency limit per workflow before the workflow's id is known.
 const OWN: &str = "workflow";
-/// How the name of such a set begins.
+/// The prefix of the name of such a limit's permit set.
 const OWN_SET: &str = "[\"workflow\"";
 
 impl Limits {
-    /// Of limits of which none is there twice: the hits are added up, and the lowest number of jobs holds.
+    /// Merges duplicate limits: their hits are added up, and the lowest maximum of running jobs
+    /// counts.
     pub(crate) fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
         let each = Self::distinct(limits);
         let key = key_of(each.iter().map(Cow::Borrowed));
@@ -54,7 +56,7 @@ impl Limits {
         }
     }
 
-    /// Limits of which none is there twice.
+    /// Merges duplicate limits.
     pub(super) fn distinct(limits: impl IntoIterator<Item = Limit>) -> Vec<Limit> {
         let mut each: Vec<Limit> = Vec::new();
         for limit in limits {
@@ -71,14 +73,14 @@ impl Limits {
         &self.each
     }
 
-    /// A text without control characters that [`Limits::read`] reads back. Limits are the same if their keys are. Not empty, and of at
-    /// most [`MAX_LIMIT_KEY`] bytes.
+    /// A text without control characters, which [`Limits::parse`] parses. Limits are equal if their
+    /// keys are. It has 1 to [`MAX_LIMIT_KEY`] bytes.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The limits with this key. None: no limits have it.
+    /// The limits with this key. `None` if the key is invalid.
     #[must_use]
     pub fn read(key: &str) -> Option<Self> {
         let limits: Vec<Vec<Item>> = serde_json::from_str(key)
@@ -89,11 +91,12 @@ impl Limits {
             .map(read_limit)
             .collect::<Option<Vec<_>>>()?;
         let limits = Self::new(each);
-        // There is one text for the same limits, so that they are one lane of a queue.
+        // Other texts for the same limits are refused, so that equal limits are in one lane of a
+        // queue.
         (!limits.each.is_empty() && limits.key() == key).then_some(limits)
     }
 
-    /// The limits of a job of this workflow: sets of jobs of the same workflow are named by its id.
+    /// The limits of a job of this workflow: concurrency limits per workflow contain its id.
     #[must_use]
     pub fn within(&self, workflow: WorkflowId) -> Cow<'_, Self> {
         if self.each.iter().any(Limit::is_of_own_workflow) {
@@ -107,7 +110,7 @@ impl Limits {
         }
     }
 
-    /// The key of the same, as it is in ready rows.
+    /// The key of the limits of a job of this workflow, as ready rows contain it.
     #[must_use]
     pub fn key_within(&self, workflow: WorkflowId) -> Cow<'_, str> {
         match self.within(workflow) {
@@ -116,12 +119,12 @@ impl Limits {
         }
     }
 
-    /// The bytes of the key in a ready row of whatever workflow.
+    /// Bytes of the key in a ready row, equal for all workflows.
     pub(super) fn longest_key(&self) -> usize {
         self.key_within(WorkflowId::from_bytes([0; 16])).len()
     }
 
-    /// What they take in memory behind a counted reference, in bytes.
+    /// Bytes in memory behind an `Arc`.
     pub(super) fn allocated(&self) -> usize {
         let entry = |(key, value): &(String, String)| {
             allocated(key.capacity()) + allocated(value.capacity())
@@ -144,7 +147,7 @@ impl Limits {
 }
 
 impl Limit {
-    /// A bound of the jobs that run at the same time, of a job in this queue.
+    /// A concurrency limit of a job in this queue.
     pub(super) fn concurrency(
         most: u32,
         scope: Scope,
@@ -161,7 +164,7 @@ impl Limit {
         Self::Concurrency { most, name }
     }
 
-    /// As an author would have described it, with all values filled in.
+    /// The definition of the limit, with all values filled in.
     #[must_use]
     pub fn definition(&self) -> LimitDefinition {
         match self {
@@ -196,7 +199,8 @@ impl Limit {
         }
     }
 
-    /// Adds another one to this one, if both are about the same.
+    /// Merges another limit into this one if both count the same units or jobs. Returns whether
+    /// they do.
     fn takes_in(&mut self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -264,7 +268,7 @@ impl Limit {
                 }
                 text.push(']');
             }
-            // The number stands before what is in the array of the name.
+            // The maximum precedes the elements of the name's array.
             Self::Concurrency { most, name } => {
                 let _infallible = write!(text, "[{most},{}", &name[1..]);
             }
@@ -302,7 +306,7 @@ fn quote(text: &mut String, part: &str) {
     text.push_str(&serde_json::to_string(part).expect("a text is always JSON"));
 }
 
-/// A part of a key.
+/// An element of a limit key.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Item {

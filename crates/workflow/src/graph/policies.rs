@@ -1,4 +1,5 @@
-//! The terms of queues and handlers: limits that each of their jobs gets in front of its own, and how the keys of a queue weigh.
+//! Policies of queues and handlers: limits that each of their jobs gets in addition to its own, and
+//! weights of the keys of a queue.
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use super::error::{
 };
 use super::resolve;
 
-/// What has terms.
+/// The target of policies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyTarget {
     /// A queue, by its name.
@@ -19,16 +20,16 @@ pub enum PolicyTarget {
     Handler(String),
 }
 
-/// How jobs weigh whose limits have these entries.
+/// The weight of jobs whose limits have these entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weight {
-    /// One limit of the job has all of them.
+    /// The entries, all of which one limit of the job must have.
     pub entries: Vec<(String, String)>,
-    /// How many of their jobs are handed out for each job of a key without a weight.
+    /// Jobs that are claimed for each job of a key without a weight.
     pub weight: u32,
 }
 
-/// The terms of all queues and handlers of a store.
+/// The policies of all queues and handlers of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policies {
     pub(crate) limits: HashMap<PolicyTarget, Vec<LimitDefinition>>,
@@ -36,7 +37,7 @@ pub struct Policies {
 }
 
 impl PolicyTarget {
-    /// Its name.
+    /// The name of the queue or handler.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -67,8 +68,9 @@ impl Policies {
         self.weights.get(queue).map_or(&[], Vec::as_slice)
     }
 
-    /// How many jobs of a queue and a handler that count in this set may run: `own`, which the jobs say, or the lowest number that the queue
-    /// and the handler say now, if that is lower. Without a queue or a handler, the numbers of all count.
+    /// The maximum of running jobs of a queue and a handler under a concurrency limit. It is
+    /// `own_max`, from the jobs, or the lowest current maximum of the queue and the handler, if
+    /// that is lower. Without a queue or a handler, the policies of all of them count.
     pub(crate) fn lowest_concurrency(
         &self,
         queue: Option<&str>,
@@ -107,7 +109,7 @@ impl Policies {
         self.limits.is_empty()
     }
 
-    /// The limits that a job gets in front of its own: those of its queue, then those of its handler.
+    /// The limits that a job gets before its own: those of its queue, then those of its handler.
     pub(super) fn of_job(
         &self,
         job: &JobDefinition,
@@ -127,7 +129,8 @@ impl Policies {
     }
 }
 
-/// Whether a limit of concurrency counts in the set whose name has these parts. A path stands for any value.
+/// Whether a concurrency limit counts in the permit set whose name has these elements. A path
+/// matches any value.
 fn counts_in(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
     let Some((scope, values)) = set.split_first() else {
         return false;
@@ -147,10 +150,10 @@ fn counts_in(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
     same_scope && values.len() == 2 * entries.len() && values.chunks_exact(2).zip(entries).all(is)
 }
 
-/// Checks limits of a queue or a handler, as far as that can be done without a job.
+/// Checks limits of a queue or a handler as far as that is possible without a job.
 ///
 /// # Errors
-/// The first mistake found, with its place.
+/// The first mistake, with its path.
 pub(crate) fn check_limits(
     subject: &PolicyTarget,
     limits: &[LimitDefinition],
@@ -162,7 +165,7 @@ pub(crate) fn check_limits(
 /// Checks the weights of a queue.
 ///
 /// # Errors
-/// The first mistake found, with its place.
+/// The first mistake, with its path.
 pub(crate) fn check_weights(queue: &str, weights: &[Weight]) -> Result<(), GraphError> {
     check_name(queue, || "name".to_owned())?;
     let wrong = |path: String, wrong| Err(GraphError::Weight { path, wrong });

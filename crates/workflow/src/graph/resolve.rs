@@ -1,4 +1,5 @@
-//! Fills in the limits of the jobs of a definition: values come from the params of the job or from the globals.
+//! Fills in the values of the limits of a definition from the params of the job or from the
+//! globals.
 
 use std::collections::HashMap;
 
@@ -15,10 +16,10 @@ use super::json::Json;
 use super::limits::{Limit, Limits};
 use super::policies::{Policies, PolicyTarget};
 
-/// The most names in a path: what is looked at is read once for each of them.
+/// Maximum names in a path: each name costs one more parse of the text of a value.
 const MOST_NAMES: usize = 8;
 
-/// The limits of all jobs, those of their queues and handlers in front. None: no job has any.
+/// The limits of all jobs, with those of their queues and handlers first. `None` if no job has any.
 pub(super) fn limits(
     definition: &Definition,
     terms: &Policies,
@@ -68,7 +69,7 @@ pub(super) fn limits(
     Ok(JobLimits::new(each.collect::<Result<_, _>>()?))
 }
 
-/// Checks limits of a queue or a handler. What is at a path is not known yet.
+/// Checks limits of a queue or a handler. Values at paths are not known yet.
 pub(super) fn check(subject: &PolicyTarget, limits: &[LimitDefinition]) -> Result<(), GraphError> {
     let mut resolver = Resolver {
         queue: subject.name(),
@@ -81,14 +82,14 @@ pub(super) fn check(subject: &PolicyTarget, limits: &[LimitDefinition]) -> Resul
     })
 }
 
-/// The limits of one job, and how many of the first are not its own.
+/// The limits of one job, and the number of the first ones that come from its queue and handler.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) limits: Limits,
     pub(super) given: usize,
 }
 
-/// What is wrong, and its path within the limits of the job.
+/// A path within the limits of the job, and the error there.
 type Wrong = (String, WrongLimit);
 
 struct Resolver<'a> {
@@ -96,16 +97,17 @@ struct Resolver<'a> {
     sources: Sources<'a>,
 }
 
-/// Where the values of paths come from.
+/// The source of the values of paths.
 enum Sources<'a> {
-    /// The params of the job, and the globals.
+    /// The params of the job and the globals.
     Values([Values<'a>; 2]),
-    /// There is no job yet.
+    /// No job exists yet.
     Unknown,
 }
 
 impl Resolver<'_> {
-    /// What is wrong with a limit that is not the job's own comes with whose it is.
+    /// Resolves the limits of a job. An error in a limit of its queue or handler names that queue
+    /// or handler.
     fn of_job(
         &mut self,
         own: &[LimitDefinition],
@@ -203,7 +205,7 @@ impl Resolver<'_> {
         entries.iter().enumerate().map(entry).collect()
     }
 
-    /// The value that is meant by what the author wrote.
+    /// The value of a text in a definition: a text that begins with `$.` is a path.
     fn value(&mut self, written: &str) -> Result<String, WrongLimit> {
         let dollars = written.len() - written.trim_start_matches('$').len();
         let is_special = dollars > 0 && written[dollars..].starts_with('.');
@@ -216,7 +218,7 @@ impl Resolver<'_> {
         Ok(value)
     }
 
-    /// What is at a path.
+    /// The value at a path.
     fn find(&mut self, path: &str) -> Result<String, WrongLimit> {
         let names: Vec<&str> = path["$.".len()..].split('.').take(MOST_NAMES + 1).collect();
         if names.len() > MOST_NAMES
@@ -270,20 +272,20 @@ pub(super) fn check_text(text: &str, what: &'static str, subject: &str) -> Resul
     })
 }
 
-/// A JSON value in which values are looked for. An object is read when something in it is asked for, and once.
+/// A lazily parsed JSON value. An object is parsed once, when a value in it is read.
 #[derive(Default)]
 enum Values<'a> {
     /// There are no params or globals.
     #[default]
     None,
     Unread(&'a RawValue),
-    /// Nothing is in it if it is no object.
+    /// The parsed entries; empty if the value is not an object.
     Read(&'a RawValue, HashMap<String, Values<'a>>),
 }
 
 impl<'a> Values<'a> {
     fn of(json: Option<&'a Json>) -> Self {
-        // It is one JSON value, or it would not be here.
+        // `Json` always holds one valid value.
         json.and_then(|json| serde_json::from_str(json.text().trim()).ok())
             .map_or(Self::None, Self::Unread)
     }

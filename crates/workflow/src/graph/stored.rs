@@ -1,4 +1,4 @@
-//! A graph as a record.
+//! The record of a graph.
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -18,12 +18,12 @@ struct WrittenGraph<'a> {
     retention: Option<Retention>,
     idempotency_key: Option<&'a str>,
     params: &'a [Option<Json>],
-    /// The keys of limits, each with the jobs that have them.
+    /// Limit keys, each with the indexes of its jobs.
     limits: Vec<(&'a str, Vec<JobIndex>)>,
     jobs: &'a [GraphJob],
 }
 
-/// The fields of [`WrittenGraph`].
+/// The decoded form of [`WrittenGraph`], with the same fields.
 #[derive(Deserialize)]
 pub(super) struct ReadGraph {
     label: Label,

@@ -1,16 +1,18 @@
-//! Finds the known name that is most like an unknown one.
+//! Finds the known name that is most similar to an unknown one.
 
 use super::error::MAX_NAME;
 
-/// With more differences than this, a name is taken for another name. Short names may differ in a third of their characters.
+/// Maximum differing characters of similar names. Short names may differ in a third of their
+/// characters.
 const MOST_SLIPS: usize = 3;
 
-/// How many cells of tables are filled and characters read to find a name, some milliseconds: names may be long, alike and many.
+/// Maximum table cells and characters for a search, which bounds it to a few milliseconds: names
+/// may be long, alike and many.
 const MOST_STEPS: usize = 4_000_000;
 
-/// The name that takes the fewest slips to become `name`: wrong, missing, added and swapped characters. Letter case and spaces
-/// around cost nothing; of equals, the first one. None is near enough when it takes more than a slip in three characters. Of very many
-/// names only the first are looked at.
+/// The name with the fewest edits to `name`: wrong, missing, added and swapped characters. Letter
+/// case and surrounding spaces cost nothing; of equally similar names the first is returned. `None`
+/// if more than a third of the characters differ. Of very many names only the first are compared.
 pub(super) fn most_similar<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str>,
@@ -40,15 +42,17 @@ fn folded(name: &str) -> Vec<char> {
     name.trim().chars().flat_map(char::to_lowercase).collect()
 }
 
-/// The number of slips between two texts (optimal string alignment), when it is at most `bound`, and how many cells of the table
-/// were filled. Only the band around the diagonal is kept that can stay below the bound, so the cost is the length times the bound.
+/// The edit distance of two texts (optimal string alignment) if it is at most `bound`, and the
+/// number of filled table cells. Only the band around the diagonal that can stay below the bound is
+/// computed, so the cost is the length times the bound.
 fn slips(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) {
     if left.len().abs_diff(right.len()) > bound {
         return (None, 0);
     }
     let far = bound + 1;
     let width = 2 * bound + 1;
-    // Place `at` of a row is the column `row + at - bound`, so the same place of the row before is one column to the left.
+    // Index `at` of a row is column `row + at - bound`. So the same index of the previous row is
+    // one column to the left.
     let mut older = vec![far; width];
     let mut last: Vec<usize> = (0..width)
         .map(|at| at.checked_sub(bound).unwrap_or(far))

@@ -328,7 +328,8 @@ fn the_largest_chain_is_put_in_order() {
     assert_eq!(graph.descendants(&[first]).len(), MAX_JOBS - 1);
 }
 
-/// Jobs whose places are shuffled by `seed`, and arrows that only go one way: from a lower number to a higher one.
+/// Jobs whose places are shuffled by `seed`, and arrows that only go one way: from a lower number
+/// to a higher one.
 fn acyclic(count: usize, arrows: &[(usize, usize)], seed: u64) -> Vec<JobDefinition> {
     let mut jobs: Vec<JobDefinition> = (0..count).map(|at| job(&at.to_string(), &[])).collect();
     for (place, &(one, other)) in arrows.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The trace that a workflow is part of. It is one of the globals, so that every job gets it, and says where its creation was: nothing in
-//! here reads it, and it is no part of what a definition means.
+//! The trace context of a workflow's creation. It is a global, so every job receives it. Tidegate
+//! does not interpret it, and it is not part of the definition's identity.
 
 use std::fmt;
 
@@ -9,22 +9,23 @@ use serde_json::value::RawValue;
 
 use super::json::Json;
 
-/// The global that has the trace.
+/// The name of the global with the trace context.
 pub(super) const TRACE: &str = "$trace";
 
-/// The trace among globals, as JSON text. Of a key that comes twice, readers take the last.
+/// The trace context among globals, as JSON text. Of duplicate keys the last one counts.
 ///
 /// # Errors
-/// The text is no JSON object.
+/// The text is not a JSON object.
 pub(super) fn of(globals: &str) -> Result<Option<&str>, serde_json::Error> {
-    // Any other spelling of the key has a backslash.
+    // Any other spelling of the key contains a backslash.
     if !globals.contains(TRACE) && !globals.contains('\\') {
         return Ok(None);
     }
     serde_json::from_str::<Found<'_>>(globals).map(|found| found.0)
 }
 
-/// Globals with a trace. None: they have one of their own, which counts, or are no JSON object.
+/// Globals with a trace context. `None` if they already have one, which takes precedence, or are
+/// not a JSON object.
 pub(super) fn with(globals: Option<&str>, trace: &str) -> Option<Json> {
     let around = |rest: &str| Json::from_checked(format!("{{\"{TRACE}\":{trace}{rest}}}"));
     let Some(globals) = globals else {
@@ -41,7 +42,7 @@ pub(super) fn with(globals: Option<&str>, trace: &str) -> Option<Json> {
     })
 }
 
-/// The value of the trace.
+/// The trace context in a JSON object of globals.
 struct Found<'a>(Option<&'a str>);
 
 impl<'de> Deserialize<'de> for Found<'de> {
@@ -70,7 +71,7 @@ impl<'de> Deserialize<'de> for Found<'de> {
     }
 }
 
-/// Whether a key is that of the trace.
+/// Whether a key is [`TRACE`].
 struct IsTrace(bool);
 
 impl<'de> Deserialize<'de> for IsTrace {
@@ -91,7 +92,8 @@ impl<'de> Deserialize<'de> for IsTrace {
                 Ok(IsTrace(key == TRACE))
             }
         }
-        // As bytes: a key may be no Unicode, such as half of a surrogate pair.
+        // Keys are read as bytes because a key may not be Unicode, such as half of a surrogate
+        // pair.
         deserializer.deserialize_bytes(Reader)
     }
 }

@@ -1,4 +1,4 @@
-//! What a workflow of Gush is here.
+//! Conversion of workflows of Gush.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::state::{Job, JobState};
 use crate::time::Timestamp;
 use crate::workflow::imported::{Course, Imported};
 
-/// What of a workflow is larger than a worker may be given here; the first such jobs.
+/// The reason why a workflow exceeds a bound of size or depth, with its first such jobs. `None` if
+/// it does not.
 pub(super) fn too_large(read: &Read) -> Option<String> {
     const NAMED: usize = 3;
     let globals = json(read.workflow.globals.as_deref());
@@ -57,7 +58,7 @@ fn json(raw: Option<&RawValue>) -> Option<Json> {
         .filter(|json| !json.is_null())
 }
 
-/// The workflow that is created here. Jobs keep the name that Gush gives them in full, and their class as the handler.
+/// The workflow to create. A job keeps the full name of Gush, and its class is the handler.
 pub(super) fn converted(id: &str, read: &Read, now: Timestamp) -> Result<NewWorkflow, GraphError> {
     let Read { workflow, jobs, .. } = read;
     let parents = parents(jobs);
@@ -81,7 +82,7 @@ pub(super) fn converted(id: &str, read: &Read, now: Timestamp) -> Result<NewWork
     })
 }
 
-/// The state in which Gush has a workflow.
+/// The state of a workflow in Gush.
 fn imported(read: &Read, now: Timestamp) -> Imported {
     let Read { workflow, jobs, .. } = read;
     let states: Vec<Job> = jobs.iter().map(|job| job.imported(now)).collect();
@@ -102,7 +103,7 @@ fn imported(read: &Read, now: Timestamp) -> Imported {
             .map(seconds)
             .or(read.time_to_live.map(lives)),
         course: match () {
-            // Gush starts nothing more in a workflow of which a job failed, until an operator continues it.
+            // After a failure Gush starts no further jobs until an operator continues the workflow.
             () if states.iter().any(|job| job.state == JobState::Failed) => Course::Halted,
             () if workflow.stopped => Course::Paused,
             () => Course::GoesOn,
@@ -120,7 +121,8 @@ fn started(jobs: &[GushJob]) -> Option<Timestamp> {
         .map(seconds)
 }
 
-/// How many jobs a workflow has, and how many of them are ready here because they had not ended there.
+/// The number of jobs of a workflow, and the number of those that are ready because they had not
+/// ended in Gush.
 pub(super) fn sizes(new: &NewWorkflow) -> (u64, u64) {
     let unfinished = match &new.begin {
         StartMode::As(imported) => imported
@@ -144,8 +146,8 @@ fn defined(job: &GushJob, parents: &[usize], jobs: &[GushJob]) -> JobDefinition 
     defined
 }
 
-/// The parents of each job. Gush notes an edge at both ends, one of them by class only when the author wrote it so; the other end
-/// then has the full name.
+/// The parents of each job. Gush records an edge at both ends. One end has only the class if the
+/// author wrote it so; the other end then has the full name.
 fn parents(jobs: &[GushJob]) -> Vec<Vec<usize>> {
     let names: HashMap<String, usize> = jobs
         .iter()
@@ -167,7 +169,8 @@ fn parents(jobs: &[GushJob]) -> Vec<Vec<usize>> {
     parents
 }
 
-/// Adds edges whose end is a class that no full name stands for: the first job of it, as Gush itself would find.
+/// Adds edges whose end is a class without a full name: the class stands for its first job, as in
+/// Gush.
 fn add_parents_by_class(
     jobs: &[GushJob],
     names: &HashMap<String, usize>,

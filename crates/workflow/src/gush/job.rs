@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::state::{Job, JobState};
 use crate::time::Timestamp;
 
-/// What Gush stores under `gush.workflows.<id>`, as far as it says more than the jobs do.
+/// The value of `gush.workflows.<id>`, without fields that follow from the jobs.
 #[derive(Debug, Deserialize)]
 pub(super) struct GushWorkflow {
     pub(super) klass: String,
@@ -16,7 +16,7 @@ pub(super) struct GushWorkflow {
     pub(super) stopped: bool,
 }
 
-/// What Gush stores of a job. Moments are in seconds.
+/// The value of a job. Times are in seconds.
 #[derive(Debug, Deserialize)]
 pub(super) struct GushJob {
     pub(super) id: String,
@@ -44,13 +44,13 @@ pub(super) struct GushJob {
 }
 
 impl GushJob {
-    /// What Gush calls it in full.
+    /// The full name of the job in Gush.
     pub(super) fn name(&self) -> String {
         format!("{}|{}", self.klass, self.id)
     }
 
-    /// Gush clears no moment but the failure's when a job starts again, so the order of these questions matters: a job that started
-    /// after it finished is running.
+    /// The state of the job. Gush clears only the time of a failure when a job starts again, so the
+    /// order of these checks matters. A job that started after it finished is running.
     fn state(&self) -> JobState {
         let runs_again = self.started_at > self.finished_at && self.failed_at.is_none();
         match self {
@@ -86,7 +86,7 @@ impl GushJob {
     }
 }
 
-/// A moment that Gush or Redis gives in seconds.
+/// A time in seconds from Gush or Redis.
 pub(super) fn seconds(at: f64) -> Timestamp {
     Timestamp::from_micros((at.max(0.0) * 1e6).round() as u64)
 }

@@ -1,4 +1,4 @@
-//! Reads what Gush stores. Nothing is changed there.
+//! Reads the data of Gush. Nothing is changed there.
 
 use std::time::{Duration, Instant};
 
@@ -8,45 +8,46 @@ use tidegate_pipeline::{Arg, Batch, Client, CommandError, Outcome, Reply};
 use super::job::{GushJob, GushWorkflow, seconds};
 use crate::time::Timestamp;
 
-/// Keys that one SCAN looks at.
+/// Keys that one SCAN visits.
 const SCAN: i64 = 1_000;
 
-/// Keys of interest, by workflow.
+/// Keys of Gush by workflow.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Ids of workflows, each once.
+    /// Ids of workflows, without duplicates.
     pub(super) workflows: Vec<String>,
     /// Classes of the job hashes of a workflow.
     pub(super) classes: HashMap<String, Vec<String>>,
-    /// Keys that are not taken, and why.
+    /// Keys that are not imported, each with a reason.
     pub(super) left: Vec<(String, String)>,
 }
 
-/// Gush's Redis.
+/// The Redis of Gush.
 pub(super) struct Source<'a> {
     pub(super) client: &'a Client,
-    /// For each batch of commands.
+    /// The timeout of each batch of commands.
     pub(super) timeout: Duration,
 }
 
-/// What Gush stores of one workflow.
+/// The data of one workflow.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) workflow: GushWorkflow,
     pub(super) jobs: Vec<GushJob>,
     pub(super) created_at: Option<Timestamp>,
     pub(super) expires_at: Option<f64>,
-    /// Seconds that a time to live of Redis leaves, if there is one.
+    /// Remaining seconds of the key's time to live in Redis. `None` if it has none.
     pub(super) time_to_live: Option<i64>,
 }
 
 impl Source<'_> {
     async fn send(&self, batch: Batch) -> Vec<Outcome> {
-        // Only this import decides how long it waits; no caller's clock is involved.
+        // The timeout is set here, so no clock of a caller is involved.
         self.client.send(batch, Instant::now() + self.timeout).await
     }
 
-    /// Finds all keys in one pass: data of the older layout do not say which job hashes a workflow has.
+    /// Finds all keys in one pass: data of the older layout do not name the job hashes of a
+    /// workflow.
     pub(super) async fn scan(&self) -> Result<Found, CommandError> {
         let mut found = Found::default();
         let mut cursor = b"0".to_vec();
@@ -101,7 +102,8 @@ impl Source<'_> {
     }
 }
 
-/// Asks for all that Gush stores of a workflow, in the order in which [`one`] gets the replies.
+/// Adds the commands that read a workflow, in the order in which [`parse_record`] expects the
+/// replies.
 fn ask(batch: &mut Batch, id: &str, classes: &[String]) {
     let key = format!("gush.workflows.{id}");
     batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
@@ -157,7 +159,7 @@ fn one(head: &[Outcome; 4], hashes: &[Outcome]) -> Result<Result<Read, String>, 
 }
 
 impl Found {
-    /// Takes note of a key.
+    /// Classifies a key.
     fn sort(&mut self, key: Vec<u8>) {
         let Ok(key) = String::from_utf8(key) else {
             return;
@@ -180,7 +182,7 @@ impl Found {
         }
     }
 
-    /// A SCAN may name a key twice.
+    /// SCAN may return a key twice.
     fn remove_duplicates(&mut self) {
         self.workflows.sort_unstable();
         self.workflows.dedup();
@@ -190,7 +192,7 @@ impl Found {
         }
     }
 
-    /// Leaves jobs whose workflow is not there.
+    /// Reports jobs whose workflow does not exist.
     fn leave_orphans(&mut self) {
         let unknown = |id: &&String| self.workflows.binary_search(id).is_err();
         let mut orphans: Vec<&String> = self.classes.keys().filter(unknown).collect();

@@ -8,56 +8,62 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::{JobState, LeaseEnd, Rerun, Worker};
 use crate::time::Timestamp;
 
-/// Attempts in a row that were lost or crashed, after which a job runs alone in a new process: it may be what kills its workers.
+/// Losses and crashes in a row after which a job runs alone in a new process, because the job may
+/// be what kills its workers.
 const SUSPECT_AFTER: u16 = 2;
 
-/// The record of one job. It is not stored before the first change of the job.
+/// The record of a job. It is stored with the first change of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "JobRecord")]
 pub struct Job {
-    /// Its state.
+    /// The state.
     pub state: JobState,
-    /// The number of attempts, including the running one. Those that were lost, crashed or given back do not count.
+    /// The number of attempts, including the running one. Lost, crashed and returned attempts do
+    /// not count.
     pub attempt: u16,
-    /// Leases that ended without a report, in a row: a report of a worker sets it to 0. One more than its definition allows fails the job.
+    /// Leases in a row that ended without a report. A report of a worker resets it. A number above
+    /// the maximum of the definition fails the job.
     pub lost: u16,
-    /// The token of the latest lease. 0: there was none, or it was lost.
+    /// The token of the latest lease. 0 if there was none, or if it was revoked.
     pub token: u64,
-    /// The worker that has it now or had it last.
+    /// The worker of the current or latest lease.
     pub worker: Option<Worker>,
-    /// When it last became ready.
+    /// The latest time at which the job became ready.
     pub ready_at: Option<Timestamp>,
-    /// When its latest attempt started.
+    /// The start of the latest attempt.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// The time of the end.
     pub finished_at: Option<Timestamp>,
-    /// The size of its output in bytes. 0: none, or null.
+    /// The size of the output in bytes. 0 for none or `null`.
     pub output_bytes: u32,
-    /// The number of its latest lease. Each lease of the job has a higher one than those before it. 0: it was never leased.
+    /// The number of the latest lease, which increases with each lease of the job. 0 if it was
+    /// never leased.
     pub fence: u64,
-    /// Why its latest lease ended without a report of the worker. With a token: why the job is no longer as the report left it.
+    /// The reason why the latest lease ended without a report. With a token: the reason why the job
+    /// has changed since the report.
     pub ended_by: Option<LeaseEnd>,
-    /// All attempts that were lost or crashed, for people.
+    /// Number of all lost or crashed attempts, for people.
     pub lost_total: u16,
-    /// Attempts whose process died, in a row: another report of a worker sets it to 0, a lost lease does not.
+    /// Attempts in a row whose process died. Any other report of a worker resets it, a lost lease
+    /// does not.
     pub crashed: u16,
-    /// The length of its lease in seconds, rounded up, while it is running.
+    /// The length of the current lease in seconds, rounded up.
     pub lease_seconds: u16,
-    /// Whether its worker said that it stops, while it is running.
+    /// Whether the worker of the current lease announced that it stops.
     pub stopping: bool,
-    /// Whether it runs again by itself although it has run or was skipped.
+    /// The condition under which the job runs again by itself.
     pub rerun: Rerun,
 }
 
 impl Job {
-    /// Whether it may be what kills its workers, so that it has to run alone in a new process.
+    /// Whether the job may be what kills its workers, so that it must run alone in a new process.
     #[must_use]
     pub const fn is_suspect(&self) -> bool {
         self.lost.saturating_add(self.crashed) >= SUSPECT_AFTER
     }
 
-    /// How many crashes and lost leases in a row are tried again, where the crashes are of a process that had other jobs, too: at least so
-    /// many that it has run as a suspect.
+    /// Maximum crashes and lost leases in a row that are tried again if the crashed process also
+    /// had other jobs. It is high enough for the job to run as a suspect first.
     pub(crate) const fn most_crashes(max_lost: u16) -> u16 {
         if max_lost < SUSPECT_AFTER {
             SUSPECT_AFTER
@@ -66,25 +72,26 @@ impl Job {
         }
     }
 
-    /// A worker has said how an attempt ended, or an operator runs the job again: nothing was lost in a row.
+    /// Resets the counters of losses in a row: a worker reported the end of an attempt, or an
+    /// operator runs the job again.
     pub(crate) const fn clear_lost(&mut self) {
         self.lost = 0;
         self.crashed = 0;
     }
 
-    /// It runs under a lease of this length.
+    /// Records the length of a new lease.
     pub(crate) fn set_lease(&mut self, length: Duration) {
         let seconds = length.as_secs() + u64::from(length.subsec_nanos() > 0);
         self.lease_seconds = u16::try_from(seconds).unwrap_or(u16::MAX);
     }
 
-    /// It does not run any more.
+    /// Clears the fields of a running job.
     pub(crate) const fn end_lease(&mut self) {
         self.lease_seconds = 0;
         self.stopping = false;
     }
 
-    /// The length of its lease, rounded up to seconds.
+    /// The length of the lease, rounded up to seconds.
     pub(crate) const fn lease(&self) -> Duration {
         Duration::from_secs(self.lease_seconds as u64)
     }
@@ -119,7 +126,8 @@ impl Job {
     }
 }
 
-/// The last part of the record: fields that most jobs which wait or have ended do not need. It takes one byte then.
+/// The last part of the record: fields that most waiting or ended jobs do not need. It then takes
+/// one byte.
 #[derive(Debug, Serialize, Deserialize)]
 enum RareFields {
     Nothing,
@@ -134,7 +142,7 @@ enum RareFields {
     },
 }
 
-/// The record as it is read.
+/// The decoded form of the record.
 #[derive(Deserialize)]
 #[serde(rename = "Job")]
 struct JobRecord {
@@ -152,7 +160,7 @@ struct JobRecord {
 }
 
 impl Serialize for Job {
-    /// Writes what `JobRecord` reads, without a copy of the job.
+    /// Encodes the fields of `JobRecord` without a copy of the job.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut record = serializer.serialize_struct("Job", 11)?;
         record.serialize_field("state", &self.state)?;

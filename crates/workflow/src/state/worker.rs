@@ -1,11 +1,11 @@
-//! Who runs a job.
+//! The name of the worker that runs a job.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The name of a worker. Clones share its text: all jobs of one claim have the same.
+/// The name of a worker. Clones share its text, because all jobs of one claim have the same worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker(Arc<str>);
 

@@ -1,5 +1,6 @@
-//! What servers of one store tell each other, so that nobody has to look again and again: that jobs became ready, and that a timer is due
-//! soon. An announcement only says where to look. It may get lost, and it may say too much.
+//! Change notices: messages between servers that jobs became ready, that a timer is due soon, or
+//! that ready rows are gone. They replace polling. A notice may get lost, and it may announce more
+//! than there is.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -9,14 +10,16 @@ use crate::codec::rows::{ReadyRow, Row};
 use crate::id::Partition;
 use crate::time::Timestamp;
 
-/// The first byte of all announcements, which are not kept anywhere.
+/// The first byte of all notices, which are never stored.
 const VERSION: u8 = 1;
-/// So many queues are named; when there are more, all are meant.
+/// Number of queues that a notice names. A notice with more of them means all queues: a claim then
+/// reads more, and the message stays short.
 const MOST_QUEUES: usize = 32;
-/// So many rows are named that were taken. Who claims the others finds out that they are gone.
+/// Number of claimed rows that a notice names. The receiver finds out by itself that further rows
+/// are gone.
 const MAX_CLAIMED_ROWS: usize = 256;
 
-/// Names a server among those of its store.
+/// The name of a server among the servers of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u64);
 
@@ -34,36 +37,38 @@ impl std::str::FromStr for ServerId {
     }
 }
 
-/// Queues, each with the highest priority of the jobs that became ready.
+/// Queues with newly ready jobs, each with the highest priority of these jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReadyQueues {
     Queues(Vec<(String, u8)>),
-    /// Too many to name.
+    /// More than [`MAX_QUEUES`] queues.
     AllQueues,
 }
 
-/// What a server tells the others about a partition.
+/// A notice of one server about changes of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChangeNotice {
     pub(crate) by: ServerId,
     pub(crate) ready: ReadyQueues,
     /// The earliest timer that was written.
     pub(crate) due: Option<Timestamp>,
-    /// Ready rows that are gone, for the home of the partition.
+    /// Ready rows that were removed. The server that the partition is assigned to deletes them from
+    /// its cache.
     pub(crate) taken: Vec<Row>,
 }
 
-/// Who listens to an announcement.
+/// The servers that receive a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Audience {
-    /// Servers at which a worker waits.
+    /// Servers with a claim that waits for jobs.
     Waiting,
     /// All servers.
     All,
 }
 
 impl ChangeNotice {
-    /// Who must hear of it: workers that have work all the same want to know of what is more urgent.
+    /// The receivers of the notice. Notices of urgent jobs, timers and claimed rows go to all
+    /// servers: a server whose workers are busy must know of more urgent jobs, too.
     pub(crate) fn audience(&self) -> Audience {
         let urgent = match &self.ready {
             ReadyQueues::Queues(queues) => queues.iter().any(|(_, priority)| *priority > 0),
@@ -98,7 +103,7 @@ impl ChangeNotice {
         message
     }
 
-    /// Reads a message. None: it is of another version.
+    /// Reads a message. `None` if it has another version.
     pub(crate) fn read(message: &[u8]) -> Option<Self> {
         let (&VERSION, rest) = message.split_first()? else {
             return None;
@@ -137,13 +142,15 @@ impl ChangeNotice {
     }
 }
 
-/// What a server announces of what it writes.
+/// Decides which changes of this server are announced to other servers.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     pub(crate) server: ServerId,
-    /// Whether others may listen. Nobody else knows of a server that has just begun, so it begins with yes.
+    /// Whether there may be other servers. True at the start, because no other server knows of a
+    /// new one.
     others: AtomicBool,
-    /// For each partition the time, in microseconds, before which timers are announced: later ones are found by whoever looks there.
+    /// For each partition a time in microseconds; timers before it are announced. The server that
+    /// sweeps the partition finds later ones itself. 0 if this server sweeps it.
     soon: Vec<AtomicU64>,
 }
 
@@ -165,14 +172,15 @@ impl Notifier {
         self.others.load(Relaxed)
     }
 
-    /// Announces timers of a partition that are earlier than `before`. None: it announces none, because this server looks there.
+    /// Announces the timers of a partition that are due before `before`. `None` if this server
+    /// sweeps the partition, so that no timer is announced.
     pub(crate) fn set_soon(&self, partition: Partition, before: Option<Timestamp>) {
         if let Some(soon) = self.soon.get(usize::from(partition.0)) {
             soon.store(before.map_or(0, Timestamp::micros), Relaxed);
         }
     }
 
-    /// What to announce of changes of a partition, if anything.
+    /// The notice about changes of a partition. `None` if there is nothing to announce.
     pub(crate) fn of<'a>(
         &self,
         partition: Partition,
@@ -237,8 +245,8 @@ impl ReadyQueues {
     }
 }
 
-/// The name of a queue, or that of a lane of jobs with limits: a server that waits for room under some is not to read all of the queue.
-/// No name contains the sign between them.
+/// The name of a queue, or of a lane of jobs with limits. A server that waits for a permit of one
+/// lane need not read the whole queue. No name contains the separator.
 fn name<'a>(row: ReadyRow<'a>) -> Cow<'a, str> {
     match row.limit_key {
         "" => Cow::Borrowed(row.queue),
@@ -248,7 +256,8 @@ fn name<'a>(row: ReadyRow<'a>) -> Cow<'a, str> {
 
 const LANE: &str = "\u{1}";
 
-/// What [`News::QueueCache`] names: a queue, or a lane of it by handler and key of limits.
+/// Splits a name of [`ReadyQueues::Queues`] into its queue and, for a lane, the handler and the key
+/// of limits.
 pub(crate) fn read_name(name: &str) -> (&str, Option<(&str, &str)>) {
     let mut parts = name.splitn(3, LANE);
     let queue = parts.next().unwrap_or_default();

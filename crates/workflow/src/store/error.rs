@@ -1,56 +1,57 @@
-//! Why a call of a store failed.
+//! Errors of store calls.
 
 use thiserror::Error;
 
 use crate::codec::format::Format;
 
-/// The version of the layout of new stores. Older ones are read and written as they are.
+/// The schema version of new stores. A store with an earlier version is read and written in its own
+/// format.
 pub const SCHEMA_VERSION: u32 = Format::LATEST.schema();
 
-/// Why a call of a store failed.
+/// The reason why a store call failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// Nothing was written. Trying again later may succeed.
+    /// Nothing was written. A retry may succeed.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
         /// The cause, in the store's words.
         reason: String,
     },
-    /// It may or may not have been written.
+    /// The write may or may not have been applied.
     #[error("the store did not answer: {reason}")]
     Unknown {
-        /// What is known.
+        /// The cause, as far as it is known.
         reason: String,
     },
-    /// The store refused the middle of a write. No state was changed by it, yet rows may be missing, or be there and should not, until they
-    /// are written again.
+    /// Redis refused a command in the middle of a write. No state was changed, but rows may be
+    /// missing or superfluous until the workflow is written again.
     #[error("the store does not do all that is asked of it, and refused a write: {reason}")]
     Torn {
         /// The cause, in the store's words.
         reason: String,
     },
-    /// What is stored cannot be read.
+    /// A stored record cannot be decoded.
     #[error("{what} cannot be read: {reason}")]
     Corrupt {
-        /// Which entry.
+        /// The name of the record.
         what: String,
-        /// What is wrong with it.
+        /// The reason why it cannot be decoded.
         reason: String,
     },
-    /// The store was made by another version.
+    /// Another version of this program created the store.
     #[error(
         "the store has schema version {found}, this program knows 1 to {SCHEMA_VERSION}: {advice}"
     )]
     Schema {
-        /// The version found.
+        /// The schema version of the store.
         found: u32,
-        /// What to do.
+        /// Advice for the operator.
         advice: &'static str,
     },
 }
 
 impl StoreError {
-    /// The store has another schema than this program's.
+    /// The error for a schema version that this program does not know.
     pub(crate) fn other_schema(found: u32) -> Self {
         Self::Schema {
             found,

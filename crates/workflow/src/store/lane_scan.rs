@@ -1,11 +1,12 @@
-//! Reads the first rows of many lanes, without reading past the other rows of each.
+//! Reads the first rows of many lanes, without reading the other rows of each.
 
 use super::error::StoreError;
 use super::{Store, each_of};
 use crate::codec::rows::{Row, lane_end, lane_of, queue_end, queue_rows};
 use crate::id::Partition;
 
-/// Which lanes are gone through: those whose rows are from a row up to another one.
+/// A range of ready rows, of which the lanes are scanned: from a row, inclusive, up to another one,
+/// exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LaneScan {
     pub(crate) from: Row,
@@ -13,7 +14,7 @@ pub(crate) struct LaneScan {
 }
 
 impl LaneScan {
-    /// The other lanes of its queue after a lane, by what the rows of that begin with.
+    /// The lanes of a queue that follow a lane. `lane` is the prefix of the lane's rows.
     pub(crate) fn behind(lane: &[u8]) -> Self {
         Self {
             from: lane_end(lane),
@@ -32,14 +33,14 @@ impl LaneScan {
 
     /// All lanes of all queues.
     pub(crate) fn of_all() -> Self {
-        // No name has this byte.
+        // No name contains byte 255.
         Self {
             from: Vec::new(),
             to: vec![u8::MAX],
         }
     }
 
-    /// Those of them after a lane.
+    /// The lanes of this scan that follow a lane.
     pub(crate) fn after(self, lane: &[u8]) -> Self {
         Self {
             from: self.from.max(lane_end(lane)),
@@ -48,11 +49,12 @@ impl LaneScan {
     }
 }
 
-/// Rows of lanes, and whether these are all lanes.
+/// Rows of lanes, and whether the scan reached its end.
 pub(crate) type LaneRows = (Vec<Row>, bool);
 
 impl Store {
-    /// What each walk through a partition finds: at most `each` rows of each lane, lowest first, and at most so many lanes.
+    /// Scans lanes of partitions: at most `rows_per_lane` rows of each lane, lowest first, and at
+    /// most `max_lanes` lanes of each scan.
     pub(crate) async fn lanes(
         &self,
         wanted: &[(Partition, Vec<LaneScan>)],
@@ -68,7 +70,7 @@ impl Store {
     }
 }
 
-/// Goes from lane to lane. `read` returns the first rows from a row up to another one, at most so many.
+/// Scans lane after lane. `read(from, to, limit)` returns the first `limit` rows of a range.
 pub(super) fn walk<E>(
     LaneScan { from, to }: &LaneScan,
     each: usize,

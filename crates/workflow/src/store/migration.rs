@@ -1,7 +1,8 @@
-//! Writes what a store has in the latest format, workflow by workflow, while servers use the store.
+//! Rewrites all workflows of a store in the latest format while servers use the store.
 //!
-//! First the store says that it is migrated: from then on servers write the latest format. Then each workflow is written again, guarded as any
-//! change is. So a migration can stop anywhere, and begin again.
+//! First the store records that it is being migrated; from then on servers write the latest format.
+//! Then each workflow is rewritten by a guarded change. So a migration can stop at any moment and
+//! continue later.
 
 use bytes::Bytes;
 
@@ -19,44 +20,46 @@ use crate::state::AttemptError;
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
-/// How many workflows are looked at with one read.
+/// Index rows that one read returns.
 const PAGE: usize = 256;
-/// The bytes of graphs at which a write takes no more workflows.
+/// Bytes of graphs at which a batch takes no further workflow. It bounds the memory of a batch; one
+/// larger workflow is a batch of its own.
 const PIECE: u64 = 1 << 20;
-/// How many workflows are read and written together.
+/// Workflows of one batch: one read and one write.
 const TOGETHER: usize = 64;
-/// How often a workflow is tried that servers write at the same time. The next pass tries it again.
+/// Attempts to rewrite workflows that servers write at the same time. The next pass tries the rest
+/// again.
 const ATTEMPTS: usize = 5;
-/// How many errors of a job are kept.
+/// Errors of attempts that are stored for each job.
 const ERRORS: u8 = 10;
-/// How many jobs' errors are read with one command.
+/// Jobs whose errors one command reads.
 const JOBS: usize = 100;
 
-/// A workflow that is to be written again.
+/// A workflow to rewrite.
 struct ReadWorkflow {
     workflow: Workflow,
-    /// The jobs whose states the store has.
+    /// The jobs that have a stored record.
     jobs: Vec<JobIndex>,
 }
 
-/// Errors of attempts, each with its place.
+/// Errors of attempts, each with its field.
 type Errors = Vec<(ResultField, AttemptError)>;
 
-/// Workflows in an earlier format, and where the next page begins.
+/// Workflows in an earlier format, and the position of the next page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Earlier {
-    /// Their ids.
+    /// The ids of these workflows.
     pub ids: Vec<WorkflowId>,
-    /// None: this was the last page.
+    /// The row after which the next page begins. `None` after the last page.
     pub next: Option<Row>,
 }
 
-/// What became of workflows that were to be written again.
+/// The result of a rewrite.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rewritten {
-    /// The number of those that were written.
+    /// Number of workflows that were rewritten.
     pub done: u64,
-    /// Those that cannot be read, with the reason.
+    /// Workflows that cannot be decoded, each with the error.
     pub unreadable: Vec<(WorkflowId, StoreError)>,
 }
 
@@ -68,18 +71,19 @@ impl Rewritten {
 }
 
 impl Store {
-    /// Whether there is nothing to migrate.
+    /// Whether the store has the latest format and is not being migrated.
     #[must_use]
     pub fn is_latest(&self) -> bool {
         self.format() == Format::LATEST && !self.is_migrating()
     }
 
-    /// Makes all servers write the latest format. They notice it when they look at the store next. Workflows are not changed yet.
+    /// Makes all servers write the latest format. Servers notice the migration when they verify the
+    /// store next. No workflow is rewritten yet.
     ///
     /// # Errors
     /// The store cannot be written.
     pub async fn begin_migration(&self) -> Result<(), StoreError> {
-        // A migration that an earlier version began goes on from there to the latest format.
+        // A migration that an earlier version began continues to the latest format.
         if self.is_migrating() && self.format() == Format::LATEST {
             return Ok(());
         }
@@ -89,12 +93,12 @@ impl Store {
             Self::Sqlite(store) => store.begin_migration().await?,
             Self::Redis(store) => store.begin_migration().await?,
         }
-        // Whoever hears it looks at what the store is. No server has this name.
+        // Servers that receive the broadcast verify the store. No server has id 0.
         self.call_out(ServerId(0), Broadcast::Queues).await;
         Ok(())
     }
 
-    /// Says that nothing of an earlier format is left.
+    /// Records that no workflow in an earlier format is left.
     ///
     /// # Errors
     /// The store cannot be written.
@@ -107,7 +111,8 @@ impl Store {
         }
     }
 
-    /// A page of the workflows of a partition that are not in the latest format, after the row at which the last page ended.
+    /// A page of the workflows of a partition that are not in the latest format, after the row
+    /// `after`.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -133,10 +138,10 @@ impl Store {
         Ok(Earlier { ids, next })
     }
 
-    /// Writes workflows of one partition again, in the format of the store. Nothing else of them changes.
+    /// Rewrites workflows of one partition in the store's format. Nothing else of them changes.
     ///
     /// # Errors
-    /// The store cannot be read or written. Some of them may be written.
+    /// The store cannot be read or written. Some workflows may have been rewritten.
     pub async fn rewrite(
         &self,
         partition: Partition,
@@ -184,7 +189,8 @@ impl Store {
         Ok(rewritten)
     }
 
-    /// Reads workflows, and makes the changes that write them again. Those that cannot be read are added to `rewritten`.
+    /// Reads workflows and builds the changes that rewrite them. Workflows that cannot be decoded
+    /// are added to `rewritten`.
     async fn rewriting_changes(
         &self,
         ids: &[WorkflowId],
@@ -206,7 +212,7 @@ impl Store {
         Ok(changes)
     }
 
-    /// Reads workflows. Those that cannot be read are added to `rewritten`.
+    /// Reads workflows. Those that cannot be decoded are added to `rewritten`.
     async fn read_each(
         &self,
         ids: &[WorkflowId],
@@ -222,7 +228,7 @@ impl Store {
         Ok(read)
     }
 
-    /// Reads workflows. One that is corrupt fails alone.
+    /// Reads workflows. A corrupt one fails alone.
     async fn load_each(
         &self,
         ids: &[WorkflowId],
@@ -241,7 +247,8 @@ impl Store {
         Ok(each)
     }
 
-    /// The errors of attempts that are kept of each workflow. Those that cannot be read fail alone.
+    /// The stored errors of attempts of each workflow. A workflow whose errors cannot be decoded
+    /// fails alone.
     async fn errors(
         &self,
         read: &[ReadWorkflow],
@@ -270,14 +277,15 @@ impl Store {
     }
 }
 
-/// Whether a workflow is in an earlier format. Its label is written when all of it is, and only then; that of a small workflow has a format
-/// that changes only then. Its meta tells of a server that had not noticed the migration yet.
+/// Whether a workflow is in an earlier format. The label has the latest format only if all of the
+/// workflow was rewritten; for a small workflow, its own format says that. The meta shows a write
+/// by a server that had not noticed the migration yet.
 fn is_earlier(head: &EncodedSummary) -> bool {
     let is_latest = |record: &[u8]| matches!(Format::of_record(record), Ok((Format::LATEST, _)));
     !is_latest(&head.label) || !is_latest(&head.meta)
 }
 
-/// Reads a workflow. None: it does not exist any more.
+/// Decodes a workflow. `None` if it does not exist any more.
 fn read_workflow(
     id: WorkflowId,
     stored: Option<Stored>,
@@ -287,7 +295,7 @@ fn read_workflow(
     };
     let workflow = Workflow::read(id, &stored)?;
     let jobs = if id.is_small() {
-        // One value has them all.
+        // The state of a small workflow is one value with all jobs.
         (0..workflow.jobs.len() as u32).map(JobIndex).collect()
     } else {
         stored.state.jobs.iter().map(|(job, _)| *job).collect()
@@ -300,7 +308,7 @@ fn error_fields(job: &JobIndex) -> impl Iterator<Item = ResultField> + use<> {
     (0..ERRORS).map(move |place| ResultField::Error(job, place))
 }
 
-/// The errors that are there, of these fields of a workflow.
+/// Decodes those of the given error fields that have a value.
 fn decoded_errors(
     id: WorkflowId,
     fields: &[ResultField],

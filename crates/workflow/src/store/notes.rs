@@ -1,7 +1,9 @@
-//! What workers say of their jobs, beside the results of a workflow: nobody decides anything by it, and it goes with the workflow.
+//! Notes of workers about their jobs: progress and log lines, stored with the results of a
+//! workflow. No rule reads them, and they are deleted with the workflow.
 //!
-//! A log consists of pieces. Lines go to the end of the latest piece until that is full, and the oldest pieces go when the log has too many
-//! bytes. So what is added never costs more than one piece. Redis does the same in `notes.lua`.
+//! A log consists of chunks. Lines are appended to the latest chunk until it is full, and the
+//! oldest chunks are deleted when the log exceeds its size. So appending never rewrites more than
+//! one chunk. `notes.lua` does the same in Redis.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,14 +16,15 @@ use crate::codec::record::{decode, encode};
 use crate::id::{JobIndex, WorkflowId};
 use crate::time::Timestamp;
 
-/// The most bytes that are kept of a log.
+/// The largest size of a job's log, in bytes.
 pub(crate) const MOST_BYTES: u64 = 64 << 10;
-/// The bytes from which on a piece is full: what is written again when a line is added. With [`MAX_VALUE_BYTES`], 17 pieces at most.
+/// Bytes at which a chunk is full. An append rewrites one chunk, and with [`MAX_LOG_BYTES`] a log
+/// has at most 17 chunks.
 pub(super) const FULL: usize = 4 << 10;
-/// Pieces are numbered modulo this.
+/// Number of slots of a log: chunk n is stored in slot n modulo this number.
 pub(crate) const SLOTS: u8 = 32;
 
-/// What a worker says of a job.
+/// A note of a worker about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobNote {
     /// The workflow.
@@ -30,52 +33,52 @@ pub struct JobNote {
     pub job: JobIndex,
     /// The attempt, from 1.
     pub attempt: u16,
-    /// When it arrived.
+    /// The time at which the server received it.
     pub at: Timestamp,
-    /// From 0 to 100, and a word for people. None: as before.
+    /// Percentage and a text for people. `None` if the progress did not change.
     pub progress: Option<(u8, String)>,
-    /// Lines for the log.
+    /// Lines to append to the log.
     pub lines: Vec<String>,
 }
 
-/// What became of a note.
+/// The outcome of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Noted {
-    /// It is kept.
+    /// It is stored.
     Yes,
-    /// There is no such workflow.
+    /// The workflow does not exist.
     Gone,
 }
 
 /// The log of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Log {
-    /// How many lines there were that are not kept any more, before the first of these.
+    /// Number of lines that were deleted before the first of `lines`.
     pub dropped: u64,
-    /// The latest lines, the oldest first.
+    /// The latest lines, oldest first.
     pub lines: Vec<LogLine>,
 }
 
-/// A note as it is written.
+/// A note, encoded for the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
     pub(super) workflow: WorkflowId,
     pub(super) job: JobIndex,
     pub(super) progress: Option<Vec<u8>>,
-    /// For the end of the latest piece of the log; empty when there is none.
+    /// The encoded lines to append to the log. Empty if there are none.
     pub(super) entry: Vec<u8>,
-    /// How many lines that has.
+    /// Number of lines in `entry`.
     pub(super) lines: u64,
 }
 
-/// The pieces that a log has.
+/// The position and size of a job's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Extent {
-    /// The oldest piece, and the one after the latest.
+    /// Number of the oldest chunk, and the number after the latest one.
     pieces: (u64, u64),
-    /// Bytes of all pieces.
+    /// Bytes of all chunks.
     bytes: u64,
-    /// Lines that were ever added.
+    /// Lines that were ever appended.
     lines: u64,
 }
 
@@ -123,7 +126,7 @@ fn piece(job: JobIndex, number: u64) -> ResultField {
     ResultField::LogPiece(job, (number % u64::from(SLOTS)) as u8)
 }
 
-/// A result to write, or to remove.
+/// A result to write; `None` removes it.
 pub(super) type Put = (ResultField, Option<Vec<u8>>);
 
 impl Written {
@@ -160,7 +163,7 @@ impl Written {
         }
     }
 
-    /// A note whose entry is these bytes.
+    /// A note whose encoded log lines are `entry`.
     #[cfg(test)]
     pub(super) fn of_lines(workflow: WorkflowId, entry: Vec<u8>) -> Self {
         Self {
@@ -172,7 +175,8 @@ impl Written {
         }
     }
 
-    /// What must be written, in this order, where `read` gives the results that are there. A log that cannot be read begins anew.
+    /// The results to write, in this order. `read` returns a stored result. A log whose extent
+    /// cannot be decoded begins anew.
     pub(super) fn puts<E>(
         &self,
         mut read: impl FnMut(ResultField) -> Result<Option<Vec<u8>>, E>,
@@ -219,13 +223,14 @@ impl Written {
 }
 
 impl Store {
-    /// Adds notes to jobs, independently of each other, in their order. In Redis a write that one node has is enough: a note may be lost with it.
+    /// Adds notes to jobs in their order, independently of each other. In Redis a note does not
+    /// wait for replicas, so a failover may lose it.
     ///
     /// # Errors
-    /// Of each note on its own. With [`StoreError::Unknown`] it may be kept.
+    /// Each note has its own error. With [`StoreError::Unknown`] the note may be stored.
     ///
     /// # Cancellation
-    /// When the future is dropped, any of them may be kept.
+    /// When the future is dropped, any note may be stored.
     pub async fn note(&self, notes: &[JobNote]) -> Vec<Result<Noted, StoreError>> {
         if notes.is_empty() {
             return Vec::new();
@@ -239,10 +244,10 @@ impl Store {
         }
     }
 
-    /// The log of a job, as it was at one moment. Empty if there is none.
+    /// The log of a job at one moment. Empty if the job has none.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The log cannot be read.
     pub async fn log(&self, workflow: WorkflowId, job: JobIndex) -> Result<Log, StoreError> {
         let pieces = (0..SLOTS).map(|slot| ResultField::LogPiece(job, slot));
         let fields: Vec<ResultField> = std::iter::once(ResultField::Log(job))
@@ -276,10 +281,10 @@ impl Store {
         })
     }
 
-    /// How far a job is, if a worker said so.
+    /// The progress of a job, if a worker reported it.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The progress cannot be read.
     pub async fn progress(
         &self,
         workflow: WorkflowId,

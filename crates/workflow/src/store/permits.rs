@@ -1,5 +1,6 @@
-//! Places in limits of how many jobs are at work at once. Each limit is a set of holders: leases, each until a moment. Whoever dies without
-//! giving a place back loses it at that moment.
+//! Permits of concurrency limits, a semaphore per limit. The holders of a limit's permits are
+//! leases, each until a time. A holder that dies without releasing its permit loses it at that
+//! time.
 
 use std::time::Duration;
 
@@ -9,58 +10,60 @@ use super::{Store, each_of};
 use crate::codec::lease::LeaseRef;
 use crate::time::Timestamp;
 
-/// How much longer than its lease a place is held: the end of a lease is told by a clock that is only estimated, and the job may be at work
-/// until then.
+/// Time for which a permit outlives its lease: the end of a lease is measured by an estimated
+/// clock, and the job may run until then.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Leases that want places in a set, the first ones first.
+/// Leases that request permits of one limit, in the order in which they get them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermitRequest<'a> {
-    /// The name of the set, at most 1 KiB.
+    /// The name of the limit, at most 1 KiB.
     pub set: &'a str,
-    /// How many places it has.
+    /// Number of permits that the limit has.
     pub most: u32,
-    /// Who wants one.
+    /// The leases that request a permit.
     pub leases: &'a [LeaseRef],
 }
 
-/// Which places were given.
+/// The permits that were granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermitGrant {
-    /// So many of the leases have a place now: the first ones.
+    /// Number of leases that have a permit now: the first ones of the request.
     pub granted: usize,
-    /// So many places are left.
+    /// Number of permits that are free.
     pub free: u32,
-    /// When none is left: after this time one is free, unless its holder prolongs it.
+    /// If none is free: the time after which one is, unless its holder extends it. `None`
+    /// otherwise.
     pub next: Option<Duration>,
 }
 
-/// What became of a place that was to last longer.
+/// The outcome of extending a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extended {
-    /// It does.
+    /// The permit was extended.
     Yes,
-    /// The lease has no place any more. It is not given another one, which others may have taken.
+    /// The lease has no permit any more. It gets no new one, because another lease may have taken
+    /// it.
     Gone,
 }
 
-/// Who has places.
+/// The holders of a limit's permits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PermitHolders {
-    /// How many there are.
+    /// Number of holders.
     pub number: u32,
-    /// The first ones to lose their places, and when.
+    /// The holders whose permits expire first, each with that time.
     pub first: Vec<(LeaseRef, Timestamp)>,
 }
 
-/// What became of a set.
+/// The state of a limit after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PermitCount {
-    /// So many of those who wanted a place have one.
+    /// Number of the requested permits that were granted.
     pub(super) granted: usize,
-    /// How many places are taken.
+    /// Number of permits in use.
     pub(super) number: u32,
-    /// The time until the first holder loses its place, if it was asked for.
+    /// Time until the first permit expires. `None` if it was not requested.
     pub(super) next: Option<Duration>,
 }
 
@@ -75,24 +78,26 @@ impl PermitCount {
     }
 }
 
-/// How long a place is held for a lease of this time.
+/// Time for which a permit is held for a lease of this duration.
 pub(super) fn term(lease: Duration) -> Duration {
     lease.saturating_add(SLACK)
 }
 
 impl Store {
-    /// Gives places to leases: never more than a set has, and to nobody behind one who got none. Who has a place keeps it, also if it asks
-    /// again or there are fewer places now.
+    /// Acquires permits for leases: never more than a limit has, and none for a lease behind one
+    /// that got none. A lease that has a permit keeps it, even if the limit has fewer permits now.
     ///
-    /// The lease must end at `now + lease` or earlier, and its place is held for a second longer. In Redis that time begins when Redis gets
-    /// the call, and `now` only counts where `TIME` is not permitted. So take `now` first, then a place, then the lease. A server that did
-    /// not get all it wanted hears of places that others release (`StoreEvent::Released`).
+    /// The lease must end at `now + lease` or earlier, and its permit is held for a second longer.
+    /// In Redis that time begins when Redis receives the call, and `now` only counts where `TIME`
+    /// is forbidden. So read `now` first, then acquire the permit, then the lease. A server that
+    /// did not get all permits is notified when others release some (`StoreEvent::Released`).
     ///
     /// # Errors
-    /// Of each set on its own. With [`StoreError::Unknown`], any of its leases may have a place, and should release it.
+    /// Each limit has its own error. With [`StoreError::Unknown`], any of its leases may have a
+    /// permit and should release it.
     ///
     /// # Cancellation
-    /// When the future is dropped, any of the leases may have a place.
+    /// When the future is dropped, any of the leases may have a permit.
     pub async fn hold(
         &self,
         holds: &[PermitRequest<'_>],
@@ -116,14 +121,15 @@ impl Store {
             .collect()
     }
 
-    /// Lets leases have their places in sets for this time from now, and never for less than before. A place that is gone stays so: it outlives
-    /// its lease by a second, so the lease is over, too.
+    /// Extends the permits of leases to this duration from now, and never shortens one. An expired
+    /// permit is not granted again: it outlives its lease by a second, so the lease has expired,
+    /// too.
     ///
     /// # Errors
-    /// Of each place on its own: it may be as before, or prolonged.
+    /// Each permit has its own error: it may be extended or not.
     ///
     /// # Cancellation
-    /// When the future is dropped, any of them may be prolonged.
+    /// When the future is dropped, any permit may be extended.
     pub async fn extend_holds(
         &self,
         places: &[(&str, LeaseRef)],
@@ -145,14 +151,15 @@ impl Store {
         }
     }
 
-    /// Takes places from leases, which may have lost them already. Returns for each how many holders its set has left. Other servers that
-    /// wait for a place of a set hear of it.
+    /// Releases the permits of leases, some of which may have expired. Returns for each the number
+    /// of permits of its limit that are still in use. Other servers that wait for a permit of the
+    /// limit are notified.
     ///
     /// # Errors
-    /// Of each place on its own. It may still be held, and is free when its time is over.
+    /// Each permit has its own error. It may still be held, and expires by itself.
     ///
     /// # Cancellation
-    /// When the future is dropped, any of them may be released.
+    /// When the future is dropped, any permit may be released.
     pub async fn release(
         &self,
         places: &[(&str, LeaseRef)],
@@ -170,10 +177,10 @@ impl Store {
         }
     }
 
-    /// Who has places in each set: at most `limit` of them, and how many there are.
+    /// The holders of each limit's permits: their number, and at most `limit` of them.
     ///
     /// # Errors
-    /// Of each set on its own.
+    /// Each limit has its own error.
     pub async fn holders(
         &self,
         sets: &[&str],
@@ -256,17 +263,18 @@ mod with_redis {
         ears
     }
 
-    /// Only those who wait are told, and by nobody but another server. What is told comes in order.
+    /// Only servers that wait are notified, and only of releases by other servers. Notifications
+    /// keep their order.
     async fn check(store: Store) {
         let mut ears = listen(&store).await;
-        // Nobody waits.
+        // No server waits.
         assert_eq!(hold(&store, "a", 1, ONE).await, 1);
         release(&store, "a", 1, ONE).await;
-        // The same server waits.
+        // The releasing server itself waits.
         assert_eq!(hold(&store, "b", 1, ONE).await, 1);
         assert_eq!(hold(&store, "b", 2, ONE).await, 0);
         release(&store, "b", 1, ONE).await;
-        // Another one waits; but not any more when there is another release.
+        // Another server waits for the first release, but not for the second one.
         assert_eq!(hold(&store, "c", 1, ONE).await, 1);
         assert_eq!(hold(&store, "c", 2, OTHER).await, 0);
         assert_eq!(
@@ -277,13 +285,14 @@ mod with_redis {
         release(&store, "c", 1, ONE).await;
         assert_eq!(hold(&store, "c", 2, OTHER).await, 1);
         release(&store, "c", 2, OTHER).await;
-        // Of several, one is another.
+        // One of several waiting servers is another one.
         assert_eq!(hold(&store, "d", 1, ONE).await, 1);
         for by in [ONE, THIRD, ONE] {
             assert_eq!(hold(&store, "d", 2, by).await, 0);
         }
         release(&store, "d", 1, ONE).await;
-        // Who took the last one knows that none is left, and waits for it wherever its job ends.
+        // The server that took the last permit knows that none is left, and waits for it wherever
+        // its job ends.
         assert_eq!(hold(&store, "e", 1, OTHER).await, 1);
         release(&store, "e", 1, ONE).await;
         for set in ["c", "d", "e"] {

@@ -1,15 +1,16 @@
-//! The terms of queues and handlers: rows of a name and a value, few, and read all at once. See [`crate::codec::policy_row`].
+//! Policies of queues and handlers: a few rows of a name and a value, which are read all at once.
+//! See [`crate::codec::policy_row`].
 
 use super::Store;
 use super::error::StoreError;
 
 impl Store {
-    /// All of them, by name.
+    /// All policy rows, by name.
     pub(crate) async fn terms(&self) -> Result<Vec<(String, String)>, StoreError> {
         each_store!(self, store => store.terms().await)
     }
 
-    /// Writes one. None removes it.
+    /// Writes a policy row. `None` removes it.
     pub(crate) async fn set_terms(
         &self,
         name: &str,

@@ -1,15 +1,15 @@
-//! What a store can do for a partition right now.
+//! The result of a store probe: the kinds of calls that a store serves for a partition now.
 
 use super::error::StoreError;
 
-/// What a store does for a partition, as a question that changes nothing found out. Memory that is full, for example, stops writes and
-/// neither reads nor removals.
+/// The kinds of calls that a store serves for a partition, found by a probe that changes nothing.
+/// Full memory, for example, stops writes but neither reads nor removals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// Reads.
+    /// Whether reads succeed.
     pub reads: Result<(), StoreError>,
-    /// Writes that only remove something.
+    /// Whether writes that only remove succeed.
     pub removals: Result<(), StoreError>,
-    /// Writes that add something.
+    /// Whether writes that add succeed.
     pub writes: Result<(), StoreError>,
 }

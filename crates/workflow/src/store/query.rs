@@ -1,9 +1,9 @@
-//! What a store can be asked for: spans of rows, sets and registers.
+//! Parameters of reads: ranges of rows, sets of rows and registers.
 
 use crate::codec::rows::Row;
 use crate::id::WorkflowId;
 
-/// In which direction rows are read.
+/// The direction in which rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
     /// The newest workflows first.
@@ -13,14 +13,14 @@ pub enum Order {
     OldestFirst,
 }
 
-/// A range of index rows: those that begin with `prefix` and continue with an id in `from..to`.
+/// A range of index rows: the rows that begin with `prefix` and continue with an id in `from..to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowRange {
-    /// See [`crate::codec::rows::Section`].
+    /// The section of the index, see [`crate::codec::rows::Section`].
     pub prefix: Row,
-    /// The first id, inclusive. None: the first one that exists.
+    /// The first id, inclusive. `None` begins at the first id that exists.
     pub from: Option<WorkflowId>,
-    /// The end, exclusive. None: after the last id.
+    /// The last id, exclusive. `None` ends after the last id.
     pub to: Option<WorkflowId>,
 }
 
@@ -43,7 +43,7 @@ impl RowRange {
         row
     }
 
-    /// The end, exclusive. This is exact, because nothing follows the id in a row.
+    /// The last row, exclusive. It is exact, because a row ends with its id.
     #[must_use]
     pub fn end(&self) -> Row {
         let mut row = self.prefix.clone();
@@ -55,40 +55,40 @@ impl RowRange {
     }
 }
 
-/// What a list shows of a workflow, still encoded: meta and label.
+/// The encoded meta and label of a workflow, from which lists are made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncodedSummary {
-    /// See [`crate::Meta`].
+    /// The encoded [`crate::Meta`].
     pub meta: Vec<u8>,
-    /// See [`crate::Label`].
+    /// The encoded [`crate::Label`].
     pub label: Vec<u8>,
 }
 
-/// Which of a partition's two sets ordered by time.
+/// One of the two sets of a partition that are ordered by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeIndex {
-    /// Workflows by the moment at which a sweep must look at them.
+    /// Workflows by the time at which a sweep must process them.
     Timers,
-    /// Ended workflows, by the time at which they are removed.
+    /// Ended workflows, by the time at which they are deleted.
     Expiries,
 }
 
-/// A set of rows of a partition, as `store check` reads it: all of it, in pieces.
+/// A set of rows of a partition that `store check` reads completely, in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowSet {
     /// Ready rows.
     Ready,
     /// Index rows.
     Index,
-    /// Timers or expiries; their rows are made by [`crate::due_row`].
+    /// Timers or expiries. Their rows are made by [`crate::due_row`].
     Due(TimeIndex),
 }
 
-/// Small tables that all servers of a store share.
+/// Tables of names that all servers of a store share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Register {
-    /// Names of queues, each with `paused` or nothing as its value.
+    /// Names of queues. The value is `paused` or empty.
     Queues,
-    /// Names of workflows, each with nothing as its value.
+    /// Names of workflows. The value is empty.
     Names,
 }

@@ -1,5 +1,5 @@
-//! Workflows in Redis. One script writes, so that a change is written completely or not at all. Everything else is reads, in one round
-//! trip each.
+//! The store in Redis. One script applies changes, so that each is written completely or not at
+//! all. All other calls are reads of one round trip each.
 
 mod call;
 mod chunked;
@@ -45,18 +45,18 @@ pub struct RedisStore {
     keys: Arc<Keys>,
     schema: Schema,
     timeout: Duration,
-    /// The digest by which Redis knows the script.
+    /// The digest of the script `apply.lua` in Redis.
     digest: Arc<[u8]>,
-    /// The digest of the script for places in limits, since it was first needed.
+    /// The digest of the script for permits, once a call has needed it.
     holders_digest: Arc<OnceLock<Arc<[u8]>>>,
     identity: Arc<Identity>,
-    /// None: a write is acknowledged when the primary has it.
+    /// `None` if a write is acknowledged as soon as the primary has it.
     replicas: Option<Replicas>,
-    /// How servers tell each other things.
+    /// Whether and how this server can publish messages to other servers.
     voice: Arc<PublishSupport>,
 }
 
-/// How to keep workflows in Redis.
+/// Options of a store in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisOptions {
     prefix: String,
@@ -64,29 +64,29 @@ pub struct RedisOptions {
     timeout: Duration,
 }
 
-/// Why options are refused.
+/// The reason why options are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RedisOptionsError {
     /// The number of partitions is not a power of two from 1 to 256.
     #[error("{partitions} partitions: it must be a power of two from 1 to 256")]
     Partitions {
-        /// What was asked for.
+        /// The number of partitions in the options.
         partitions: u16,
     },
     /// The prefix contains braces, which would change the slots of keys.
     #[error("the prefix '{prefix}' of keys must not contain braces")]
     Prefix {
-        /// What was asked for.
+        /// The prefix in the options.
         prefix: String,
     },
 }
 
 impl RedisOptions {
-    /// Keys begin with `prefix`. A new store has `partitions` partitions, a power of two from 1 to 256. A call takes at most
-    /// `timeout`.
+    /// Keys begin with `prefix`. A new store has `partitions` partitions, a power of two from 1 to
+    /// 256. A call takes at most `timeout`.
     ///
     /// # Errors
-    /// Another number of partitions, or a prefix with braces.
+    /// `partitions` is no power of two from 1 to 256, or the prefix has braces.
     pub fn new(
         prefix: impl Into<String>,
         partitions: u16,
@@ -108,7 +108,7 @@ impl RedisOptions {
 }
 
 impl Default for RedisOptions {
-    /// `tg:`, 16 partitions, 2 s.
+    /// The prefix `tg:`, 16 partitions and a timeout of 2 s.
     fn default() -> Self {
         Self {
             prefix: "tg:".to_owned(),
@@ -119,7 +119,7 @@ impl Default for RedisOptions {
 }
 
 impl RedisStore {
-    /// The same store over connections of its own, on the current runtime.
+    /// The store with its own connections, on the current runtime.
     pub(crate) fn again(&self) -> Self {
         let replicas = self.replicas.as_ref().map(Replicas::again);
         Self {
@@ -129,7 +129,7 @@ impl RedisStore {
         }
     }
 
-    /// What its connections belong to.
+    /// The clients that own the store's connections.
     pub(crate) fn clients(&self) -> Vec<Client> {
         let replicas = self.replicas.as_ref().map(Replicas::client);
         [Some(&self.client), replicas]
@@ -173,7 +173,8 @@ impl RedisStore {
         let gone = |(change, applied): (&Change, &Applied)| {
             change.expected.is_some() && *applied == Applied::Conflict(None)
         };
-        // Another server may have removed a workflow, or the partition was never used. Else Redis has lost everything.
+        // An expected workflow does not exist: another server may have removed it, or Redis has
+        // lost all data. The identity of the store shows which.
         if suspicious || changes.iter().zip(&applied).any(gone) {
             self.look_at_once()
                 .await
@@ -217,7 +218,7 @@ impl RedisStore {
         if outcomes.iter().any(call::was_not_told) {
             self.voice.doubt();
         }
-        // What a server acknowledges is to be found by the others.
+        // An acknowledged write must be in the store that other servers use.
         let emptied = announcer.is_some() && outcomes.iter().any(call::was_empty);
         if emptied && !lengthened {
             self.identity.note_long_row(partition, false);
@@ -247,7 +248,7 @@ impl RedisStore {
             .collect();
         let restarted = !forgotten.is_empty();
         if restarted {
-            // Sending the text also makes Redis keep the script.
+            // EVAL with the text also makes Redis cache the script.
             let mut batch = Batch::new();
             let mut unit = batch.unit();
             for &at in &forgotten {
@@ -269,29 +270,31 @@ impl RedisStore {
     }
 }
 
-/// What became of calls of the script.
+/// The outcomes of calls of the script.
 struct Ran {
     outcomes: Vec<Outcome>,
-    /// Whether Redis had forgotten the script.
+    /// Whether Redis did not have the script.
     restarted: bool,
-    /// Whether enough replicas have what was written.
+    /// Whether enough replicas have the writes.
     enough: Result<(), StoreError>,
 }
 
 /// The outcomes of changes.
 struct Written {
     applied: Vec<Applied>,
-    /// Whether Redis was restarted, or workflows were created in a partition that had none.
+    /// Whether Redis may have lost its data: it was restarted, or workflows were created in a
+    /// partition that had none.
     suspicious: bool,
 }
 
-/// Whether Redis does not know the script: it was restarted or replaced.
+/// Whether Redis does not have the script, because it was restarted or replaced.
 fn is_forgotten(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::ServerError(error) if error.message.starts_with("NOSCRIPT"))
 }
 
-/// Whether it is certain that nothing was written. These errors end a script at its first write or before. Any other error may
-/// have come after a write, for example a missing permission for a later command.
+/// Whether it is certain that nothing was written. These errors end a script at its first write or
+/// before. Any other error may come after a write, for example a missing permission for a later
+/// command.
 fn wrote_nothing(outcome: &Outcome) -> bool {
     const BEFORE_WRITES: [&str; 5] = ["NOSCRIPT", "OOM", "MISCONF", "NOREPLICAS", "NOAUTH"];
     match outcome {
@@ -303,7 +306,7 @@ fn wrote_nothing(outcome: &Outcome) -> bool {
     }
 }
 
-/// Redis does not say which command it does not allow.
+/// Adds advice to a permission error, because Redis does not name the forbidden command.
 fn with_advice(reason: String) -> String {
     if !reason.contains("can't run this command") && !reason.contains("NOPERM") {
         return reason;

@@ -1,29 +1,31 @@
-//! Registers: the names of queues and workflows that a store knows. They are read in pages, since clients choose the names.
+//! Registers: the names of queues and workflows that a store has. They are read in pages, because
+//! clients choose the names.
 
 use super::Store;
 use super::error::StoreError;
 use super::query::Register;
 use crate::time::Timestamp;
 
-/// The value of a queue that is paused. All others have none.
+/// The value of a paused queue. Other names have an empty value.
 pub(super) const PAUSED: &str = "paused";
-/// How many entries are read at once where all are wanted.
+/// Entries of one page when all are read.
 const PAGE: usize = 4_096;
 
-/// What a look at the store found.
+/// The result of verifying the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Looked {
-    /// How many names the registers of queues and of workflows have.
+    /// Number of names in the registers of queues and of workflows.
     pub(crate) names: [u64; 2],
-    /// How often it was noticed that the store had lost its own keys.
+    /// Number of times at which the store was found to have lost its own keys.
     pub(crate) losses: u64,
 }
 
-/// A name, and when it was last entered as far as the register says.
+/// A name and the time at which it was last registered. `None` if the register does not have a
+/// time.
 pub(crate) type Entered = (String, Option<Timestamp>);
 
 impl Store {
-    /// At most `limit` entries of a register by name, those after `after`.
+    /// At most `limit` entries of a register that follow `after`, by name.
     pub async fn register_page(
         &self,
         register: Register,
@@ -47,7 +49,7 @@ impl Store {
         }
     }
 
-    /// The values of these names in a register; None for one that is not there.
+    /// The values of names in a register. `None` for a name that is not registered.
     pub async fn registered(
         &self,
         register: Register,
@@ -59,12 +61,12 @@ impl Store {
         each_store!(self, store => store.registered(register, names).await)
     }
 
-    /// The names of all queues that are paused.
+    /// The names of all paused queues.
     pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
         each_store!(self, store => store.paused_queues().await)
     }
 
-    /// Writes one entry of a register. None removes it.
+    /// Writes one entry of a register. `None` removes it.
     pub async fn enter(
         &self,
         register: Register,
@@ -74,8 +76,9 @@ impl Store {
         each_store!(self, store => store.enter(register, name, value).await)
     }
 
-    /// Writes those entries of a register whose names are not there, and notes of all names that they were entered at `at`. Values that
-    /// are there stay as they are, whoever writes at the same time.
+    /// Adds those entries of a register whose names are missing, and records for all names that
+    /// they were registered at `at`. Existing values stay, even if several servers write at the
+    /// same time.
     pub async fn add(
         &self,
         register: Register,
@@ -85,7 +88,7 @@ impl Store {
         each_store!(self, store => store.add(register, entries, at).await)
     }
 
-    /// When these names were last entered. None: nobody noted it.
+    /// The times at which names were last registered. `None` if no time is recorded.
     pub(crate) async fn entered(
         &self,
         register: Register,
@@ -98,7 +101,8 @@ impl Store {
         Ok(names.into_iter().zip(found).collect())
     }
 
-    /// Removes those names that were not entered after these moments, and are not those of paused queues. Returns how many.
+    /// Removes those names that were not registered after the given times, except names of paused
+    /// queues. Returns the number of removed names.
     pub(crate) async fn forget(
         &self,
         register: Register,
@@ -110,11 +114,12 @@ impl Store {
         each_store!(self, store => store.forget(register, names).await)
     }
 
-    /// Looks whether the store is still the one that was opened, and writes again what it lost of its own facts. None where no store can
-    /// lose anything.
+    /// Verifies that the store is still the one that was opened, and writes its lost facts again.
+    /// `None` for a store that cannot lose them.
     ///
     /// # Errors
-    /// It cannot be read or written, or another server has made it anew in a way that does not fit.
+    /// The store cannot be read or written, or another server has created it anew in a way that
+    /// does not fit.
     pub(crate) async fn look(&self) -> Result<Option<Looked>, StoreError> {
         match self {
             Self::Sqlite(_) => Ok(None),

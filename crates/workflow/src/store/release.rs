@@ -1,15 +1,16 @@
-//! What a server tells the others when a place is free for which one of them waits. As an announcement it may get lost.
+//! The message that a permit of a limit was released, for servers that wait for one. It may get
+//! lost.
 
 use super::change_notice::ServerId;
 
-/// The first byte. Earlier versions know nothing that begins with it.
+/// The first byte. Earlier versions ignore a message that begins with it.
 const VERSION: u8 = 2;
 
-/// A place in a set is free.
+/// A permit of a limit was released.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Release {
     pub(crate) by: ServerId,
-    /// The name of the set.
+    /// The name of the limit.
     pub(crate) set: String,
 }
 
@@ -18,7 +19,7 @@ impl Release {
         [&[VERSION][..], &by.0.to_be_bytes(), set.as_bytes()].concat()
     }
 
-    /// Reads a message. None: it is another one.
+    /// Reads a message. `None` if it is of another kind.
     pub(crate) fn read(message: &[u8]) -> Option<Self> {
         let (&VERSION, rest) = message.split_first()? else {
             return None;

@@ -1,5 +1,5 @@
-//! Notes that the servers of a store leave for each other about their workers. They only matter while servers live: with one server they are in
-//! its memory, and in Redis they are gone a day after the last one was written.
+//! Tables that the servers of a store share about their workers. The rows matter only while servers
+//! run: with one server they are in its memory, and Redis deletes them a day after the last write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Store;
 use super::error::StoreError;
 
-/// What notes are about.
+/// One of the shared tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharedTable {
-    /// The workers that a server knows, by the name of the server.
+    /// The workers of each server, by the name of the server.
     Workers,
-    /// Workers that are to take no more jobs, by their names.
+    /// Workers that are draining, by name.
     Draining,
 }
 
-/// The notes of a store that one process has for itself.
+/// The tables of a store that only one process uses.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SharedTables(Arc<Mutex<[BTreeMap<String, String>; 2]>>);
 
@@ -42,10 +42,10 @@ impl SharedTables {
 }
 
 impl Store {
-    /// Leaves a note in the place of the one with the same name. None removes it.
+    /// Writes a row, replacing the one with its name. `None` removes it.
     ///
     /// # Errors
-    /// It may have been written or not.
+    /// The row may have been written or not.
     pub async fn put_row(
         &self,
         sheet: SharedTable,
@@ -61,10 +61,10 @@ impl Store {
         Ok(())
     }
 
-    /// All notes, in no order.
+    /// All rows, in no order.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The table cannot be read.
     pub async fn table_rows(
         &self,
         sheet: SharedTable,

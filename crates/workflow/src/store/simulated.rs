@@ -1,4 +1,5 @@
-//! A store for tests, in this process. Several engines can share it, and calls fail, come late or lose data as the test says.
+//! A store for tests, in the memory of this process. Several engines can share it. Calls fail, are
+//! delayed or lose data as the test decides.
 
 mod faults;
 mod holders;
@@ -24,7 +25,8 @@ use crate::codec::change::{Applied, Change};
 use crate::codec::format::Format;
 use crate::id::Partition;
 
-/// Workflows in this process. Clones share them. They are lost when the last clone is dropped.
+/// Workflows in the memory of this process. Clones share them. They are lost when the last clone is
+/// dropped.
 #[derive(Debug, Clone)]
 pub struct SimulatedStore {
     partitions: u16,
@@ -50,7 +52,7 @@ impl SimulatedStore {
     ) -> Result<Roll, StoreError> {
         let mut anew = false;
         if let Some((server, entry)) = own {
-            // As in Redis, others are read also where nothing can be written.
+            // As in Redis, records are read even if a write fails.
             let written = self
                 .write(|tables| tables.servers.entries.insert(server, entry.to_owned()))
                 .await;

@@ -1,5 +1,6 @@
-//! Workflows in one SQLite file, or in the memory of this process. One thread writes everything that waits in one transaction. Other threads
-//! read a file at the same time; a store in memory has one connection, on which the thread that writes also reads.
+//! The store in one SQLite file, or in the memory of this process. One thread writes all waiting
+//! requests in one transaction. Other threads read a file at the same time. A store in memory has
+//! one connection, on which the writing thread also reads.
 
 mod backup;
 mod column;
@@ -36,13 +37,14 @@ use crate::codec::change::{Applied, Change};
 use crate::codec::format::{Format, Schema};
 use crate::id::{MAX_PARTITIONS, Partition};
 
-/// How many writes or reads may wait for their thread. Further callers wait for a free place.
+/// Number of writes or reads that may wait for their thread. Further callers wait until the queue
+/// has capacity.
 const QUEUE: usize = 1_024;
 
 /// Workflows in SQLite. Only one process can have a file open as a store. Clones share it.
 ///
-/// When the last clone is dropped, what waits is written, the threads end and the file is closed; [`SqliteStore::close`] does the
-/// same without blocking the caller's thread.
+/// Dropping the last clone writes all waiting requests, ends the threads and closes the file.
+/// [`SqliteStore::close`] does so without blocking the caller's thread.
 #[derive(Clone)]
 pub struct SqliteStore {
     partitions: u16,
@@ -51,29 +53,30 @@ pub struct SqliteStore {
     pub(super) board: SharedTables,
 }
 
-/// How to keep workflows in SQLite.
+/// Options of a store in SQLite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteOptions {
     partitions: u16,
 }
 
-/// Why options are refused: the number of partitions is not a power of two from 1 to 256.
+/// The error for a number of partitions that is not a power of two from 1 to 256.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{partitions} partitions: it must be a power of two from 1 to {MAX_PARTITIONS}")]
 pub struct SqliteOptionsError {
-    /// What was asked for.
+    /// The number of partitions in the options.
     pub partitions: u16,
 }
 
 impl SqliteOptions {
-    /// Partitions of a new file unless somebody chose another number. Only one server works with it, and each partition costs pages with
-    /// every write: with 16, a job takes a fifth more time of the server.
+    /// Partitions of a new file, unless the operator sets another number. Only one server uses the
+    /// file, and each partition costs pages with every write: with 16, a job takes a fifth more
+    /// time of the server.
     pub const PARTITIONS: u16 = 4;
 
     /// A new store has `partitions` partitions, a power of two. An existing store keeps its number.
     ///
     /// # Errors
-    /// Another number.
+    /// `partitions` is no power of two from 1 to 256.
     pub fn new(partitions: u16) -> Result<Self, SqliteOptionsError> {
         if !partitions.is_power_of_two() || partitions > MAX_PARTITIONS {
             return Err(SqliteOptionsError { partitions });
@@ -91,26 +94,29 @@ impl Default for SqliteOptions {
     }
 }
 
-/// What the file of a store takes.
+/// The size of a store's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// Its size in bytes, without the log beside it.
+    /// Size of the file in bytes, without its log.
     pub bytes: u64,
-    /// How many of them nothing is on.
+    /// Bytes of the file that are free.
     pub free: u64,
-    /// Whether it becomes smaller by itself when workflows are removed. Files of earlier versions do not.
+    /// Whether the file shrinks by itself when workflows are deleted. Files of earlier versions do
+    /// not.
     pub gives_back: bool,
 }
 
 /// A read. It sends its own answer.
 type Read = Box<dyn FnOnce(&Connection) + Send>;
 
-/// The fields are dropped in this order. The connection that writes is closed last, so that SQLite merges its log into the file.
+/// The fields are dropped in this order. The connection that writes is closed last, so that SQLite
+/// merges its log into the file.
 struct Threads {
     path: PathBuf,
     presence: Arc<Presence>,
     depths: Arc<Depths>,
-    /// Reads that may take long, because they read many rows. `None` if the thread that writes also reads.
+    /// Reads that may take long, because they read many rows. `None` if the thread that writes also
+    /// reads.
     scans: Option<Worker<Read>>,
     /// Reads that workers wait for. `None` if the thread that writes also reads.
     lookups: Option<Worker<Read>>,
@@ -127,17 +133,19 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store at `path`; makes it if it is missing, and its directory with access for this user only. Blocks for at most half a
-    /// second while it looks for damage, which is enough for a file of 100 MB; [`SqliteStore::check`] looks through any.
+    /// Opens the store at `path`. If it is missing, creates it, and its directory with access for
+    /// this user only. Blocks for at most half a second while it checks for damage, enough for a
+    /// file of 100 MB. [`SqliteStore::check`] checks any file completely.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when another process has it open, or the file cannot be used; [`StoreError::Corrupt`] when the
-    /// check finds damage or the file is something else; [`StoreError::Schema`] when another version made it.
+    /// [`StoreError::Unavailable`] if another process has the file open, or it cannot be used;
+    /// [`StoreError::Corrupt`] if it is damaged or no store; [`StoreError::Schema`] if another
+    /// version created it.
     pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
         Self::start(path, file::open(path, options.partitions)?)
     }
 
-    /// Makes an empty store in the memory of this process. It is gone when it is closed.
+    /// Creates an empty store in the memory of this process. Its data is lost when it is closed.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when a thread cannot be started.
@@ -198,7 +206,8 @@ impl SqliteStore {
         })
     }
 
-    /// Reads the whole file and looks for damage, about 4 s for each gigabyte. Counts wait during that time, and nothing else.
+    /// Reads the whole file and checks for damage, about 4 s for each gigabyte. Scans wait during
+    /// that time; other calls do not.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] says what is damaged.
@@ -211,27 +220,31 @@ impl SqliteStore {
             .await
     }
 
-    /// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of the copy in bytes. A server may
-    /// have the store open, and its writes go on; they are kept in its log until the copy is done. Blocks, about as long as reading
-    /// and writing all of it.
+    /// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size
+    /// of the copy in bytes. A server may have the store open and continue to write; its writes
+    /// stay in the log until the copy is done. Blocks for about as long as reading and writing the
+    /// whole file takes.
     ///
     /// # Errors
-    /// `to` exists or cannot be written, or `from` is not a store. Then there is no file at `to` that was not there.
+    /// `to` exists or cannot be written, or `from` is not a store. Then no new file exists at `to`.
     pub fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
         backup::backup(from, to)
     }
 
-    /// Writes the store at `path` anew, so that its file is as small as it can be, and gives pages back from then on. Returns the sizes of
-    /// the file in bytes before and after. No server may have it open. Meanwhile there must be room for two more of the file. When it is
-    /// interrupted, the store is as it was. Blocks, about as long as reading and writing all of it twice.
+    /// Rewrites the store at `path`, so that its file is as small as possible and shrinks by itself
+    /// from then on. Returns the sizes of the file in bytes before and after. No server may have it
+    /// open.
+    ///
+    /// The disk must have room for two more copies of the file. An interrupted call leaves the
+    /// store as it was. Blocks for about as long as reading and writing the whole file twice takes.
     ///
     /// # Errors
-    /// As [`SqliteStore::open`], and when there is no room.
+    /// The errors of [`SqliteStore::open`], and an error if the disk has too little room.
     pub fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
         file::compact(path)
     }
 
-    /// What its file takes.
+    /// The size of the store's file.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -251,10 +264,11 @@ impl SqliteStore {
         .await
     }
 
-    /// Writes what waits, closes the file and releases its lock. Later calls fail with [`StoreError::Unavailable`].
+    /// Writes all waiting requests, closes the file and releases its lock. Later calls fail with
+    /// [`StoreError::Unavailable`].
     ///
     /// # Cancellation
-    /// When the future is dropped, the store is closed nevertheless, or is still open for writes.
+    /// When the future is dropped, the store is closed anyway, or remains open for writes.
     pub async fn close(&self) {
         for reader in [&self.threads.scans, &self.threads.lookups]
             .into_iter()
@@ -265,7 +279,8 @@ impl SqliteStore {
         self.threads.writes.close().await;
     }
 
-    /// Lets the file grow to this number of pages of 4 KiB, or not at all when it is larger: as on a disk that is full.
+    /// Limits the file to this number of pages of 4 KiB, which simulates a full disk. A larger file
+    /// does not grow.
     ///
     /// # Errors
     /// The store was closed.
@@ -285,7 +300,8 @@ impl SqliteStore {
         &self.schema
     }
 
-    /// Says in the file what it is migrated from, and from now on writes the latest format.
+    /// Records in the file the schema that it is migrated from, and writes the latest format from
+    /// now on.
     pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
         let from = self.schema.origin();
         self.write(|answer| Request::Migrate {
@@ -297,7 +313,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Nothing of an earlier format is left.
+    /// Records that nothing of an earlier format is left.
     pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
         self.write(|answer| Request::Migrate { from: None, answer })
             .await?;

@@ -1,4 +1,4 @@
-//! What a server hears from the others of its store.
+//! Messages that a server receives from the other servers of its store.
 
 use super::change_notice::{Audience, ChangeNotice, ServerId};
 use super::redis;
@@ -7,45 +7,46 @@ use super::release::Release;
 use super::simulated;
 use crate::id::Partition;
 
-/// What can be listened to.
+/// A topic of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Topic {
-    /// What concerns all servers: who they are, and which queues are paused.
+    /// Messages for all servers: changes of their membership, and of paused queues.
     Servers,
-    /// What was written to a partition.
+    /// Changes of a partition.
     Partition(Partition, Audience),
 }
 
-/// What servers call out to all others.
+/// Messages of a server to all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broadcast {
-    /// A server came or left: the servers should be read again.
+    /// A server started or stopped: the members should be read again.
     Servers,
-    /// Some server has just learned of another one: what it wrote before was not announced.
+    /// A server has just learned of another one, and did not announce its earlier writes: ready
+    /// jobs should be read again.
     Look,
     /// A queue was paused or resumed.
     Queues,
 }
 
-/// What is heard.
+/// An event of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoreEvent {
-    /// From now on a topic is heard. What was said before may have been missed.
+    /// Messages of a topic are received from now on. Earlier ones may have been missed.
     Subscribed(Topic),
-    /// A topic is not heard.
+    /// Messages of a topic are not received.
     Unsubscribed {
         topic: Topic,
         reason: String,
-        /// Redis does not allow it.
+        /// Whether Redis forbids it.
         refused: bool,
     },
-    /// A call of a server.
+    /// A message of a server to all others.
     Broadcast(ServerId, Broadcast),
     /// A change of a partition.
     Announced(Partition, ChangeNotice),
-    /// A place in a limit is free.
+    /// A permit of a limit was released.
     Released(Release),
-    /// Something was missed.
+    /// Messages were missed.
     Gap,
 }
 
@@ -73,7 +74,7 @@ impl Broadcast {
 }
 
 impl StoreEvent {
-    /// What a message says. None: it is of another version.
+    /// The event of a message. `None` if the message has another version.
     pub(crate) fn of(topic: Topic, message: &[u8]) -> Option<Self> {
         match topic {
             Topic::Servers => Broadcast::read(message).map(|(by, call)| Self::Broadcast(by, call)),
@@ -85,7 +86,7 @@ impl StoreEvent {
     }
 }
 
-/// Listens to what other servers say. Who has just begun to listen may have missed anything.
+/// A subscription to messages of other servers. A new one may have missed any message.
 #[derive(Debug)]
 pub(crate) enum Subscription {
     Redis(redis::subscription::Ears),
@@ -94,7 +95,7 @@ pub(crate) enum Subscription {
 }
 
 impl Subscription {
-    /// Listens to these topics, and to no others.
+    /// Subscribes to the given topics, and unsubscribes from all others.
     pub(crate) fn listen_to(&self, topics: &[Topic]) {
         match self {
             Self::Redis(ears) => ears.listen_to(topics),
@@ -103,7 +104,7 @@ impl Subscription {
         }
     }
 
-    /// The next thing that is heard. None: there will be nothing.
+    /// The next event. `None` if there will be none.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.

@@ -1,4 +1,4 @@
-//! Attempts: a worker takes a job and reports its end, or its lease ends.
+//! Attempts: a worker claims a job and reports its end, or its lease ends.
 
 use std::time::Duration;
 
@@ -64,14 +64,14 @@ pub(super) fn report(
         }
         _ => return Err(lease_lost(workflow, index, token)),
     }
-    // These two outcomes are not reports of the job itself.
+    // These two outcomes are not reports about the job's own run.
     if !matches!(outcome, Outcome::Crashed(_) | Outcome::NotBegun) {
         workflow.job_mut(index).clear_lost();
     }
     match outcome {
         Outcome::Succeeded { output } => {
             let output = output.as_ref().filter(|output| !output.is_null());
-            // A job that runs again after this attempt has no output of it.
+            // A job that runs again after this attempt keeps no output of it.
             if let Some(output) = output.filter(|_| workflow.job(index).rerun != Rerun::AfterEnd) {
                 workflow.put_output(index, output.text().as_bytes());
             }
@@ -89,7 +89,7 @@ pub(super) fn report(
     Ok(Effect::Done)
 }
 
-/// Makes a job that was not begun ready again, in its place in the queue.
+/// Makes a job that was not begun ready again, at its former position in the queue.
 fn return_to_place(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let job = workflow.job_mut(index);
     job.attempt = job.attempt.saturating_sub(1);
@@ -100,7 +100,7 @@ fn return_to_place(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     }
 }
 
-/// A lease did not reach its worker.
+/// Returns a job whose lease did not reach its worker.
 pub(super) fn give_back(
     workflow: &mut Workflow,
     index: JobIndex,
@@ -110,10 +110,10 @@ pub(super) fn give_back(
     report(workflow, index, token, &Outcome::NotBegun, now)
 }
 
-/// Whether a job, which no longer runs, may be as it is because of a report with this outcome.
+/// Whether an earlier report with this outcome may explain the state of a job that no longer runs.
 fn may_follow(job: &Job, outcome: &Outcome) -> bool {
     let state = job.state;
-    // Its end was reported, and its rule lets it run again after that.
+    // The end was reported before, and the rule of the job reset it after that.
     let is_set_back = job.ended_by.is_some();
     match outcome {
         Outcome::Succeeded { .. } => is_set_back || state == JobState::Succeeded,
@@ -126,7 +126,8 @@ fn may_follow(job: &Job, outcome: &Outcome) -> bool {
     }
 }
 
-/// Makes a job ready for another attempt, at once or after a pause. If a job before it runs again meanwhile, it waits for that first.
+/// Makes a job ready for another attempt, at once or after a delay. If a parent runs again
+/// meanwhile, the job waits for the parent first.
 fn make_ready_after(workflow: &mut Workflow, index: JobIndex, pause: Duration, now: Timestamp) {
     if !workflow.may_run(index) {
         workflow.set_state(index, JobState::Waiting, now);
@@ -156,7 +157,8 @@ pub(super) fn extend(
             let job = workflow.job_mut(index);
             job.set_lease(expires.since(now));
             job.stopping |= intent == Intent::Stop;
-            // The timer is not moved to later. It comes early, finds nothing due, and is moved then.
+            // The timer is not moved to a later time. It fires early, finds no due job, and is
+            // moved then.
             workflow.set_state(index, JobState::Running { expires }, now);
             Ok(Effect::Done)
         }
@@ -164,7 +166,8 @@ pub(super) fn extend(
     }
 }
 
-/// Handles what is due, in the order in which it became due: what an outage has delayed is judged as if there had been none.
+/// Handles due jobs in the order in which they became due, so that an outage does not change the
+/// results.
 pub(super) fn tick(workflow: &mut Workflow, served_since: Timestamp, now: Timestamp) -> Effect {
     for index in workflow.due_by(now, served_since) {
         match workflow.job(index).state {
@@ -195,7 +198,7 @@ fn time_out(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     fail_attempt(workflow, index, &failure, RetryWish::ByPolicy, now);
 }
 
-/// Ends an attempt that failed: the job runs again later, or fails.
+/// Ends a failed attempt: the job runs again later, or fails.
 fn fail_attempt(
     workflow: &mut Workflow,
     index: JobIndex,
@@ -218,7 +221,7 @@ fn fail_attempt(
     }
 }
 
-/// Keeps the error of an attempt.
+/// Stores the error of an attempt.
 fn put_error(
     workflow: &mut Workflow,
     index: JobIndex,
@@ -245,7 +248,7 @@ fn put_error(
     );
 }
 
-/// Fails a job for good, and with it the workflow if its definition says so.
+/// Fails a job finally, and cancels the others if the definition says so.
 fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     match workflow.graph.on_failure {
         OnFailure::Continue => workflow.finish(index, JobState::Failed, now),
@@ -263,7 +266,8 @@ enum Next {
     Fail,
 }
 
-/// A lease has ended without a report: the worker has died or is too slow. If it had said that it stops, the job counts as given back.
+/// Ends a lease without a report: the worker has died or is too slow. A job whose worker had
+/// announced that it stops counts as returned.
 fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let stopping = workflow.job(index).stopping;
     workflow.revoke(index, LeaseEnd::Expired);
@@ -297,7 +301,8 @@ fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     );
 }
 
-/// The process that ran a job has died. A job that was alone in it as a suspect is to blame, and so is one whose processes die too often.
+/// Handles the death of the process that ran a job. The job is to blame if it ran alone as a
+/// suspect, or if its processes die too often.
 fn die(workflow: &mut Workflow, index: JobIndex, crash: Crash, now: Timestamp) {
     let max_lost = workflow.graph.jobs[index.index()].max_lost;
     let was_suspect = workflow.job(index).is_suspect();
@@ -337,7 +342,7 @@ fn worker(job: &Job) -> String {
     format!("worker '{}'", job.worker.as_deref().unwrap_or("nobody"))
 }
 
-/// Ends an attempt that does not count, with an error that people see.
+/// Ends an attempt that does not count, with an error for people.
 fn end_uncounted(
     workflow: &mut Workflow,
     index: JobIndex,

@@ -10,11 +10,11 @@ use crate::time::Timestamp;
 /// An event of a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Event {
-    /// It is started.
+    /// Start of the workflow.
     Start,
-    /// A worker takes a job.
+    /// A worker claims a job.
     Claim { job: JobIndex, lease: Lease },
-    /// The worker with the lease reports how the attempt ended.
+    /// The worker with the lease reports the end of the attempt.
     Report {
         job: JobIndex,
         token: u64,
@@ -29,80 +29,82 @@ pub(crate) enum Event {
         expires: Timestamp,
         intent: Intent,
     },
-    /// Time has passed: handles everything that is due. Servers and store were there for workers without a gap since `served_since`.
+    /// Time has passed: all due work is handled. Workers could reach a server and the store without
+    /// a gap since `served_since`.
     Tick { served_since: Timestamp },
     /// All jobs that have not ended are cancelled.
     Cancel,
-    /// It is paused: workers get no more of its jobs.
+    /// The workflow is paused: workers get no more of its jobs.
     Pause,
-    /// It is resumed: workers get its jobs again.
+    /// The workflow is resumed: workers get its jobs again.
     Resume,
-    /// Jobs that failed or were cancelled run again, and then the jobs that they blocked. With `as_of`, only those that ended by then.
+    /// Failed and cancelled jobs run again, and then the jobs that they blocked. With `as_of`, only
+    /// jobs that ended by then.
     RetryFailed { as_of: Option<Timestamp> },
-    /// The same for one job.
+    /// One failed or cancelled job runs again. With `as_of`, only if it ended by then.
     RetryJob {
         job: JobIndex,
         as_of: Option<Timestamp>,
     },
-    /// Jobs that ended run again. With `as_of`, only those that ended by then, and what comes after them.
+    /// Ended jobs run again. With `as_of`, only jobs that ended by then, and their descendants.
     Restart {
         jobs: Vec<JobIndex>,
         scope: RestartScope,
         as_of: Option<Timestamp>,
     },
-    /// A job will not run.
+    /// A job is skipped.
     Skip(JobIndex),
     /// A job is marked as succeeded.
     MarkSucceeded { job: JobIndex, output: Option<Json> },
     /// One job is cancelled.
     CancelJob(JobIndex),
-    /// The time that it is kept is changed: after its end or, if it has ended, from now on.
+    /// The retention is changed: from the end of the workflow or, if it has ended, from now on.
     Keep(Retention),
-    /// It is removed.
+    /// The workflow is removed.
     Delete(DeleteIf),
 }
 
 /// The outcome of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It was applied.
+    /// The event was applied.
     Done,
-    /// It had been applied before.
+    /// The event had been applied before.
     Already,
 }
 
-/// A worker's right to a job.
+/// The right of a worker to run a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lease {
-    /// Random, not 0.
+    /// A random number other than 0.
     pub(crate) token: u64,
     pub(crate) worker: Worker,
     pub(crate) expires: Timestamp,
 }
 
-/// What a worker that keeps a lease is about to do.
+/// The intent of a worker that extends a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// It goes on.
+    /// The worker continues the job.
     GoOn,
-    /// It stops: a lease that ends without its report counts as given back.
+    /// The worker stops: if its lease ends without a report, the job counts as returned.
     Stop,
 }
 
-/// Which jobs run again.
+/// The jobs that run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartScope {
     /// Only the named jobs.
     Chosen,
-    /// Also all jobs after them.
+    /// The named jobs and all their descendants.
     AndDescendants,
 }
 
-/// When a workflow may be removed.
+/// The condition for removing a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeleteIf {
-    /// When it has ended or was never started.
+    /// The workflow has ended or was never started.
     Idle,
-    /// When the time for which it is kept has passed.
+    /// The retention of the workflow is over.
     Expired,
 }

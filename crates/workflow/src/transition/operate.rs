@@ -1,4 +1,4 @@
-//! What operators do to a workflow or to one of its jobs.
+//! Actions of operators on a workflow or on one of its jobs.
 
 use super::event::{DeleteIf, Effect, RestartScope};
 use super::refusal::{Refusal, wrong_job, wrong_status};
@@ -51,7 +51,7 @@ pub(super) fn cancel(
     Ok(Effect::Done)
 }
 
-/// A change between the two statuses of a workflow that goes on.
+/// A change between the two statuses of an active workflow.
 pub(super) struct StatusChange {
     verb: &'static str,
     from: Status,
@@ -86,16 +86,17 @@ pub(super) fn pause_or_resume(
     Ok(Effect::Done)
 }
 
-/// Whether a job has run again after a moment at which it had ended, or is about to.
+/// Whether a job has run again after a time at which it had ended, or is about to.
 fn runs_since(workflow: &Workflow, index: JobIndex, moment: Timestamp) -> bool {
     let job = workflow.job(index);
     match job.state {
         state if state.is_over() => job.finished_at.is_some_and(|end| end > moment),
-        // It is not about to run. If it has run before, it may have been restarted, and what failed before it has failed since then.
+        // The job is not about to run. If it has run before, it may have been restarted, and a
+        // parent has failed since then.
         JobState::Waiting if workflow.prospect(index) != Reachability::Open => {
             job.fence > 0 && workflow.meta().finished_at.is_none_or(|end| end > moment)
         }
-        // A job that is to run again has no moment at which it became ready until it is.
+        // A job that will run again has no ready time until it is ready.
         _ => job.ready_at.is_none_or(|ready| ready > moment),
     }
 }
@@ -184,7 +185,8 @@ pub(super) fn restart(
         .iter()
         .all(|&job| workflow.job(job).state == JobState::Waiting)
     {
-        // What is doomed or blocked is not about to run. If other jobs of the call have run since, the call is repeated.
+        // Unreachable and blocked jobs are not about to run. If other jobs of the call have run
+        // since, the call is a repetition.
         let repeated = chosen < jobs.len();
         let stuck = again[..chosen]
             .iter()
@@ -208,14 +210,14 @@ pub(super) fn restart(
     Ok(Effect::Done)
 }
 
-/// Resets jobs to waiting, and makes those ready that may run.
+/// Resets jobs to waiting, and makes jobs ready that may run.
 fn run_again(workflow: &mut Workflow, jobs: &[JobIndex], now: Timestamp) {
     let before = workflow.all_news();
     jobs.iter().for_each(|&index| workflow.set_back(index, now));
     workflow.advance_since(&before, now);
 }
 
-/// Ends a job by hand.
+/// Ends a job by an operator.
 pub(super) fn end_by_hand(
     workflow: &mut Workflow,
     verb: &'static str,
@@ -273,7 +275,8 @@ pub(super) fn mark_succeeded(
     Ok(Effect::Done)
 }
 
-/// Gives a job the state that an operator chose. `end` says why the lease that it may have is over.
+/// Sets the state that an operator chose. `end` is the reason for the end of the job's lease, if it
+/// has one.
 fn set_by_hand(
     workflow: &mut Workflow,
     index: JobIndex,
@@ -283,7 +286,7 @@ fn set_by_hand(
 ) {
     let before = workflow.all_news();
     workflow.revoke(index, end);
-    // A cancelled job may be retried with those that failed.
+    // A cancelled job may be retried together with failed ones.
     let rerun = if state == JobState::Cancelled {
         Rerun::No
     } else {

@@ -1,57 +1,58 @@
-//! How an attempt ended, as its worker reports.
+//! The outcome of an attempt, as its worker reports it.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::graph::json::Json;
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// It succeeded.
+    /// The attempt succeeded.
     Succeeded {
         /// The output.
         output: Option<Json>,
     },
-    /// It failed.
+    /// The attempt failed.
     Failed {
         /// The error.
         failure: Failure,
-        /// Whether to try again.
+        /// The retry that the worker wants.
         retry: RetryWish,
     },
-    /// The worker gives the job back without an attempt. No attempt is counted.
+    /// The worker returns the job without an attempt. No attempt is counted.
     GivenBack {
-        /// How long no worker should get it.
+        /// Delay until workers may claim the job again.
         pause: Duration,
     },
-    /// The worker took the job and never started it. It goes back to its place in the queue, no attempt is counted, and what was taken for it
-    /// under rate limits is given back.
+    /// The worker claimed the job and never started it. The job returns to its position in the
+    /// queue, no attempt is counted, and units of rate limits are refunded.
     NotBegun,
-    /// As given back, because the service behind its rate limits refuses calls for a while: no job under them is handed out.
+    /// The worker returns the job because the service behind its rate limits refuses calls. No job
+    /// under these limits is claimed during the pause.
     Throttled {
-        /// How long.
+        /// Duration of the pause.
         pause: Duration,
     },
-    /// The process that ran it has died, as its parent reports. No attempt is counted.
+    /// The process that ran the job has died, as its parent reports. No attempt is counted.
     Crashed(Crash),
 }
 
 /// The death of a process that ran a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crash {
-    /// How it died.
+    /// The kind of death.
     pub death: Death,
-    /// Whether it ran no other job.
+    /// Whether the process ran no other job.
     pub alone: bool,
 }
 
-/// How a process died.
+/// The kind of a process's death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
-    /// By a signal with this number.
+    /// A signal with this number.
     Signal(u8),
-    /// It ended with this code.
+    /// An exit with this code.
     Exit(i32),
 }
 
@@ -67,22 +68,22 @@ impl fmt::Display for Death {
 /// The error that a worker reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Failure {
-    /// Kind of the error, such as its class.
+    /// The kind of the error, such as its class.
     pub kind: String,
-    /// Its message.
+    /// The message of the error.
     pub message: String,
-    /// Its stack trace.
+    /// The stack trace of the error.
     pub trace: Option<String>,
 }
 
-/// Whether the job should run again.
+/// The retry that a worker wants after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RetryWish {
-    /// As the definition says.
+    /// A retry by the policy of the definition.
     #[default]
     ByPolicy,
-    /// As often as the definition says, after this pause.
+    /// A retry after this delay, as often as the definition allows.
     After(Duration),
-    /// Never.
+    /// No retry.
     Never,
 }

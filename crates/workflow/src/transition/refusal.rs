@@ -1,4 +1,4 @@
-//! Why an event is refused.
+//! The reasons for refusing an event.
 
 use thiserror::Error;
 
@@ -7,48 +7,49 @@ use crate::state::{Job, JobState, LeaseEnd, Status};
 use crate::workflow::Workflow;
 use crate::workflow::reachability::Reachability;
 
-/// Why an event was refused. Nothing has changed.
+/// The reason why an event was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// The job is no longer leased to the caller.
     #[error("the lease on job '{job}' was lost ({reason}): the job is {state}; drop the result")]
     LeaseLost {
-        /// The job's name.
+        /// The name of the job.
         job: String,
-        /// Its state.
+        /// The state of the job.
         state: &'static str,
-        /// Why: a word of [`crate::LeaseEnd`], `reported` when it ended with a report, `taken_over` when the job has had another lease, or
-        /// `unknown`.
+        /// The reason: a word of [`crate::LeaseEnd`], `reported` if the lease ended with a report,
+        /// `taken_over` if the job has had another lease, or `unknown`.
         reason: &'static str,
     },
-    /// The job cannot be taken.
+    /// The job cannot be claimed.
     #[error("job '{job}' cannot be taken: it is {state}")]
     NotReady {
-        /// The job's name.
+        /// The name of the job.
         job: String,
-        /// Its state.
+        /// The state of the job.
         state: &'static str,
     },
-    /// The workflow is in the wrong state.
+    /// The workflow has the wrong status for an action.
     #[error("cannot {verb} a workflow that is {status}{advice}")]
     WrongStatus {
-        /// The action that was asked for.
+        /// The action.
         verb: &'static str,
-        /// Its state.
+        /// The status of the workflow.
         status: &'static str,
-        /// What to do instead.
+        /// Advice for the caller.
         advice: &'static str,
     },
-    /// A job is in the wrong state.
+    /// A job has the wrong state for an action.
     #[error("cannot {verb} job '{job}', which is {state}{advice}")]
     WrongJobState {
-        /// The action that was asked for.
+        /// The action.
         verb: &'static str,
-        /// The job's name.
+        /// The name of the job.
         job: String,
-        /// Its state, `doomed` or `blocked` when it waits and cannot run because of a failure.
+        /// The state of the job; `doomed` or `blocked` if it waits and cannot run because of a
+        /// failure.
         state: &'static str,
-        /// What to do instead.
+        /// Advice for the caller.
         advice: &'static str,
     },
 }
@@ -61,20 +62,20 @@ pub(crate) fn wrong_status(verb: &'static str, status: Status, advice: &'static 
     }
 }
 
-/// The lease with this token is not one under which the job runs.
+/// The error for a token that is not that of the current lease.
 pub(super) fn lease_lost(workflow: &Workflow, index: JobIndex, token: u64) -> Refusal {
     lost(name(workflow, index), workflow.job(index), token)
 }
 
-/// The same of a job that is known without its workflow.
+/// The error for a token, for a job without its workflow.
 pub(crate) fn lost(name: String, job: &Job, token: u64) -> Refusal {
     let reason = match (job.state, job.ended_by) {
         _ if job.token == token && token != 0 => "reported",
-        // It had one lease, and that is another.
+        // The job has had one lease, and its token is another.
         (JobState::Running { .. }, _) if job.fence == 1 => "unknown",
         (JobState::Running { .. }, _) => "taken_over",
         (_, Some(end)) => end.word(),
-        // The latest lease ended with a report, so the one that is named is older.
+        // The latest lease ended with a report, so the token is of an older lease.
         (_, None) if job.token != 0 && job.fence != 1 => "taken_over",
         (_, None) => "unknown",
     };
@@ -85,7 +86,7 @@ pub(crate) fn lost(name: String, job: &Job, token: u64) -> Refusal {
     }
 }
 
-/// The lease under which the job runs is over, although nobody has taken the job back yet.
+/// The error for a lease that has ended, although no sweep has revoked it yet.
 pub(super) fn lease_over(workflow: &Workflow, index: JobIndex) -> Refusal {
     let state = workflow.job(index).state.word();
     Refusal::LeaseLost {

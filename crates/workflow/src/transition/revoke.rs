@@ -1,4 +1,4 @@
-//! Takes jobs away from their workers.
+//! Revocation of leases.
 
 use crate::id::JobIndex;
 use crate::state::{JobState, LeaseEnd};
@@ -6,7 +6,8 @@ use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
 impl Workflow {
-    /// Takes a job away from the worker that may have it: its report will be refused, and this says why.
+    /// Revokes the lease of a job, if it has one: the report of its worker will be refused with the
+    /// reason `end`.
     pub(crate) fn revoke(&mut self, index: JobIndex, end: LeaseEnd) {
         if self.job(index).token != 0 {
             let job = self.job_mut(index);

@@ -149,7 +149,8 @@ fn remember(
     }
 }
 
-/// Whether a rule passes a job over, said of the jobs before it in another way than the product does.
+/// Whether a rule passes a job over, said of the jobs before it in another way than the product
+/// does.
 fn is_passed_over(workflow: &Workflow, job: usize) -> bool {
     let about = &workflow.graph.jobs[job];
     let ends: Vec<JobState> = about
@@ -169,7 +170,8 @@ fn is_passed_over(workflow: &Workflow, job: usize) -> bool {
         }
 }
 
-/// A job that reacts to a failure has run, or is to run, after each failure of a job before it that had been opened again.
+/// A job that reacts to a failure has run, or is to run, after each failure of a job before it that
+/// had been opened again.
 fn check_reactions(workflow: &Workflow, histories: &[History], seed: u64) {
     let reacts = |rule| matches!(rule, TriggerRule::AnyFailed | TriggerRule::AllDone);
     for (at, job) in workflow

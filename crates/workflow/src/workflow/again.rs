@@ -1,4 +1,4 @@
-//! Jobs that run again: those that an operator opens again, and those whose rule lets them run after that.
+//! Jobs that run again: jobs that an operator resets, and jobs whose rule lets them run after that.
 
 use super::Workflow;
 use super::reachability::{ParentOutcome, RuleResult};
@@ -7,19 +7,19 @@ use crate::id::JobIndex;
 use crate::state::{JobState, LeaseEnd, Rerun};
 use crate::time::Timestamp;
 
-/// What the jobs after each job know of it.
+/// The outcome of each job for its children.
 pub(crate) type AllNews = Box<[Option<ParentOutcome>]>;
 
-/// How a job before another one has changed.
+/// The change of a parent's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ParentChange {
-    /// It had ended without a failure, and may run again.
+    /// The parent had ended without a failure, and may run again.
     Opened,
-    /// It had failed or was blocked, and may run again.
+    /// The parent had failed or was blocked, and may run again.
     OpenedAfterFailure,
-    /// It fails or is blocked, and did not before.
+    /// The parent fails or is blocked, and did not before.
     Failed,
-    /// It runs again because of what it reacts to.
+    /// The parent runs again because of its own parents.
     RunsAgain,
 }
 
@@ -36,24 +36,25 @@ impl ParentChange {
 }
 
 impl Workflow {
-    /// What the jobs after each job know of it, to be compared with what they know after an action.
+    /// The outcome of each job for its children, for a comparison after an action.
     pub(crate) fn all_news(&self) -> AllNews {
         self.each().map(|job| self.news_of(job)).collect()
     }
 
-    /// Judges the rules of all jobs by the states of the jobs before them. Jobs that may run become ready, and jobs that are ready or
-    /// scheduled although their rule no longer holds wait again. So do jobs that their rule skipped and no longer skips.
+    /// Applies the rules of all jobs to the states of their parents. Jobs that may run become
+    /// ready. Ready or scheduled jobs whose rule no longer holds wait again. Jobs that their rule
+    /// skipped and no longer skips do the same.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.visit(|workflow, job| workflow.judge(job, now));
     }
 
-    /// As [`Workflow::advance`], after an action of an operator: jobs that react to failures are to react again. `before` is what was known
-    /// before the action.
+    /// Works as [`Workflow::advance`], after an action of an operator: jobs that react to failures
+    /// react again. `before` are the outcomes before the action.
     pub(crate) fn advance_since(&mut self, before: &[Option<ParentOutcome>], now: Timestamp) {
         self.advance_with(before, &[], now);
     }
 
-    /// Ends the attempt of a job that does not run again because of this attempt.
+    /// Ends an attempt that does not itself make the job run again.
     pub(crate) fn finish(&mut self, index: JobIndex, state: JobState, now: Timestamp) {
         match self.job(index).rerun {
             Rerun::AfterEnd => self.advance_with(&self.all_news(), &[index], now),
@@ -61,7 +62,7 @@ impl Workflow {
         }
     }
 
-    /// Lets these jobs react once more: before each of them, a job failed that had been opened again since they began.
+    /// Lets these jobs react once more, because a parent failed that was reset since they began.
     pub(super) fn react_again(&mut self, jobs: &[JobIndex], now: Timestamp) {
         let (running, ended): (Vec<_>, Vec<_>) = jobs
             .iter()
@@ -78,14 +79,14 @@ impl Workflow {
         }
     }
 
-    /// Makes a job wait as if it had never run, because an operator says so. Does not change the jobs after it.
+    /// Makes a job wait as if it had never run, for an operator. Does not change its children.
     pub(crate) fn set_back(&mut self, index: JobIndex, now: Timestamp) {
         self.revoke(index, LeaseEnd::Restarted);
         self.forget_run(index, now);
     }
 
-    /// As [`Workflow::set_back`], because the rule of a job lets it run again after its end. The token is kept: when the report of that end is
-    /// repeated, it gets the same answer.
+    /// Resets a job whose rule lets it run again after its end. The token is kept, so that a
+    /// repeated report of that end gets the same answer.
     fn set_back_by_rule(&mut self, index: JobIndex, now: Timestamp) {
         let job = self.job_mut(index);
         if job.token != 0 {
@@ -127,7 +128,8 @@ impl Workflow {
         });
     }
 
-    /// Decides whether a job that has run, or runs, is to run again because of the jobs before it, compared with `before`.
+    /// Decides whether a job that ran or runs must run again because of its parents, compared with
+    /// the outcomes in `before`.
     fn follow(
         &mut self,
         job: JobIndex,
@@ -164,11 +166,11 @@ impl Workflow {
         }
     }
 
-    /// Whether a job with this rule is to run again after this change of a job before it.
+    /// Whether a job with this rule must run again after a change of a parent.
     fn rerun_after(change: ParentChange, rule: TriggerRule, rerun: Rerun) -> Rerun {
         match (change, rule) {
             (ParentChange::RunsAgain, _) => Rerun::AfterEnd,
-            // It cleans up after what runs again, however that ends.
+            // The job cleans up after its parents, so it must run again after them.
             (ParentChange::OpenedAfterFailure, TriggerRule::AllDone) => Rerun::AfterEnd,
             (
                 ParentChange::Opened | ParentChange::OpenedAfterFailure,
@@ -185,7 +187,7 @@ impl Workflow {
         matches!(job.state, JobState::Succeeded | JobState::Failed) && job.rerun != Rerun::ByHand
     }
 
-    /// Gives a job that neither ran nor runs the state that its rule says.
+    /// Applies the rule of a job that neither ran nor runs.
     fn judge(&mut self, index: JobIndex, now: Timestamp) {
         let job = self.job(index);
         match (job.state, self.verdict(index)) {

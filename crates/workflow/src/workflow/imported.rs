@@ -1,4 +1,4 @@
-//! A workflow that comes from another system.
+//! Adoption of a workflow from another system.
 
 use super::Workflow;
 use crate::graph::definition::Retention;
@@ -9,15 +9,15 @@ use crate::time::Timestamp;
 /// The state of a workflow in another system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Imported {
-    /// When it was started. None: never.
+    /// The time of the start. `None` if it was never started.
     pub started_at: Option<Timestamp>,
-    /// When it ended, if it did.
+    /// The time of the end. `None` if it has not ended.
     pub finished_at: Option<Timestamp>,
-    /// When it is removed. None: never.
+    /// The time of removal. `None` for never.
     pub expires_at: Option<Timestamp>,
-    /// Whether more jobs are started.
+    /// Whether further jobs are started.
     pub course: Course,
-    /// The jobs by position in the graph. None of them may be running.
+    /// The jobs by index. None of them may be running.
     pub jobs: Vec<Job>,
     /// The outputs of jobs, as JSON text.
     pub outputs: Vec<(JobIndex, Vec<u8>)>,
@@ -25,20 +25,20 @@ pub struct Imported {
     pub errors: Vec<(JobIndex, AttemptError)>,
 }
 
-/// How a workflow from another system continues.
+/// The continuation of a workflow from another system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Course {
     /// Jobs that may run become ready.
     #[default]
     GoesOn,
-    /// It is paused.
+    /// The workflow is paused.
     Paused,
-    /// Only jobs that are ready run. Without such jobs it has ended, and a retry continues it.
+    /// Only ready jobs run. Without ready jobs the workflow has ended, and a retry continues it.
     Halted,
 }
 
 impl Workflow {
-    /// Continues from its state in another system.
+    /// Continues the workflow from its state in another system.
     pub(crate) fn take_over(
         &mut self,
         imported: &Imported,

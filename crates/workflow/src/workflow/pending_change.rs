@@ -1,15 +1,15 @@
-//! The changes of a workflow that are not written yet.
+//! Changes of a workflow that are not written yet.
 
 use crate::codec::change::{Delete, ResultField};
 use crate::id::JobIndex;
 use crate::state::{AttemptError, Job, Meta};
 
-/// What changed since the last write.
+/// The changes since the latest write.
 #[derive(Debug, Clone)]
 pub(super) struct PendingChange {
-    /// The meta before it. The store has it, if the workflow is stored.
+    /// The meta before the changes. The store has it, if the workflow is stored.
     pub(super) stored_meta: Meta,
-    /// Jobs that changed, as the store has them, each once.
+    /// Changed jobs as the store has them, without duplicates.
     pub(super) stored_jobs: Vec<(JobIndex, Job)>,
     pub(super) results: Vec<(ResultField, Vec<u8>)>,
     pub(super) errors: Vec<(ResultField, AttemptError)>,
@@ -17,16 +17,18 @@ pub(super) struct PendingChange {
     /// Jobs that became ready.
     pub(super) ready: Vec<JobIndex>,
     pub(super) delete: bool,
-    /// What is written once is to be written again.
+    /// Whether all records must be written again, also those that are written once.
     pub(super) rewrite: bool,
-    /// All rows are to be written again, and these are not to be there unless they follow from the state.
+    /// If set, all rows must be written again. These rows are removed unless they follow from the
+    /// state.
     pub(super) orphan_rows: Option<Delete>,
-    /// What is written once is to be written again, because the idempotency key is not there.
+    /// Whether the idempotency key is missing, so that the parts that are written once must be
+    /// written again.
     pub(super) key_is_lost: bool,
 }
 
 impl PendingChange {
-    /// Nothing, after this meta was written.
+    /// No changes since this meta was written.
     pub(super) fn since(stored_meta: Meta) -> Self {
         Self {
             stored_meta,
@@ -42,7 +44,7 @@ impl PendingChange {
         }
     }
 
-    /// Whether nothing is to be written but the meta, if that changed.
+    /// Whether nothing but the meta may have to be written.
     pub(super) fn is_nothing(&self) -> bool {
         let results = self.results.is_empty() && self.errors.is_empty();
         self.stored_jobs.is_empty()
@@ -52,12 +54,12 @@ impl PendingChange {
             && !self.rewrite
     }
 
-    /// Puts the changed jobs in the order of their places.
+    /// Sorts the changed jobs by index.
     pub(super) fn sort(&mut self) {
         self.stored_jobs.sort_unstable_by_key(|&(job, _)| job);
     }
 
-    /// A job as the store has it, if it changed. They are sorted.
+    /// A changed job as the store has it. Requires sorted jobs.
     pub(super) fn stored_jobs(&self, job: JobIndex) -> Option<&Job> {
         let at = self
             .stored_jobs

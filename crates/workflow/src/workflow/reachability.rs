@@ -1,81 +1,82 @@
-//! When a job may run: its trigger rule applied to the ends of its parents.
+//! The condition for running a job: its trigger rule applied to the outcomes of its parents.
 
 use crate::graph::definition::TriggerRule;
 
-/// How many parents of a job ended, and how; and how many are doomed.
+/// Numbers of a job's parents by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ParentCounts {
     pub(crate) succeeded: u32,
-    /// Failed, cancelled, or blocked by a failure.
+    /// Number of parents that failed, were cancelled, or are blocked by a failure.
     pub(crate) failed: u32,
     pub(crate) skipped: u32,
-    /// They cannot run because of a failure, but have not ended.
+    /// Number of parents that cannot run because of a failure, but have not ended.
     pub(crate) doomed: u32,
 }
 
-/// What follows for a job from the states of its workflow's jobs.
+/// Facts about a job that are derived from the states of its workflow's jobs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct JobProgress {
     pub(super) tally: ParentCounts,
-    /// Whether it may still run, if it waits.
+    /// Whether the job may still run, if it waits.
     pub(super) prospect: Reachability,
-    /// Whether it is another than the one that the store has.
+    /// Whether the job differs from the stored one.
     pub(super) changed: bool,
 }
 
 impl PartialEq for JobProgress {
-    /// Whether the same follows.
+    /// Compares the derived facts, without `changed`.
     fn eq(&self, other: &Self) -> bool {
         (self.tally, self.prospect) == (other.tally, other.prospect)
     }
 }
 
-/// What the jobs after a job hear of it.
+/// The outcome of a job for its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParentOutcome {
     Succeeded,
     Failed,
     Skipped,
-    /// It cannot run because of a failure, and waits for others to end.
+    /// The job cannot run because of a failure, and its other parents have not all ended.
     Doomed,
-    /// It was doomed, and all jobs before it have ended.
+    /// The job was unreachable, and all its parents have ended.
     Blocked,
 }
 
 impl ParentOutcome {
-    /// Whether it says that the job failed, or cannot run because of a failure.
+    /// Whether the job failed, or cannot run because of a failure.
     pub(crate) fn is_failure(self) -> bool {
         matches!(self, Self::Failed | Self::Doomed | Self::Blocked)
     }
 }
 
-/// Whether a job that waits may still run.
+/// Whether a waiting job may still run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Reachability {
     #[default]
     Open,
-    /// It cannot run because of a failure, but has not ended: jobs before it have not.
+    /// The job cannot run because of a failure, but has not ended because not all its parents have.
     Unreachable,
-    /// It cannot run because of a failure, and counts as ended: all jobs before it have ended.
+    /// The job cannot run because of a failure, and counts as ended because all its parents have
+    /// ended.
     Blocked,
 }
 
-/// What follows for a job from the ends of its parents.
+/// The result of a trigger rule for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RuleResult {
-    /// It waits.
+    /// The job waits.
     Wait,
     Run,
-    /// It is skipped: it will not run, although nothing failed.
+    /// The job is skipped: it will not run, although nothing failed.
     Skip,
-    /// It is doomed: it cannot run because of a failure, but not all of its parents have ended.
+    /// The job cannot run because of a failure, but not all of its parents have ended.
     Unreachable,
-    /// It is blocked: it cannot run because of a failure, and all of its parents have ended.
+    /// The job cannot run because of a failure, and all of its parents have ended.
     Block,
 }
 
 impl RuleResult {
-    /// What it says of a job that waits.
+    /// The reachability of a waiting job with this result.
     pub(crate) fn prospect(self) -> Reachability {
         match self {
             Self::Unreachable => Reachability::Unreachable,
@@ -99,7 +100,8 @@ impl ParentCounts {
         }
     }
 
-    /// Takes back what was heard: a state, not a step from one to another.
+    /// Removes an outcome that was added. [`ParentOutcome::Blocked`] undoes the step from
+    /// unreachable to failed.
     pub(crate) fn remove(&mut self, news: ParentOutcome) {
         match news {
             ParentOutcome::Succeeded => self.succeeded -= 1,
@@ -113,7 +115,7 @@ impl ParentCounts {
         }
     }
 
-    /// Applies the rule for a job with this many parents.
+    /// Applies the rule of a job with this many parents.
     pub(crate) fn verdict(self, rule: TriggerRule, parents: usize) -> RuleResult {
         let Self {
             succeeded,
@@ -156,7 +158,8 @@ mod tests {
     fn each_rule_decides_as_soon_as_it_can() {
         use RuleResult::{Block, Run, Skip, Unreachable, Wait};
         use TriggerRule::{AllDone, AllSuccess, AnyFailed, AnySuccess, NoneFailed};
-        // Succeeded, failed, skipped and doomed parents out of three; the verdicts of the five rules.
+        // Succeeded, failed, skipped and doomed parents out of three; the verdicts of the five
+        // rules.
         let rules = [AllSuccess, AllDone, AnySuccess, AnyFailed, NoneFailed];
         let table = [
             ((0, 0, 0, 0), [Wait, Wait, Wait, Wait, Wait]),

@@ -1,4 +1,4 @@
-//! From a state that was not written to the one that others have written, without a look at all jobs.
+//! Rebase of an unwritten state onto a state that another server wrote, without visiting all jobs.
 
 use std::collections::VecDeque;
 
@@ -10,23 +10,25 @@ use crate::id::JobIndex;
 use crate::state::{Job, JobState, Meta};
 use crate::store::error::StoreError;
 
-/// How many news for each job are told before everything is worked out anew, in an order in which each job is told once.
+/// Maximum updates per job. Beyond it, everything is recomputed in topological order, which visits
+/// each job once.
 const MAX_UPDATES_PER_JOB: usize = 4;
 
-/// A job whose children must hear something else than before.
+/// A job whose outcome for its children changed: the former and the new outcome.
 type Correction = (JobIndex, Option<ParentOutcome>, Option<ParentOutcome>);
 
 impl Workflow {
-    /// The latest change was applied.
+    /// Forgets the replaced parts after the latest change was applied.
     pub(crate) fn settle_written(&mut self) {
         self.written = None;
     }
 
-    /// Takes the latest change back, and takes over what others have written since the state that it expected. False: they have written more
-    /// than that, so the workflow must be read.
+    /// Undoes the latest change, and adopts the writes of other servers since the expected state.
+    /// Returns false if `later` does not contain all of these writes, so that the workflow must be
+    /// read.
     ///
     /// # Errors
-    /// The bytes cannot be read. The workflow must be dropped.
+    /// The bytes are invalid. The workflow must be dropped.
     pub(crate) fn rebase(&mut self, later: &NewerState) -> Result<bool, StoreError> {
         let id = self.id;
         let meta: Meta = decode(&later.state.meta, || format!("the state of workflow {id}"))?;
@@ -47,14 +49,14 @@ impl Workflow {
             }
             jobs.push((*index, decode(bytes, what)?));
         }
-        // Nothing is unwritten: a change was made of it.
+        // There are no unwritten changes, because the latest change contains them.
         self.meta = meta;
         self.stored = Some(later.state.meta.as_slice().into());
         self.replace(jobs);
         Ok(true)
     }
 
-    /// Gives jobs other states, and works out what follows from them for the jobs after them.
+    /// Replaces jobs, and updates the derived facts of their descendants.
     fn replace(&mut self, jobs: impl IntoIterator<Item = (JobIndex, Job)>) {
         let mut untold = VecDeque::new();
         for (index, job) in jobs {
@@ -80,7 +82,8 @@ impl Workflow {
         }
     }
 
-    /// Looks at a job again. What its children must be told, if they know `before`.
+    /// Recomputes the reachability of a job. Returns its new outcome for its children if that
+    /// differs from `before`.
     fn correction(&mut self, index: JobIndex, before: Option<ParentOutcome>) -> Option<Correction> {
         let verdict = self.verdict(index);
         self.standings[index.index()].prospect = match self.job(index).state {

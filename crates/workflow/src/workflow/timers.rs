@@ -1,4 +1,4 @@
-//! When jobs of a workflow change by themselves: retries, ends of leases and timeouts.
+//! Times at which jobs change by themselves: retries, ends of leases and timeouts.
 
 use super::Workflow;
 use crate::codec::lease::LeaseRef;
@@ -7,13 +7,13 @@ use crate::state::{Job, JobState, LeaseEnd};
 use crate::time::Timestamp;
 
 impl Workflow {
-    /// The time at which a job changes by itself, if there was no gap.
+    /// The time at which a job changes by itself, without gaps.
     pub(crate) fn due(&self, index: JobIndex) -> Option<Timestamp> {
         self.due_served(index, Timestamp::default())
     }
 
-    /// The time at which a job changes by itself. What ended while workers could not reach a server that has the store, before `served_since`, ends
-    /// one lease after that: a worker that lives extends its lease until then.
+    /// The time at which a job changes by itself. Leases and timeouts that ended in a gap, before
+    /// `served_since`, end one lease after it. A live worker extends its lease until then.
     fn due_served(&self, index: JobIndex, served_since: Timestamp) -> Option<Timestamp> {
         let job = self.job(index);
         let JobState::Running { expires } = job.state else {
@@ -23,7 +23,7 @@ impl Workflow {
             };
         };
         let lenient_until = served_since + job.lease();
-        // An attempt that began after the gap had all of its time.
+        // An attempt that began after the gap had its full time.
         let began_before = job.started_at.is_some_and(|started| started < served_since);
         let lenient = |end: Timestamp| {
             if began_before {
@@ -38,8 +38,8 @@ impl Workflow {
         })
     }
 
-    /// How the running attempt of a job ends unless its worker reports: by what comes first, whenever that is noticed. At the same moment, its
-    /// time is out.
+    /// The end of the running attempt unless its worker reports: the earlier of timeout and lease
+    /// end, whenever it is detected. The timeout counts if both are at the same time.
     pub(crate) fn runs_out(&self, index: JobIndex, expires: Timestamp) -> LeaseEnd {
         match self.times_out(index) {
             Some(end) if end <= expires => LeaseEnd::TimedOut,
@@ -53,7 +53,7 @@ impl Workflow {
         Some(self.job(index).started_at? + timeout)
     }
 
-    /// Jobs that are due, in the order in which they would have been without a gap.
+    /// Due jobs, in the order in which they would have been due without a gap.
     pub(crate) fn due_by(&self, now: Timestamp, served_since: Timestamp) -> Vec<JobIndex> {
         let is_due = |job: &JobIndex| {
             self.due_served(*job, served_since)
@@ -64,7 +64,8 @@ impl Workflow {
         jobs
     }
 
-    /// Leases that are over and go on, because their workers could not extend them before `served_since`; and when they end.
+    /// Expired leases that continue because their workers could not extend them before
+    /// `served_since`, each with its new end.
     pub(crate) fn spared(
         &self,
         served_since: Timestamp,
@@ -91,7 +92,7 @@ impl Workflow {
         spared.collect()
     }
 
-    /// Moves the timer to the first moment at which a job is due.
+    /// Sets the timer to the earliest time at which a job is due.
     pub(crate) fn reset_timer(&mut self, served_since: Timestamp) {
         self.meta_mut().timer = self
             .each()

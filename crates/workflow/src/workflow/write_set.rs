@@ -1,4 +1,4 @@
-//! Makes the change that a store must apply to have the same state as the workflow in memory.
+//! Builds the change that brings the stored state to the state of the workflow in memory.
 
 use std::time::Duration;
 
@@ -18,22 +18,23 @@ use crate::id::JobIndex;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
 
-/// When all rows of a write should be there that follow its state.
+/// Time after which rows that follow their state must be written; a sweep verifies them then.
 const ROWS_DUE: Duration = Duration::from_secs(10);
 
-/// How a store is written.
+/// Options for writing to a store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteOptions {
     pub(crate) format: Format,
-    /// A change of more jobs than this is written in pieces.
+    /// Maximum changed jobs of a change that is written in one call; larger changes are written in
+    /// chunks.
     pub(crate) max_inline: usize,
 }
 
-/// How many errors of one job are kept.
+/// Maximum errors that are kept of a job.
 const KEPT_ERRORS: u16 = 10;
 
-/// The format of a value of a small workflow. It tells a migration whether the graph is in the latest format, too, so it only changes when
-/// both are written.
+/// The format of a small workflow's value. A migration concludes from it whether the graph is in
+/// the latest format, too. So it changes only when both are written.
 fn value_format(stored: Option<&[u8]>, unwritten: &PendingChange, format: Format) -> Format {
     let was = stored
         .filter(|_| !unwritten.rewrite)
@@ -49,7 +50,7 @@ impl Workflow {
             .map_or(&[], |unwritten| &unwritten.ready)
     }
 
-    /// Keeps the output of a job.
+    /// Stores the output of a job.
     pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
         self.job_mut(job).output_bytes = u32::try_from(output.len()).unwrap_or(u32::MAX);
         let unwritten = self.unwritten();
@@ -71,13 +72,13 @@ impl Workflow {
         unwritten.dropped_results.push(ResultField::Output(job));
     }
 
-    /// Keeps the error of an attempt.
+    /// Stores the error of an attempt.
     pub(crate) fn put_error(&mut self, index: JobIndex, error: &AttemptError) {
         let field = self.latest_error(index);
         self.unwritten().errors.push((field, error.clone()));
     }
 
-    /// Where the error of the latest attempt of a job is, if that attempt failed.
+    /// The field of the error of a job's latest attempt, if that attempt failed.
     pub(crate) fn latest_error(&self, index: JobIndex) -> ResultField {
         let job = self.job(index);
         ResultField::Error(
@@ -86,17 +87,20 @@ impl Workflow {
         )
     }
 
-    /// Writes all rows again with the next write, because those that the store has are not known. `strays` may be there and should not.
+    /// Writes all rows again with the next write, because the stored ones are not known. The rows
+    /// in `orphan_rows` may exist and must be removed.
     pub(crate) fn rewrite_rows(&mut self, strays: Delete) {
         self.unwritten().orphan_rows = Some(strays);
     }
 
-    /// Writes the idempotency key again with the next write, and what else is written once.
+    /// Writes the idempotency key again with the next write, and the other parts that are written
+    /// once.
     pub(crate) fn mend_key(&mut self) {
         self.unwritten().key_is_lost = true;
     }
 
-    /// Writes all records again with the next write, in the format of that write: those of the jobs that the store has, and errors of attempts.
+    /// Writes all records again with the next write, in the format of that write. `jobs` are all
+    /// jobs that the store has; `errors` are its errors of attempts.
     pub(crate) fn rewrite(&mut self, jobs: &[JobIndex], errors: Vec<(ResultField, AttemptError)>) {
         jobs.iter().for_each(|&job| self.note(job));
         let unwritten = self.unwritten();
@@ -109,17 +113,17 @@ impl Workflow {
         self.unwritten().delete = true;
     }
 
-    /// Whether the next write removes it.
+    /// Whether the next write removes the workflow.
     pub(crate) fn is_deleted(&self) -> bool {
         self.unwritten
             .as_ref()
             .is_some_and(|unwritten| unwritten.delete)
     }
 
-    /// The change to write, or None when there is none. `writer` is a random number.
+    /// The change to write. `None` if there is none. `writer` is a random number.
     ///
-    /// After this call the workflow counts as written. If the change is not applied, drop the workflow or let it
-    /// [catch up](Workflow::catch_up).
+    /// After this call the workflow counts as written. If the change is not applied, the caller
+    /// must drop the workflow or [rebase](Workflow::rebase) it.
     pub(crate) fn change(
         &mut self,
         writer: u32,
@@ -157,7 +161,8 @@ impl Workflow {
         let is_whole = unwritten.stored_jobs.len() > style.max_inline;
         let expected = self.stored.take().map(Vec::from);
         let was = expected.is_some().then(|| unwritten.stored_meta.clone());
-        // A state that is written anew says nothing of rows that an earlier one owes, and one that no longer runs has none.
+        // A state that is written anew does not list writers with missing rows. A workflow that no
+        // longer runs has no ready rows.
         let shown = was
             .as_ref()
             .is_some_and(|was| was.status == self.meta.status);
@@ -205,7 +210,8 @@ impl Workflow {
         }
     }
 
-    /// The meta as it is stored, with the jobs of a small workflow. Remembers its bytes, which the next change expects.
+    /// Encodes the meta, with the jobs of a small workflow. Remembers its bytes, which the next
+    /// change expects.
     fn encode_meta(
         &mut self,
         stored: Option<&[u8]>,
@@ -224,7 +230,7 @@ impl Workflow {
         meta
     }
 
-    /// Whether so many rows are added that they follow the state.
+    /// Whether more than `most` rows are added, so that they follow the state.
     fn rows_follow(&self, was: Option<&Meta>, unwritten: &PendingChange, most: usize) -> Rows {
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let all = unwritten.orphan_rows.is_some() || status != self.meta.status;
@@ -240,10 +246,11 @@ impl Workflow {
         }
     }
 
-    /// Writes all rows again if a write has come to its end without them, as when its server died.
+    /// Writes all rows again if an earlier write ended without its rows, as when its server died.
     pub(crate) fn settle_rows(&mut self) {
         if !self.owing.is_empty() {
-            // Whatever was ready since it last became so.
+            // The rows of all jobs as if they were ready, by the latest time at which they became
+            // ready.
             let jobs: Vec<Job> = self
                 .jobs
                 .iter()
@@ -260,7 +267,7 @@ impl Workflow {
         }
     }
 
-    /// Everything of a put but the meta.
+    /// The put without the meta.
     fn put(
         &self,
         was: Option<&Meta>,
@@ -309,7 +316,7 @@ impl Workflow {
         put
     }
 
-    /// What is written once, with the first write, or again after it was lost.
+    /// The parts that are written with the first write, or again after they were lost.
     fn birth(
         &self,
         was: Option<&Meta>,
@@ -320,7 +327,7 @@ impl Workflow {
         is_written.then(|| CreationRecord {
             graph: encode(&*self.graph, format),
             label: encode(&self.graph.label, format),
-            // A workflow that is only written again has its key already.
+            // A workflow that is rewritten still has its idempotency key in the store.
             idempotency_key: self
                 .graph
                 .idempotency_key
@@ -329,7 +336,8 @@ impl Workflow {
         })
     }
 
-    /// The jobs that are written as records of their own: those that changed, or all that are not as they began.
+    /// The jobs that are written as separate records: changed ones, or all that differ from their
+    /// initial state.
     fn encode_jobs(
         &self,
         unwritten: &PendingChange,
@@ -350,7 +358,7 @@ impl Workflow {
         }
     }
 
-    /// Makes a change write all rows, whatever the store has of them.
+    /// Makes a put write all rows, whatever rows the store has.
     fn write_all_rows(&self, put: &mut Put, strays: Delete) {
         let (ready, index) = self.rows();
         let all = |change: &mut RowChange, strays: Vec<Row>, rows: HashSet<Row>| {
@@ -389,7 +397,8 @@ impl Workflow {
         };
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let shown = |status| status == Status::Running;
-        // Pausing or resuming changes the rows of all jobs. Any other change affects only the rows of changed jobs.
+        // Pausing or resuming changes the rows of all jobs. Other changes affect only the rows of
+        // changed jobs.
         let mut change = RowChange::default();
         let mut compare = |job: JobIndex, was: &Job| {
             let before = row(job, was, status);
@@ -432,7 +441,7 @@ impl Workflow {
         }
     }
 
-    /// All rows that a store must have for it: ready rows and index rows.
+    /// All ready rows and index rows that a store must have for the workflow.
     pub(crate) fn rows(&self) -> (Vec<Row>, Vec<Row>) {
         let mut index = status_rows(self.id, &self.graph.label, self.meta.status);
         index.push(lasting_row(self.id));

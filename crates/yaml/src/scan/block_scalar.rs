@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, Mark, is_blank, is_break, is_break_or_end};
 use crate::error::Error;
 
-/// How line breaks at the end are kept.
+/// Handling of the line breaks at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chomping {
     Strip,
@@ -19,7 +19,8 @@ pub(super) fn read(cursor: &mut Cursor<'_>, around: isize) -> Result<String, Err
     let (chomping, step) = header(cursor, start)?;
     let around = usize::try_from(around).ok();
     let mut indent = step.map(|step| around.unwrap_or(0) + step);
-    // The last line break of the text so far, and those of empty lines after it.
+    // The first string holds the last line break of the text so far, the second those of empty
+    // lines after it.
     let (mut last_break, mut empty_lines) = (String::new(), String::new());
     let scalar = ScalarStart {
         mark: start,
@@ -53,11 +54,11 @@ pub(super) fn read(cursor: &mut Cursor<'_>, around: isize) -> Result<String, Err
     Ok(text)
 }
 
-/// Reads the rest of the first line: how line breaks at the end are kept, and by how many columns the text is to the right.
+/// Reads the rest of the first line: the chomping, and the columns by which the text is indented.
 fn header(cursor: &mut Cursor<'_>, start: Mark) -> Result<(Chomping, Option<usize>), Error> {
     let mut chomping = None;
     let mut step = None;
-    // Each of the two at most once, in either order.
+    // Each of the two indicators occurs at most once, in either order.
     for _ in 0..2 {
         match cursor.peek() {
             '+' if chomping.is_none() => chomping = Some(Chomping::Keep),
@@ -82,16 +83,16 @@ fn header(cursor: &mut Cursor<'_>, start: Mark) -> Result<(Chomping, Option<usiz
     Ok((chomping.unwrap_or(Chomping::Clip), step))
 }
 
-/// The beginning of a scalar.
+/// Start of a scalar.
 #[derive(Debug, Clone, Copy)]
 struct ScalarStart {
     mark: Mark,
-    /// The leftmost column that the text may have.
+    /// Leftmost column that the text may have.
     min_column: usize,
 }
 
-/// Goes over empty lines and the indentation of the next one, and returns the column of the text. If it is not known, the
-/// longest of these lines sets it.
+/// Skips empty lines and the indentation of the next one. Returns the column of the text. If it is
+/// not known yet, the longest of these lines sets it.
 fn skip_empty_lines(
     cursor: &mut Cursor<'_>,
     indent: &mut Option<usize>,

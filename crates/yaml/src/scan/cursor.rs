@@ -1,12 +1,12 @@
-//! A place in the text, and the characters there.
+//! Cursor: a position in the text.
 
 use crate::error::{Error, Problem};
 use crate::node::Position;
 
-/// Stands for the end of the text. The character itself does not occur, because a text may not have it.
+/// Marks the end of the text. The character itself does not occur, because YAML does not allow it.
 pub(super) const END: char = '\0';
 
-/// The number of characters, line breaks, and characters of the line before a place.
+/// Position as the number of characters, line breaks, and characters of the line before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Mark {
     pub(super) characters: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// The place as people count: from 1.
+    /// Returns the position for people, counted from 1.
     pub(crate) fn position(self) -> Position {
         let number = |value: usize| u32::try_from(value + 1).unwrap_or(u32::MAX);
         Position {
@@ -24,7 +24,7 @@ impl Mark {
         }
     }
 
-    /// A mistake in the syntax at this place.
+    /// Returns a syntax error at this position.
     pub(crate) fn error(self, problem: &'static str) -> Error {
         Error {
             at: self.position(),
@@ -36,7 +36,7 @@ impl Mark {
 #[derive(Debug)]
 pub(super) struct Cursor<'t> {
     text: &'t str,
-    /// The offset in bytes.
+    /// Offset in bytes.
     offset: usize,
     pub(super) mark: Mark,
 }
@@ -54,7 +54,7 @@ impl<'t> Cursor<'t> {
         self.peek_at(0)
     }
 
-    /// The character that is `count` characters ahead.
+    /// Returns the character that is `count` characters ahead.
     pub(super) fn peek_at(&self, count: usize) -> char {
         self.text[self.offset..].chars().nth(count).unwrap_or(END)
     }
@@ -63,7 +63,7 @@ impl<'t> Cursor<'t> {
         self.offset == self.text.len()
     }
 
-    /// Whether `---` or `...` stands here as a word at the beginning of a line.
+    /// Whether one of `marks` stands here as a word at the beginning of a line.
     pub(super) fn is_at_document_mark(&self, marks: &[&str]) -> bool {
         let here = &self.text[self.offset..];
         self.mark.column == 0
@@ -71,7 +71,7 @@ impl<'t> Cursor<'t> {
             && is_blank_or_end(self.peek_at(3))
     }
 
-    /// Goes to the next character of the line.
+    /// Skips a character of the line.
     pub(super) fn skip(&mut self) {
         if !self.is_at_end() {
             self.offset += self.peek().len_utf8();
@@ -86,13 +86,13 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Takes a character of the line.
+    /// Reads a character of the line.
     pub(super) fn read(&mut self, out: &mut String) {
         out.push(self.peek());
         self.skip();
     }
 
-    /// Takes characters of the line as long as they fit.
+    /// Reads characters of the line while they fit.
     pub(super) fn read_while(&mut self, out: &mut String, fits: fn(char) -> bool) {
         while !self.is_at_end() && fits(self.peek()) {
             self.read(out);
@@ -105,7 +105,8 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Takes a line break, which counts as `\n`; separators of Unicode stay what they are.
+    /// Reads a line break, which counts as `
+    /// `. The separators of Unicode are kept.
     pub(super) fn read_break(&mut self, out: &mut String) {
         let first = self.peek();
         if !is_break(first) {
@@ -129,7 +130,7 @@ impl<'t> Cursor<'t> {
         self.read_break(&mut String::new());
     }
 
-    /// Goes over blanks and a comment, which needs no blank before it.
+    /// Skips blanks and a comment, which needs no blank before it.
     pub(super) fn skip_blanks_and_comment(&mut self) {
         self.skip_while(is_blank);
         self.skip_comment();
@@ -141,7 +142,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The end of the text begins a new line.
+    /// Begins a new line at the end of the text.
     pub(super) fn finish_line(&mut self) {
         if self.mark.column != 0 {
             self.mark.column = 0;
@@ -166,7 +167,7 @@ pub(super) fn is_blank_or_end(character: char) -> bool {
     is_blank(character) || is_break_or_end(character)
 }
 
-/// A character of names: of anchors, directives and handles of tags.
+/// Whether a character may occur in names: of anchors, directives and handles of tags.
 pub(super) fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '-')
 }

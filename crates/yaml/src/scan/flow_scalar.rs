@@ -1,4 +1,4 @@
-//! Scalars in quotes, and without.
+//! Scalars with and without quotes, in one or more lines.
 
 use super::Token;
 use super::cursor::{Cursor, Mark, is_blank, is_blank_or_end, is_break};
@@ -15,7 +15,7 @@ struct Gap {
 }
 
 impl Gap {
-    /// Takes a blank or a line break.
+    /// Reads a blank or a line break.
     fn read(&mut self, cursor: &mut Cursor<'_>) {
         if is_blank(cursor.peek()) && self.has_break {
             cursor.skip();
@@ -30,7 +30,7 @@ impl Gap {
         }
     }
 
-    /// Writes what the gap means: a single line break is a space.
+    /// Writes the gap with its line breaks folded: a single line break is a space.
     fn write(&mut self, text: &mut String) {
         if !self.has_break {
             text.push_str(&self.blanks);
@@ -49,8 +49,9 @@ impl Gap {
     }
 }
 
-/// Reads a scalar without quotes, and whether line breaks follow it. A tab at the beginning of a line may not stand to the left
-/// of column `left`, and outside of flow collections a line to the left of it ends the scalar.
+/// Reads a scalar without quotes, and whether line breaks follow it. A tab at the beginning of a
+/// line may not stand to the left of column `left`. Outside of flow collections, a line to the left
+/// of that column ends the scalar.
 pub(super) fn plain(
     cursor: &mut Cursor<'_>,
     left: isize,
@@ -134,10 +135,10 @@ pub(super) fn quoted(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
     }
 }
 
-/// A scalar in quotes as far as it is read.
+/// Scalar in quotes while it is read.
 struct Quoted<'a> {
     text: &'a mut String,
-    /// What follows the last word.
+    /// Blanks and line breaks after the last word.
     gap: &'a mut Gap,
     start: Mark,
 }
@@ -158,7 +159,8 @@ fn words(cursor: &mut Cursor<'_>, quote: char, out: &mut Quoted<'_>) -> Result<(
             cursor.skip_many(2);
         } else if next == '\\' && quote == '"' {
             if is_break(following) {
-                // The line goes on without a space. Only the line breaks after this one count.
+                // An escaped line break joins the lines without a space. Only the line breaks after
+                // it count.
                 cursor.skip();
                 cursor.skip_break();
                 out.gap.has_break = true;

@@ -4,7 +4,7 @@ use super::Token;
 use super::cursor::{Cursor, Mark, is_blank, is_blank_or_end, is_break_or_end, is_word};
 use crate::error::Error;
 
-/// The most digits of a number in `%YAML`. It is the reference's.
+/// Most digits of a number in `%YAML`, as in yaml.v2.
 const MAX_DIGITS: usize = 2;
 
 /// Reads a line that begins with `%`.
@@ -147,7 +147,7 @@ fn tag_handle(cursor: &mut Cursor<'_>, start: Mark) -> Result<String, Error> {
     Ok(handle)
 }
 
-/// Reads a URI whose beginning was taken for a handle.
+/// Reads a URI whose beginning was read as a handle.
 fn tag_uri(cursor: &mut Cursor<'_>, head: &str, start: Mark) -> Result<String, Error> {
     let mut uri = head.get(1..).unwrap_or_default().to_owned();
     let mut is_empty = head.is_empty();

@@ -1,4 +1,4 @@
-//! Anchors, and what their aliases stand for.
+//! Anchors and aliases.
 
 use std::collections::HashMap;
 
@@ -6,31 +6,32 @@ use super::MAX_ALIASED;
 use crate::error::Problem;
 use crate::node::Node;
 
-/// An alias to a text counts as one more node for each of these bytes.
+/// Bytes of a text for which an alias to it counts as one more node.
 const NODE_BYTES: usize = 64;
 
-/// A finished node.
+/// Finished node.
 #[derive(Debug)]
 pub(super) struct Built<S> {
     pub(super) node: Node<S>,
-    /// The number of nodes for which an alias to it stands: this one and all in it, with aliases followed.
+    /// Number of nodes that an alias to it stands for: this node and all in it, with aliases
+    /// followed.
     pub(super) size: usize,
-    /// The number of lists and maps inside each other; 0 for a scalar.
+    /// Number of nested lists and maps; 0 for a scalar.
     pub(super) height: usize,
     pub(super) is_merge_key: bool,
 }
 
-/// What an alias to a text counts as.
+/// Returns the number of nodes that an alias to a text counts as.
 pub(super) fn scalar_size(text: &str) -> usize {
     1 + text.len() / NODE_BYTES
 }
 
-/// The anchors so far.
+/// Anchors so far.
 #[derive(Debug)]
 pub(super) struct Anchors<S> {
-    /// `None` while the node has not ended.
+    /// Nodes by anchor. `None` if the node has not ended.
     named: HashMap<String, Option<Built<S>>>,
-    /// The number of nodes for which the aliases so far stand.
+    /// Number of nodes that the aliases so far stand for.
     aliased: usize,
 }
 
@@ -44,7 +45,7 @@ impl<S> Default for Anchors<S> {
 }
 
 impl<S> Anchors<S> {
-    /// A list or map with this anchor begins.
+    /// Begins a list or map with this anchor.
     pub(super) fn begin(&mut self, name: &str) {
         self.named.insert(name.to_owned(), None);
     }
@@ -62,7 +63,7 @@ impl<S> Anchors<S> {
         self.named.insert(name, Some(built));
     }
 
-    /// What an alias stands for.
+    /// Returns the node that an alias stands for.
     pub(super) fn follow(&mut self, name: &str) -> Result<Built<S>, Problem> {
         let Some(found) = self.named.get(name) else {
             return Err(Problem::UnknownAnchor(name.to_owned()));

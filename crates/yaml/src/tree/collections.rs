@@ -8,7 +8,7 @@ use crate::error::{Error, Problem};
 use crate::node::{Content, Node, Pair};
 use crate::scan::{Mark, Token};
 
-/// A list or map that has begun.
+/// List or map that has begun.
 #[derive(Debug)]
 pub(super) struct Open<S> {
     size: usize,
@@ -71,7 +71,7 @@ impl<S> Open<S> {
     }
 }
 
-/// Adds the pairs of a merge key in its place. Of two pairs with the same key, the later one holds.
+/// Adds the pairs of a merge key in its place. Of two pairs with one key, the later one counts.
 fn merge<S>(pairs: &mut Vec<Pair<S>>, value: &Node<S>) -> Result<(), Problem> {
     let mut add = |node: &Node<S>| {
         let Content::Map(merged) = &*node.content else {
@@ -86,7 +86,7 @@ fn merge<S>(pairs: &mut Vec<Pair<S>>, value: &Node<S>) -> Result<(), Problem> {
         Ok(())
     };
     match &*value.content {
-        // The first of several maps holds, so that it is added last.
+        // The first of several maps wins, so it is added last.
         Content::List(maps) => maps.iter().rev().try_for_each(add),
         _ => add(value),
     }
@@ -137,14 +137,15 @@ impl<'t, S: Schema> Reader<'t, S> {
         Ok(built)
     }
 
-    /// Takes a token, and returns where it is.
+    /// Takes a token, and returns its position.
     fn take_token(&mut self) -> Result<Mark, Error> {
         let mark = self.scanner.peek()?.0;
         self.scanner.take();
         Ok(mark)
     }
 
-    /// Takes an indicator (`-`, `?`, `:`) and reads the node after it: an empty one in its place if the next token ends it.
+    /// Takes an indicator (`-`, `?`, `:`) and reads the node after it. The node is empty if the
+    /// next token ends it.
     fn node_after_indicator(
         &mut self,
         place: Place,
@@ -158,7 +159,7 @@ impl<'t, S: Schema> Reader<'t, S> {
         }
     }
 
-    /// Reads a value after its colon; without a colon it is empty.
+    /// Reads a value after its colon. Without a colon it is empty.
     fn value(&mut self, place: Place, ends: fn(&Token) -> bool) -> Result<Built<S::Scalar>, Error> {
         let (mark, token) = self.scanner.peek()?;
         let mark = *mark;
@@ -280,7 +281,8 @@ impl<'t, S: Schema> Reader<'t, S> {
         Ok(map)
     }
 
-    /// Takes the comma before the next entry, or the end of the collection. Returns whether there is an entry.
+    /// Takes the comma before the next entry, or the end of the collection. Returns whether there
+    /// is an entry.
     fn has_entry(
         &mut self,
         is_first: &mut bool,

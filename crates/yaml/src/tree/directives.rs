@@ -1,16 +1,16 @@
-//! `%YAML`, `%TAG`, and what the handles of tags stand for.
+//! Directives `%YAML` and `%TAG`, and the resolution of tags.
 
 use crate::error::Error;
 use crate::scan::{Mark, Scanner, Token};
 
-/// The most `%TAG` lines, because each tag is looked up among them.
+/// Most `%TAG` lines, because each tag is looked up among them.
 const MAX_HANDLES: usize = 100;
-/// The most bytes of such a prefix, because each tag with its handle repeats it.
+/// Most bytes of such a prefix, because each tag with its handle repeats it.
 const MAX_PREFIX_BYTES: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Directives {
-    /// Handles and the prefixes that they stand for.
+    /// Handles with their prefixes.
     prefixes: Vec<(String, String)>,
 }
 
@@ -24,7 +24,7 @@ impl Directives {
                 Token::Version { .. } if has_version => {
                     return Err(mark.error("found duplicate %YAML directive"));
                 }
-                // yaml.v2 takes 1.1 alone. What differs in 1.2 is read as in 1.1.
+                // yaml.v2 accepts 1.1 alone. A 1.2 document is read with the rules of 1.1.
                 Token::Version {
                     major: 1,
                     minor: 1 | 2,
@@ -55,7 +55,7 @@ impl Directives {
             .map(|(_, prefix)| prefix.as_str())
     }
 
-    /// The whole tag.
+    /// Returns the whole tag.
     pub(super) fn tag(&self, mark: Mark, handle: &str, suffix: String) -> Result<String, Error> {
         let prefix = match (self.prefix(handle), handle) {
             (Some(prefix), _) => prefix,

@@ -1,13 +1,14 @@
-//! The ratio of two builds over pairs of turns, and how certain it is.
+//! The ratio of two builds over pairs of turns, and its confidence interval.
 
-/// Two-sided 95 % quantiles of Student's t for one degree of freedom and more, from the usual tables.
+/// Two-sided 95 % quantiles of Student's t for one degree of freedom and more, from the usual
+/// tables.
 const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// The most pairs that [`Ratio::new`] knows a quantile for.
+/// Maximum number of pairs that [`Ratio::new`] knows a quantile for.
 pub(super) const MAX_PAIRS: u32 = STUDENT.len() as u32 + 1;
 
 /// The geometric mean of B/A over the pairs, with its 95 % interval.
@@ -21,23 +22,23 @@ pub(super) struct Ratio {
 /// Whether B is as good as A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Certainly not worse by more than the margin.
+    /// B is certainly not worse by more than the margin.
     NoWorse,
-    /// Certainly worse by more than the margin.
+    /// B is certainly worse by more than the margin.
     Worse,
-    /// The interval has the margin in it: more turns are needed.
+    /// The interval includes the margin: more turns are needed.
     Open,
 }
 
 impl Ratio {
-    /// None without two pairs of a value of A and one of B, with more than [`MAX_PAIRS`], or with a value that is not above
-    /// zero.
+    /// Returns `None` for fewer than two or more than [`MAX_PAIRS`] pairs, or if a value is not
+    /// above zero.
     pub(super) fn new(a: &[f64], b: &[f64]) -> Option<Self> {
         let quantile = STUDENT.get(a.len().checked_sub(2)?)?;
         if a.len() != b.len() || a.iter().chain(b).any(|value| *value <= 0.0) {
             return None;
         }
-        // Ratios multiply, so it is their logarithms that are averaged.
+        // Ratios multiply, so the mean is that of their logarithms.
         let logs: Vec<f64> = a.iter().zip(b).map(|(a, b)| (b / a).ln()).collect();
         let count = logs.len() as f64;
         let mean = logs.iter().sum::<f64>() / count;
@@ -50,7 +51,7 @@ impl Ratio {
         })
     }
 
-    /// Judges a cost, of which less is better. Take [`Ratio::inverse`] of a rate.
+    /// Judges a ratio of costs, where less is better. A rate needs [`Ratio::inverse`].
     pub(super) fn judge(self, margin: f64) -> Verdict {
         if self.high <= 1.0 + margin {
             Verdict::NoWorse
@@ -61,7 +62,7 @@ impl Ratio {
         }
     }
 
-    /// A/B.
+    /// Returns the ratio A/B.
     pub(super) fn inverse(self) -> Self {
         Self {
             mean: 1.0 / self.mean,

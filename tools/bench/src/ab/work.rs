@@ -1,4 +1,4 @@
-//! The units of work that two builds are compared by, and one turn of a build.
+//! The units of work that two builds are compared by, and the measurement of one turn.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::figures::Table;
 use crate::machine::{Meter, Store, Testbed};
 use crate::workflow::{Api, graphs, work_off};
 
-/// Workflows of two jobs that are created and executed for each second of a turn.
+/// Number of two-job workflows that are created and executed for each second of a turn.
 const WORKFLOWS_PER_SECOND: f64 = 10_000.0;
-/// Workflows of one request.
+/// Number of workflows of one request.
 const BULK: usize = 1_000;
 
-/// Work that is measured on a server of its own.
+/// Work that is measured on a separate server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
     Decisions {
@@ -47,7 +47,7 @@ pub(super) const WORKS: [Work; 6] = [
     Work::Workflows(Store::Embedded),
 ];
 
-/// The head of the figure of which more is better.
+/// Head of the figure where more is better.
 pub(super) const RATE: &str = "a second";
 
 impl Work {
@@ -60,7 +60,7 @@ impl Work {
         }
     }
 
-    /// Measures one build for a turn, and adds to a row for each unit of the work.
+    /// Measures one build for a turn, and adds a row for each unit of the work.
     pub(super) async fn turn(
         self,
         program: &Path,
@@ -94,7 +94,7 @@ async fn workflows(
     table: &mut Table,
 ) -> Result<()> {
     let mut api = Api::connect(testbed.server.api()).await?;
-    // The first registers the workflow's name.
+    // The first request registers the workflow's name.
     api.create_many(&graphs::pair("manual"), BULK).await?;
     let requests = (time.as_secs_f64() * WORKFLOWS_PER_SECOND / BULK as f64).ceil() as usize;
     let workflows = requests * BULK;

@@ -1,4 +1,4 @@
-//! One turn of decisions: load on a server, and what each decision cost.
+//! One turn of decisions: load on a server, and the cost of each decision.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use super::h2load::H2load;
 use crate::load::{Distribution, Keys, Load, Shape};
 use crate::machine::{Meter, Spent, Testbed};
 
-/// Counters that a load with many keys touches, whatever the number of descriptors.
+/// Number of counters that a load with many keys touches, whatever the number of descriptors.
 pub(crate) const KEYS: u32 = 100_000;
-/// Between 1.0 and 1.1, as measured for the keys of many caches.
+/// Exponent of the Zipf distribution: between 1.0 and 1.1, as measured for the keys of many caches.
 const ZIPF_EXPONENT: f64 = 1.05;
-/// Requests before a turn with one key, for each key that other turns have: 20,000 by default. Connections open, and the rate
-/// becomes known.
+/// Requests before a turn with one key, for each key of the other turns: 20,000 by default. They
+/// open connections and determine the rate.
 const TRIAL: f64 = 0.2;
 
 /// The client that sends requests, and its keys. Always ten connections of twenty streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// h2load, which sends the same body again and again: each descriptor is one hot key.
+    /// h2load, which repeats one body: each descriptor is one hot key.
     H2load,
-    /// Our load generator with one key for each descriptor.
+    /// The load generator of this crate with one key for each descriptor.
     OneKey,
-    /// Our load generator with many keys, each as often as the others.
+    /// The load generator of this crate with many keys of equal frequency.
     Uniform,
-    /// Our load generator with many keys, a few of them hot.
+    /// The load generator of this crate with many keys, a few of them hot.
     Zipf,
 }
 
@@ -48,7 +48,8 @@ impl Traffic {
         }
     }
 
-    /// Loads a fresh server for `time`; `keys` are those of all descriptors together. Fails when a request is not answered with OK.
+    /// Loads a new server for `time`. `keys` are those of all descriptors in all. Fails if a
+    /// request is not answered with OK.
     pub(crate) async fn turn(
         self,
         testbed: &Testbed,
@@ -72,11 +73,11 @@ impl Traffic {
     }
 }
 
-/// Where requests go, and how large they are.
+/// The target and the size of requests.
 struct Requests<'a> {
     testbed: &'a Testbed,
     descriptors: u16,
-    /// How many to send before anything is measured.
+    /// Number of requests before the measurement.
     trial: u64,
     time: Duration,
 }
@@ -100,7 +101,7 @@ impl Requests<'_> {
 
     /// Sends requests for `keys` keys of each descriptor.
     async fn generated(&self, distribution: Distribution, keys: u32) -> Result<Decisions> {
-        // Every counter exists before the turn: making one costs more than adding to it.
+        // Every counter exists before the turn, because creating one costs more than adding to it.
         let all = keys * u32::from(self.descriptors);
         let fill = Keys::new(Distribution::Sequence, all, 0.0, 0);
         self.send(fill, Some(u64::from(keys).max(self.trial)))

@@ -1,4 +1,4 @@
-//! The load tool that the figures of others were taken with.
+//! Runs h2load, the load tool of published figures.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 use crate::load::{PATH, Shape, one_body};
 use crate::machine::Address;
 
-/// h2load with ten connections of twenty streams, which posts the same body again and again.
+/// h2load with ten connections of twenty streams, which repeats one body.
 pub(super) struct H2load {
     address: Address,
     body: NamedTempFile,
@@ -23,7 +23,7 @@ impl H2load {
         Ok(Self { address, body })
     }
 
-    /// Runs to the end and returns the requests answered in a second. Fails unless all were answered.
+    /// Sends the requests and returns their rate a second. Fails unless all were answered.
     pub(super) fn run(&self, requests: u64) -> Result<f64> {
         let output = Command::new("h2load")
             .args(["-c", "10", "-m", "20", "-t", "1", "-n"])
@@ -43,7 +43,7 @@ impl H2load {
     }
 }
 
-/// Finds the rate in what h2load printed.
+/// Parses the rate in the output of h2load.
 fn read(text: &str, requests: u64) -> Result<f64> {
     let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start));
     let succeeded = line("requests: ").and_then(|line| word_before(line, "succeeded"));
@@ -54,7 +54,7 @@ fn read(text: &str, requests: u64) -> Result<f64> {
     }
 }
 
-/// The number in front of a word.
+/// Returns the number before a word.
 fn word_before(line: &str, word: &str) -> Option<f64> {
     let words: Vec<&str> = line.split([' ', ',']).collect();
     let place = words.iter().position(|candidate| *candidate == word)?;

@@ -13,7 +13,7 @@ use crate::machine::{Server, Store, Testbed};
 const KEYS: u32 = 1_000_000;
 const DESCRIPTORS: u16 = 100;
 
-/// Watches a server for `time`, after a third of it: by then the work of starting is over.
+/// Measures a server for `time`, after a third of it: its start is complete by then.
 pub(super) async fn idle(program: &Path, time: Duration) -> Result<Table> {
     eprintln!("idle server");
     let testbed = Testbed::start(program, Store::Embedded).await?;
@@ -33,7 +33,8 @@ pub(super) async fn idle(program: &Path, time: Duration) -> Result<Table> {
     Ok(table)
 }
 
-/// Resident memory around a million keys of a limit per second. `delays` are seconds after the last request.
+/// Measures resident memory before and after a million keys of a limit per second. `delays` are
+/// seconds after the last request.
 pub(super) async fn million_keys(program: &Path, delays: &[u64]) -> Result<Table> {
     eprintln!("a million keys");
     let testbed = Testbed::start(program, Store::Embedded).await?;
@@ -52,7 +53,7 @@ pub(super) async fn million_keys(program: &Path, delays: &[u64]) -> Result<Table
     Ok(table)
 }
 
-/// Each key once.
+/// Sends each key once.
 async fn send_all_keys(server: &Server) -> Result<()> {
     let requests = u64::from(KEYS) / u64::from(DESCRIPTORS);
     let shape = Shape::new("second", DESCRIPTORS);

@@ -9,10 +9,11 @@ use clap::Args;
 
 use crate::delay::{DelayProxy, proxy_accuracy};
 
-/// ProxyArguments of the subcommand.
+/// Arguments of the subcommand.
 #[derive(Args)]
 pub(crate) struct ProxyArguments {
-    /// Where to listen and which server is behind it: 127.0.0.1:7001=127.0.0.1:6379. Once for each server.
+    /// Where to listen and which server is behind it: 127.0.0.1:7001=127.0.0.1:6379. Once for each
+    /// server.
     #[arg(long = "link", required_unless_present = "accuracy")]
     links: Vec<ProxiedServer>,
     /// The delay of each direction: 1ms, 0.5ms.
@@ -47,7 +48,7 @@ impl FromStr for ProxiedServer {
     }
 }
 
-/// Serves until the process is ended.
+/// Serves until the process is terminated.
 pub(crate) fn run(arguments: ProxyArguments) -> Result<()> {
     if arguments.accuracy {
         println!("{}", proxy_accuracy()?);

@@ -11,7 +11,8 @@ use crate::figures::{Table, micros, percentile};
 
 const TRIPS: usize = 400;
 
-/// Measures round trips over loopback for a second: directly, through the proxy without delay, and with 1 ms each way.
+/// Measures round trips over loopback for a second: directly, through the proxy without delay, and
+/// with 1 ms each way.
 pub(crate) fn proxy_accuracy() -> Result<Table> {
     let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
     let server = listener.local_addr()?;

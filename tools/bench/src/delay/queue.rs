@@ -1,10 +1,10 @@
-//! One direction of a proxied connection: what was read and may not be written yet.
+//! One direction of a proxied connection: bytes that were read and are not due yet.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::Instant;
 
-/// 16 MiB: more than loopback carries in 10 ms.
+/// Maximum number of queued bytes: 16 MiB are more than loopback carries in 10 ms.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
 
 /// A queue of bytes with the time of each chunk.
@@ -19,12 +19,13 @@ pub(super) struct DelayQueue {
 }
 
 impl DelayQueue {
-    /// Bytes that may still be read.
+    /// Returns the number of bytes that may still be read.
     pub(super) fn room(&self) -> usize {
         MAX_QUEUED_BYTES.saturating_sub(self.bytes.len())
     }
 
-    /// Appends what was read, to be written at `release`, or with what is before it if that is later.
+    /// Appends bytes that are due at `release`, or with the previous bytes if that is later.
+    /// Returns the time.
     pub(super) fn push(&mut self, read: &[u8], release: Instant) -> Instant {
         let release = self
             .chunks
@@ -35,22 +36,23 @@ impl DelayQueue {
         release
     }
 
-    /// Says that the source has ended. The end is sent to the other side at `release`, after everything is written.
+    /// Records that the source has ended. The end is sent to the other side at `release`, after all
+    /// bytes are written.
     pub(super) fn end(&mut self, release: Instant) {
         self.end.get_or_insert(release);
     }
 
-    /// Whether the source has ended.
+    /// Returns whether the source has ended.
     pub(super) fn is_ended(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Whether the end may be sent to the other side.
+    /// Returns whether the end may be sent to the other side.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.bytes.is_empty() && self.end.is_some_and(|end| end <= now)
     }
 
-    /// All that is due, for one write.
+    /// Returns all bytes that are due, for one write.
     pub(super) fn due(&mut self, now: Instant) -> [IoSlice<'_>; 2] {
         while let Some((_, length)) = self.chunks.front().filter(|(release, _)| *release <= now) {
             self.due += length;
@@ -68,7 +70,7 @@ impl DelayQueue {
         self.due > 0
     }
 
-    /// Forgets bytes that were written.
+    /// Removes bytes that were written.
     pub(super) fn written(&mut self, count: usize) {
         self.due -= count;
         self.bytes.drain(..count);

@@ -17,9 +17,9 @@ use rustix::time::Timespec;
 use super::ProxyState;
 use super::queue::DelayQueue;
 
-/// Longest wait for a server to accept. On loopback it accepts at once or not at all.
+/// Maximum wait for a server to accept. On loopback it accepts at once or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// 64 KiB: one read drains what a batch of a hundred commands left.
+/// Bytes of one read: 64 KiB hold a batch of a hundred commands.
 const READ_BYTES: usize = 64 * 1024;
 const STOP: u64 = u64::MAX;
 
@@ -29,21 +29,22 @@ pub(super) struct Relay {
     listeners: Vec<(TcpListener, SocketAddr)>,
     links: HashMap<u64, Link>,
     next: u64,
-    /// When a connection has something to write.
+    /// Times at which a connection has bytes to write.
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
     state: Arc<ProxyState>,
     buffer: Vec<u8>,
     _ended: PipeReader,
 }
 
-/// A proxied connection. What is read from socket `i` goes through queue `i` to the other socket.
+/// A proxied connection. Bytes of socket `i` go through queue `i` to the other socket.
 struct Link {
     sockets: [TcpStream; 2],
     queues: [DelayQueue; 2],
-    /// Whether the socket may have more to read, and whether it has room to write. Events set these and never clear them.
+    /// Whether the socket may have more to read, and whether it has room to write. Events set these
+    /// and never clear them.
     readable: [bool; 2],
     writable: [bool; 2],
-    /// Whether the socket has ended or failed, with perhaps something left to read before that.
+    /// Whether the socket has ended or failed. It may still have bytes to read.
     hung_up: [bool; 2],
     /// Whether the end of the socket was sent to the other one.
     end_sent: [bool; 2],
@@ -113,7 +114,7 @@ impl Relay {
         }
     }
 
-    /// Accepts a connection, or moves what an event says can be moved.
+    /// Accepts a connection, or moves the bytes that an event announces.
     fn handle(&mut self, token: u64, flags: EventFlags) -> Result<()> {
         let (id, side) = (token / 2, (token % 2) as usize);
         if let Some((listener, server)) = self.listeners.get(id as usize) {
@@ -146,14 +147,14 @@ impl Relay {
         Ok(())
     }
 
-    /// Moves what can be moved now. A connection that broke is closed on both sides.
+    /// Moves all bytes that can be moved now. A broken connection is closed on both sides.
     fn pump(&mut self, id: u64) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
         let mut pump = || -> io::Result<bool> {
             for side in 0..2 {
-                // Writing makes room to read, hence the turns.
+                // Writing makes room to read, so both alternate.
                 loop {
                     let full = link.read(side, &self.state, &mut self.buffer, |at| {
                         self.timers.push(Reverse((at, id)))
@@ -173,7 +174,7 @@ impl Relay {
 }
 
 impl Link {
-    /// Reads all there is. True when the queue is full.
+    /// Reads all available bytes. Returns true if the queue is full.
     fn read(
         &mut self,
         side: usize,
@@ -196,7 +197,7 @@ impl Link {
                 }
                 Ok(count) => {
                     wake_at(queue.push(&buffer[..count], Instant::now() + state.one_way()));
-                    // Less than was asked for: the socket is empty, and an event tells when it no longer is.
+                    // A short read: the socket is empty, and an event announces more bytes.
                     self.readable[side] = count == room || self.hung_up[side];
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -209,7 +210,7 @@ impl Link {
         Ok(false)
     }
 
-    /// Writes all that is due. True when something was written.
+    /// Writes all bytes that are due. Returns true if any were written.
     fn write(&mut self, side: usize) -> io::Result<bool> {
         let (queue, other) = (&mut self.queues[side], 1 - side);
         let now = Instant::now();
@@ -241,7 +242,7 @@ impl Link {
 
 fn accept(listener: &TcpListener, server: SocketAddr) -> Option<Link> {
     let (client, _) = listener.accept().ok()?;
-    // When the server refuses, the client's socket is dropped, which ends its connection.
+    // If the server refuses, the client's socket is dropped, which ends its connection.
     let server = TcpStream::connect_timeout(&server, CONNECT_TIMEOUT).ok()?;
     for socket in [&client, &server] {
         socket.set_nonblocking(true).ok()?;

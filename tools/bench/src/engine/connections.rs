@@ -1,7 +1,9 @@
-//! `tidegate-bench connections`: how many connections a spike opens, and how many are left when it is over.
+//! `tidegate-bench connections`: the number of connections that a spike opens, and that are left
+//! after it.
 //!
-//! A random choice keeps every connection in use that was opened. A search that prefers the oldest lets the others fall
-//! idle, and the idle timeout closes them. Both get the same capacity for each connection.
+//! A random choice keeps every connection in use that was opened. A search that prefers the oldest
+//! lets the others fall idle, and the idle timeout closes them. Both get the same capacity for each
+//! connection.
 
 mod spike;
 
@@ -19,8 +21,8 @@ use crate::machine::pin::{self, Core};
 use crate::scenario::{RunOptions, Scenario};
 use spike::Spike;
 
-/// Arguments of the subcommand. A turn is the spike: a node opens one connection at a time, about forty a second at ten
-/// milliseconds.
+/// Arguments of the subcommand. A turn is the spike: a node opens one connection at a time, about
+/// forty a second at ten milliseconds.
 #[derive(Args)]
 pub(crate) struct Connections {
     /// Callers of the spike.
@@ -29,19 +31,22 @@ pub(crate) struct Connections {
     /// Callers that stay.
     #[arg(long, default_value_t = 16)]
     calm_callers: usize,
-    /// A connection closes after this time without a reply; the calm lasts two and a half times as long.
+    /// A connection closes after this time without a reply; the calm lasts two and a half times as
+    /// long.
     #[arg(long, default_value = "2s", value_parser = duration)]
     idle_timeout: Duration,
-    /// The delay of each direction. It must be long enough for a full connection to open another one.
+    /// The delay of each direction. It must be long enough for a full connection to open another
+    /// one.
     #[arg(long, default_value = "5ms", value_parser = duration)]
     one_way: Duration,
 }
 
-/// Commands in flight on one connection, and connections, at most. The last are the defaults; the others leave the client free
-/// to open a connection for every caller.
+/// Maximum numbers of commands in flight on one connection, and of connections. The last pair are
+/// the defaults; the others let the client open a connection for every caller.
 const BOUNDS: [[usize; 2]; 3] = [[4, 1_024], [100, 1_024], [1_024, 4]];
 
-/// Choices by the number of oldest connections that are searched first; the others are chosen at random.
+/// Policies, by the number of oldest connections that are searched first; the others are chosen at
+/// random.
 const SPACES: [(&str, usize); 2] = [("random", 0), ("linear, 16", 16)];
 
 impl Scenario for Connections {

@@ -1,4 +1,4 @@
-//! EngineLoad on the engine itself, without a server around it.
+//! Load on the engine itself, without a server.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use tokio::task::{JoinSet, LocalSet};
 use crate::figures::{Answer, Calls};
 use crate::load::{CallSchedule, Session};
 
-/// Longer than anything that is measured; a call that takes as long counts as failed.
+/// Timeout of a call: longer than any measured time. A call that takes as long counts as failed.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Callers that each have one call under way at most.
+/// Callers that each have at most one call in progress.
 pub(crate) struct EngineLoad {
     pub(crate) config: Config,
     pub(crate) design: Design,
@@ -27,9 +27,9 @@ pub(crate) struct EngineLoad {
 /// How the keys of a call are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Design {
-    /// A batch for each key, one after the other.
+    /// A batch for each key, in sequence.
     SerialByKey,
-    /// One batch, of which the engine makes a group for each node, all at once.
+    /// One batch, which the engine splits into a group for each node, all in parallel.
     ParallelByNode,
 }
 
@@ -40,8 +40,8 @@ pub(crate) struct EngineCalls {
 }
 
 impl EngineLoad {
-    /// Adds to the counters that `keys` draws for each call, on the current thread. Calls in progress at the end are not
-    /// counted.
+    /// Adds to the counters that `keys` draws for each call, on the current thread. Calls in
+    /// progress at the end are not counted.
     pub(crate) async fn run(self, keys: impl Fn() -> Vec<String> + 'static) -> Result<EngineCalls> {
         let client = Client::new(self.config.clone())?;
         let measured = LocalSet::new().run_until(self.measure(&client, keys)).await;
@@ -54,7 +54,7 @@ impl EngineLoad {
         client: &Client,
         keys: impl Fn() -> Vec<String> + 'static,
     ) -> Result<EngineCalls> {
-        // A cluster's topology is learnt before the schedule begins.
+        // The client learns the topology of a cluster before the schedule begins.
         self.design.call(client, &keys()).await;
         let session = Session::new(match self.rate {
             Some(rate) => CallSchedule::open(rate, Instant::now()),
@@ -68,7 +68,8 @@ impl EngineLoad {
                 while let Some(due) = session.pace.next().await {
                     let answer = design.call(&client, &keys()).await;
                     session.count(answer, due.elapsed());
-                    // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
+                    // A refusal returns at once: a caller that continued would starve the task that
+                    // ends it.
                     if answer != Answer::Ok {
                         return;
                     }

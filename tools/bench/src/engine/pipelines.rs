@@ -1,7 +1,9 @@
-//! `tidegate-bench pipelines`: a batch for each key, one after the other, against one group for each node, all at once.
+//! `tidegate-bench pipelines`: compares a batch for each key, in sequence, with one group for each
+//! node, in parallel.
 //!
-//! The first is what the older design does: a round trip for each key of a call. The rows are those of Envoy's PR 1149, which made
-//! that design parallel; further delays show from which distance on it matters.
+//! The first is the older design: a round trip for each key of a call. The rows are those of
+//! Envoy's PR 1149, which made that design parallel. Further delays show the distance from which
+//! this matters.
 
 use std::time::Duration;
 
@@ -27,7 +29,8 @@ pub(crate) struct Pipelines {
     callers: usize,
 }
 
-/// One for each key of the largest call. So each key has an owner of its own, and the ideal gain is the number of keys.
+/// Number of primaries: one for each key of the largest call. So each key has a separate owner, and
+/// the ideal gain is the number of keys.
 const PRIMARIES: usize = 5;
 const KEYS: [usize; 3] = [1, 2, 5];
 /// Further delays, in milliseconds each way, for the largest call.

@@ -1,7 +1,8 @@
-//! `tidegate-bench pipelining`: what batches of commands cost, beside redis-benchmark and a blocking client.
+//! `tidegate-bench pipelining`: compares the cost of batches of commands with redis-benchmark and a
+//! blocking client.
 //!
-//! redis-benchmark has an option for the number of commands that it sends at once. The engine has none: callers that know nothing of each other
-//! share one connection, and commands gather by themselves.
+//! redis-benchmark has an option for the number of commands that it sends at once. The engine has
+//! none: independent callers share one connection, and their commands are combined.
 
 mod peers;
 
@@ -27,7 +28,7 @@ pub(crate) struct Pipelining {
     depths: Vec<u32>,
 }
 
-/// Longer than any turn: what is measured is the engine and not its deadlines.
+/// Timeout of a call: longer than any turn, so that deadlines do not affect the measurement.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The commands that redis-benchmark knows as `set` and `incr`.
@@ -43,7 +44,7 @@ struct EngineTurn {
     after: ConnectionTotals,
 }
 
-/// Totals at a moment.
+/// Totals at one time.
 struct ConnectionTotals {
     at: Instant,
     stats: Stats,
@@ -85,7 +86,7 @@ impl Scenario for Pipelining {
     }
 }
 
-/// Short turns in quick succession, because what is compared differs by a few hundredths.
+/// Measures short turns in quick succession, because the variants differ by a few per cent.
 async fn one_by_one(
     redis: &RedisServer,
     many: &RedisBenchmark,
@@ -103,7 +104,7 @@ async fn one_by_one(
     Ok(())
 }
 
-/// Lets `callers` callers send one command after the other, each as soon as its last one is answered.
+/// Lets `callers` callers send commands in sequence, each as soon as its last one is answered.
 async fn engine_turn(
     redis: &RedisServer,
     command: RedisCommand,
@@ -154,7 +155,7 @@ impl RedisCommand {
 }
 
 impl ConnectionTotals {
-    /// Everything of the client runs on this thread.
+    /// Reads the totals. All tasks of the client run on this thread.
     fn read(client: &Client, redis: &RedisServer) -> Result<Self> {
         Ok(Self {
             redis: Process(redis.pid()).main_thread_time()?,

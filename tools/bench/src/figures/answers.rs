@@ -1,4 +1,4 @@
-//! Answers by kind, and how long they took.
+//! Counts of answers by kind, and their times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::micros;
 pub(crate) enum Answer {
     Ok,
     OverLimit,
-    /// There was no decision; the word says what came instead.
+    /// There was no decision. The text names the reason.
     Failed(&'static str),
 }
 
@@ -66,7 +66,8 @@ pub(crate) struct AnswerCounts {
 
 impl AnswerCounts {
     pub(crate) fn new() -> Self {
-        // Three digits from a microsecond to a minute; what lies outside is counted at the border.
+        // The histogram has three digits from a microsecond to a minute. Times outside count at its
+        // ends.
         let latency =
             Histogram::new_with_bounds(1_000, 60_000_000_000, 3).expect("the bounds are valid");
         Self {
@@ -103,12 +104,13 @@ impl AnswerCounts {
         Duration::from_nanos(self.latency.mean() as u64)
     }
 
-    /// The time that `percent` of the answered calls took at most; zero when nothing was answered.
+    /// Returns the time within which `percent` of the answered calls ended. Zero if none was
+    /// answered.
     pub(crate) fn percentile(&self, percent: f64) -> Duration {
         Duration::from_nanos(self.latency.value_at_percentile(percent))
     }
 
-    /// All counts, and percentiles of times in microseconds if there are any.
+    /// Returns all counts, and percentiles of times in microseconds if there are any.
     pub(crate) fn to_json(&self) -> Value {
         let time =
             |(name, percent): (&str, f64)| (name.into(), micros(self.percentile(percent)).into());

@@ -7,11 +7,11 @@ use anyhow::ensure;
 use super::answers::AnswerCounts;
 use super::{Figures, millis};
 
-/// Everything describes the time after the warm-up.
+/// The calls after the warm-up.
 pub(crate) struct Calls {
     pub(crate) answers: AnswerCounts,
     pub(crate) elapsed: Duration,
-    /// Calls of an open loop that were due at the end and had found no free caller.
+    /// Number of calls of an open loop that were due at the end and had found no free caller.
     pub(crate) behind: u64,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Adds all to a row, with what tells these calls from others of the row.
+    /// Adds all figures to a row. `what` distinguishes these calls from others of the row.
     pub(crate) fn add_to(&self, row: &mut Figures<'_>, what: &str) {
         row.add(&format!("calls/s{what}"), 0, [self.per_second]);
         row.add(&format!("mean ms{what}"), 2, [self.mean_ms]);
@@ -36,7 +36,8 @@ impl Calls {
         self.answers.decisions() as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Fails when a call failed, or when calls were left behind: the others then say nothing.
+    /// Returns the figures. Fails if a call failed, or if calls were due and not sent: the figures
+    /// would be misleading.
     pub(crate) fn latency(&self) -> anyhow::Result<Latency> {
         let answers = &self.answers;
         ensure!(
@@ -45,7 +46,7 @@ impl Calls {
             answers.errors
         );
         ensure!(answers.decisions() > 0, "no call was answered");
-        // A few are always just due.
+        // A few calls are always just due.
         ensure!(
             self.behind * 20 < answers.decisions().max(200),
             "{} calls were due and not sent",

@@ -1,10 +1,10 @@
-//! Durations as people write them in arguments.
+//! Parses durations in arguments.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// Reads `10s`, `250ms` or a bare number of seconds.
+/// Parses `10s`, `250ms` or a bare number of seconds.
 pub(crate) fn duration(text: &str) -> anyhow::Result<Duration> {
     let (number, scale) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::table::Table;
 
-/// Writes tables to a file as JSON, whose folder is made if there is none, and says where they are.
+/// Writes tables to a file as JSON, creates its folder if it is missing, and prints the path.
 pub(crate) fn write_tables(path: &Path, tables: &[Table]) -> Result<()> {
     let folder = path.parent().unwrap_or(path);
     std::fs::create_dir_all(folder)
@@ -16,7 +16,7 @@ pub(crate) fn write_tables(path: &Path, tables: &[Table]) -> Result<()> {
     Ok(())
 }
 
-/// Reads what [`write_tables`] wrote.
+/// Reads a file of [`write_tables`].
 pub(crate) fn read_tables(path: &Path) -> Result<Vec<Table>> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("could not read {}", path.display()))?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The middle and the ends of a figure over the turns.
+/// The median, minimum and maximum of a figure over the turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     least: f64,
@@ -12,7 +12,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// None without values.
+    /// Returns `None` without values.
     pub(crate) fn new(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         Some(Self {
@@ -36,7 +36,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// The value that a share of the values stays within; zero without values.
+/// Returns the value that a share of the values does not exceed. Zero without values.
 pub(crate) fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let place = (values.len() as f64 * share) as usize;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::spread::{Spread, percentile};
 
-/// A table with the name that documents know it by. It is kept as JSON and shown as Markdown.
+/// A table, with its name in documents. It is stored as JSON and shown as Markdown.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Table {
     pub(crate) name: String,
@@ -55,7 +55,7 @@ impl Table {
         }
     }
 
-    /// The row with these labels, which is made if there is none.
+    /// Returns the row with these labels, and creates it if it is missing.
     pub(crate) fn row(&mut self, labels: &[&dyn Display]) -> Figures<'_> {
         let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
         let known = self.rows.iter().position(|row| row.labels == labels);
@@ -70,14 +70,15 @@ impl Table {
         }
     }
 
-    /// The middle of a figure of the row with these labels. None if there is no such row or figure, or no value.
+    /// Returns the median of a figure of the row with these labels. `None` if there is no such row
+    /// or figure, or no value.
     pub(crate) fn median(&self, row: &str, head: &str) -> Option<f64> {
         let is_it = |series: &Series<'_>| series.row == row && series.head == head;
         let series = self.series().find(is_it)?;
         Some(Spread::new(series.values.to_vec())?.median)
     }
 
-    /// All figures that have values, row by row.
+    /// Returns all figures that have values, row by row.
     pub(crate) fn series(&self) -> impl Iterator<Item = Series<'_>> {
         self.rows.iter().flat_map(|row| {
             let values = self.figures.iter().zip(&row.values);
@@ -101,7 +102,7 @@ impl Table {
 }
 
 impl Figures<'_> {
-    /// Adds what a turn showed of a figure, which may be nothing.
+    /// Adds the values of a figure in one turn. There may be none.
     pub(crate) fn add(&mut self, head: &str, digits: usize, values: impl IntoIterator<Item = f64>) {
         let known = self.figures.iter().position(|figure| figure.head == head);
         let at = known.unwrap_or(self.figures.len());
@@ -115,7 +116,7 @@ impl Figures<'_> {
         self.values[at].extend(values);
     }
 
-    /// Adds the middle and the 99th percentile of the times of a turn, in milliseconds.
+    /// Adds the median and the 99th percentile of the times of a turn, in milliseconds.
     pub(crate) fn add_times(&mut self, what: &str, milliseconds: &mut [f64]) {
         for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
             let head = format!("{what} {name}, ms");

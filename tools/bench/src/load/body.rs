@@ -1,7 +1,8 @@
-//! The request body: one gRPC frame with an encoded RateLimitRequest, patched in place for each call.
+//! The request body: one gRPC frame with an encoded RateLimitRequest, patched in place for each
+//! call.
 //!
-//! Encoding afresh would cost more than the rest of a call. All keys have the same number of digits, so a request for
-//! other keys is the same bytes with other digits.
+//! Encoding each request would cost more than the rest of a call. All keys have the same number of
+//! digits, so requests for different keys differ only in these digits.
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::{Bytes, BytesMut};
@@ -11,7 +12,7 @@ use crate::load::keys::{Distribution, Keys};
 
 /// Digits of a key in a descriptor value; u32 has at most ten.
 const DIGITS: usize = 10;
-/// 256 KiB: some thousand bodies between two allocations.
+/// Bytes of one allocation: some thousand bodies.
 const ARENA: usize = 256 * 1024;
 
 /// The form of a request.
@@ -31,7 +32,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Requests of the domain that measured servers have.
+    /// Creates the form of requests for the domain of measured servers.
     pub(crate) fn new(key: &str, descriptors: u16) -> Self {
         Self {
             domain: "bench".to_owned(),
@@ -45,13 +46,13 @@ impl Shape {
 /// Makes bodies of one [`Shape`].
 pub(crate) struct Bodies {
     template: Vec<u8>,
-    /// Where the digits of each descriptor begin.
+    /// Offsets of the digits of each descriptor.
     digits: Vec<usize>,
     arena: BytesMut,
 }
 
 impl Bodies {
-    /// Fails when the message does not fit a gRPC frame.
+    /// Fails if the message does not fit a gRPC frame.
     pub(crate) fn new(shape: &Shape) -> Result<Self> {
         ensure!(
             shape.descriptors > 0,
@@ -89,7 +90,7 @@ impl Bodies {
         })
     }
 
-    /// The body of the next request; each descriptor draws its own key.
+    /// Returns the body of the next request. Each descriptor draws a separate key.
     pub(crate) fn next(&mut self, keys: &mut Keys) -> Bytes {
         for start in &self.digits {
             let mut rest = keys.draw();
@@ -106,7 +107,7 @@ impl Bodies {
     }
 }
 
-/// A body that uses the first key.
+/// Returns a body with the first key.
 pub(crate) fn one_body(shape: &Shape) -> Result<Bytes> {
     let mut keys = Keys::new(Distribution::Sequence, 1, 0.0, 0);
     Ok(Bodies::new(shape)?.next(&mut keys))

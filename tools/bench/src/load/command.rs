@@ -13,14 +13,14 @@ use crate::load::run::Load;
 use crate::machine::Address;
 use crate::machine::Process;
 
-/// LoadArguments of the subcommand.
+/// Arguments of the subcommand.
 #[derive(Args)]
 pub(crate) struct LoadArguments {
     /// Where the server listens: host:port or unix:/path.
     #[arg(long, default_value = "127.0.0.1:8081")]
     address: Address,
-    /// Requests a second on a fixed schedule (open loop). Without it, each stream sends again as soon as it has its
-    /// answer (closed loop).
+    /// Requests a second on a fixed schedule (open loop). Without it, each stream sends again as
+    /// soon as it has its answer (closed loop).
     #[arg(long)]
     rate: Option<f64>,
     #[arg(long, default_value_t = 10)]
@@ -58,7 +58,7 @@ pub(crate) struct LoadArguments {
     json: Option<PathBuf>,
 }
 
-/// Runs the load and prints what it showed. Fails when not one request was answered.
+/// Runs the load and prints its figures. Fails if no request was answered.
 pub(crate) async fn run(arguments: LoadArguments) -> anyhow::Result<()> {
     if arguments
         .rate

@@ -13,9 +13,10 @@ use crate::figures::{Answer, grpc_code};
 use crate::load::run::SharedLoad;
 use crate::machine::Address;
 
-/// Long enough not to keep a core busy while a server is down, and short enough to notice when it is back.
+/// Delay before a new attempt to connect: long enough not to keep a core busy while a server is
+/// down, and short enough to notice its return.
 const RECONNECT: Duration = Duration::from_millis(20);
-/// Answers are tens of bytes; with windows this large no stream ever waits for one.
+/// Bytes of the flow control windows. Answers are tens of bytes, so no stream ever waits.
 const WINDOW: u32 = 16 << 20;
 
 /// Keeps one connection with its streams busy until the run has no more requests.
@@ -29,11 +30,11 @@ pub(crate) async fn drive(run: Rc<SharedLoad>) {
     }
 }
 
-/// One connection from its beginning to its end. False when there was none.
+/// Serves one connection until it ends. Returns false if there was none.
 async fn serve_once(run: &Rc<SharedLoad>) -> bool {
     let connected = match &run.address {
         Address::Tcp { host, port } => match TcpStream::connect((host.as_str(), *port)).await {
-            // A call is one small write that must not wait for the answer to the last one.
+            // A call is one small write that must not wait for the previous answer.
             Ok(socket) if socket.set_nodelay(true).is_ok() => handshake(socket, run).await,
             _ => None,
         },
@@ -71,13 +72,13 @@ where
     let (sender, connection) = builder.handshake(socket).await.ok()?;
     let mut tasks = JoinSet::new();
     tasks.spawn_local(async move {
-        // Its error reaches every stream, and is counted there.
+        // The error reaches every stream, and is counted there.
         let _ = connection.await;
     });
     Some((sender, tasks))
 }
 
-/// One stream after another, until the connection or the requests end.
+/// Sends calls on one stream at a time, until the connection or the requests end.
 async fn stream(run: Rc<SharedLoad>, mut sender: SendRequest<Bytes>) {
     loop {
         if std::future::poll_fn(|context| sender.poll_ready(context))
@@ -106,7 +107,7 @@ fn failure(error: &h2::Error) -> &'static str {
     match error.reason() {
         Some(h2::Reason::REFUSED_STREAM) => "stream refused",
         _ if error.is_reset() => "stream reset",
-        _ if error.is_go_away() => "connection closed by GOAWAY",
+        _ if error.is_go_away() => "connection closed by GOAWAY", // plain: the name in h2
         _ if error.is_io() => "connection lost",
         _ => "protocol error",
     }

@@ -1,15 +1,15 @@
-//! Which of the distinct keys a descriptor uses.
+//! Draws the key of a descriptor from the distinct keys.
 
 use clap::ValueEnum;
 
 /// How keys are drawn from the set `0..count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Distribution {
-    /// Every key equally often.
+    /// All keys have the same frequency.
     Uniform,
     /// Key `i` in proportion to `1 / (i + 1)^exponent`: a few hot keys and a long tail.
     Zipf,
-    /// 0, 1, 2 and so on, then again from 0: each key once in `count` draws.
+    /// 0, 1, 2 and so on, then again from 0: each key occurs once in `count` draws.
     Sequence,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
-    /// Draws from `count` keys (at least one). The same seed gives the same stream.
+    /// Creates a stream of `count` keys (at least one). One seed gives one stream.
     pub(crate) fn new(distribution: Distribution, count: u32, exponent: f64, seed: u64) -> Self {
         let count = count.max(1);
         let random = fastrand::Rng::with_seed(seed);
@@ -59,7 +59,8 @@ impl Keys {
 
 /// Walker's alias method: any discrete distribution in constant time a draw.
 ///
-/// Cell `i` is drawn uniformly, then keeps its own key with probability `keep[i]` and gives `alias[i]` otherwise.
+/// Cell `i` is drawn uniformly, then keeps its own key with probability `keep[i]` and gives
+/// `alias[i]` otherwise.
 pub(crate) struct AliasTable {
     keep: Vec<f64>,
     alias: Vec<u32>,
@@ -111,7 +112,8 @@ mod tests {
 
     const DRAWS: u32 = 200_000;
 
-    /// Draws many keys and compares how often each came with what was wanted, to two points in a hundred.
+    /// Draws many keys and compares how often each came with what was wanted, to two points in a
+    /// hundred.
     fn check(distribution: Distribution, exponent: f64, wanted: &[f64]) {
         let mut keys = Keys::new(distribution, wanted.len() as u32, exponent, 7);
         let mut seen = vec![0_u32; wanted.len()];

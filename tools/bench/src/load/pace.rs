@@ -1,8 +1,9 @@
-//! When the next request goes out.
+//! The schedule of requests.
 //!
-//! A closed loop sends as soon as a stream is free. An open loop keeps a fixed schedule whatever the server does, and a
-//! call's time counts from its place in the schedule: a server that stalls is charged for every request that should have
-//! been sent meanwhile, not only for the one that waited.
+//! A closed loop sends as soon as a stream is free. An open loop keeps a fixed schedule whatever
+//! the server does, and the time of a call counts from its due time. So a server that stalls is
+//! charged for all requests that should have been sent in the meantime, not only for the one that
+//! waited.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -16,11 +17,11 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 
-/// Above ten thousand requests a second the schedule is one of small groups: waking up for each single request would cost
-/// more than the request itself.
+/// Minimum step of the schedule. Above ten thousand requests a second it has small groups, because
+/// waking for each request would cost more than the request.
 const FINEST_STEP: Duration = Duration::from_micros(100);
 
-/// Hands out the moment each request is due.
+/// The due times of requests.
 pub(crate) enum CallSchedule {
     Closed { left: Cell<u64> },
     Open(Schedule),
@@ -30,14 +31,14 @@ pub(crate) enum CallSchedule {
 pub(crate) struct Schedule {
     start: Instant,
     per_second: f64,
-    /// One permit for every request that is due and that no stream has taken.
+    /// One permit for every request that is due and not sent.
     due: Semaphore,
     released: Cell<u64>,
     taken: Cell<u64>,
 }
 
 impl CallSchedule {
-    /// At most `requests` in all, each as soon as a stream is free.
+    /// Creates a closed loop of at most `requests` requests.
     pub(crate) fn closed(requests: Option<u64>) -> Self {
         Self::Closed {
             left: Cell::new(requests.unwrap_or(u64::MAX)),
@@ -55,7 +56,8 @@ impl CallSchedule {
         })
     }
 
-    /// Waits for the next request and returns the moment its time counts from; `None` when there are no more.
+    /// Waits for the next request and returns the time that it counts from. `None` if there are no
+    /// more.
     ///
     /// If the future is dropped, no request is taken.
     pub(crate) async fn next(&self) -> Option<Instant> {
@@ -85,7 +87,8 @@ impl CallSchedule {
         }
     }
 
-    /// Releases requests when they are due, for as long as it is polled; returns at once for a closed loop.
+    /// Releases requests when they are due, as long as it is polled. Returns at once for a closed
+    /// loop.
     pub(crate) async fn keep(&self) -> Result<()> {
         let Self::Open(schedule) = self else {
             return Ok(());
@@ -109,7 +112,7 @@ impl CallSchedule {
     }
 }
 
-/// When a request is due: at its place in the schedule, rounded up to the finest step.
+/// Returns the due time of a request: its time in the schedule, rounded up to the minimum step.
 fn due_after(ticket: u64, per_second: f64) -> Duration {
     let turn = Duration::from_secs_f64(ticket as f64 / per_second).as_nanos() as u64;
     Duration::from_nanos(
@@ -117,7 +120,7 @@ fn due_after(ticket: u64, per_second: f64) -> Duration {
     )
 }
 
-/// A kernel timer: tokio's own wakes once a millisecond, which is many requests late.
+/// A kernel timer. The timer of tokio has steps of a millisecond, which is many requests late.
 struct Timer(AsyncFd<OwnedFd>);
 
 impl Timer {

@@ -1,4 +1,4 @@
-//! How a run is shown: JSON for programs, and its figures line by line for people.
+//! The report of a run: JSON for programs, and lines of figures for people.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::run::Measured;
 use crate::figures::micros_each;
 use crate::machine::Cost;
 
-/// All figures of a run, and the memory of the server if its process is known.
+/// Returns all figures of a run, and the memory of the server if its process is known.
 pub(crate) fn to_json(measured: &Measured, resident_bytes: Option<u64>) -> Value {
     let calls = &measured.calls;
     let count = calls.answers.decisions() + calls.answers.failures();

@@ -23,19 +23,19 @@ pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 pub(crate) struct Load {
     pub(crate) address: Address,
     pub(crate) connections: u16,
-    /// Calls in flight on each connection, at most.
+    /// Maximum number of calls in flight on each connection.
     pub(crate) streams: u16,
     pub(crate) shape: Shape,
     pub(crate) keys: Keys,
     /// Requests a second over all connections; `None` sends whenever a stream is free.
     pub(crate) rate: Option<f64>,
-    /// Stop after as many requests as this, even when time is left. For closed loops.
+    /// Number of requests after which a closed loop stops, even if time is left.
     pub(crate) requests: Option<u64>,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
 }
 
-/// The result of a run. Everything describes the time after the warm-up.
+/// The result of a run after the warm-up.
 pub(crate) struct Measured {
     pub(crate) calls: Calls,
     pub(crate) own: Cost,
@@ -60,7 +60,8 @@ impl SharedLoad {
 }
 
 impl Load {
-    /// A closed loop of ten connections with twenty streams, which draws from a thousand keys.
+    /// Creates a closed loop of ten connections with twenty streams, which draws from a thousand
+    /// keys.
     pub(crate) fn new(address: Address, shape: Shape, duration: Duration) -> Self {
         Self {
             address,
@@ -75,8 +76,8 @@ impl Load {
         }
     }
 
-    /// Runs the load on the current thread, which must belong to a current-thread runtime. `server` is watched
-    /// meanwhile. Calls in flight at the end are dropped and not counted.
+    /// Runs the load on the current thread, which must belong to a current-thread runtime. The cost
+    /// of `server` is measured. Calls in flight at the end are dropped and not counted.
     pub(crate) async fn run(self, server: Option<Process>) -> Result<Measured> {
         LocalSet::new().run_until(self.measure(server)).await
     }

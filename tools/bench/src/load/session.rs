@@ -1,4 +1,4 @@
-//! A measured span of time in which tasks keep something busy.
+//! A measured span of time with tasks that produce load.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::pace::CallSchedule;
 use crate::figures::{Answer, AnswerCounts, Calls};
 
-/// Longest wait for a first answer beyond the measured time.
+/// Maximum wait for a first answer after the measured time.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// State that the tasks share: the time of the next call, and the answers so far.
@@ -37,8 +37,8 @@ impl Session {
         self.answers.borrow_mut().add(answer, took);
     }
 
-    /// Lets the tasks run on the current thread, at first without counting. Ends before its time if all tasks end. Calls
-    /// in flight at the end are dropped and not counted.
+    /// Runs the tasks on the current thread, at first without counting. Ends early if all tasks
+    /// end. Calls in flight at the end are dropped and not counted.
     pub(crate) async fn measure<T>(
         self: &Rc<Self>,
         mut tasks: JoinSet<()>,
@@ -80,8 +80,8 @@ impl Session {
         })
     }
 
-    /// Waits for the end of the measured time, and on a busy machine a little longer: a short turn may end before its
-    /// first answer.
+    /// Waits for the end of the measured time, and for a first answer: on a busy machine a short
+    /// turn may end before it.
     async fn until_over(&self, duration: Duration) {
         sleep(duration).await;
         let first_answer = async {
@@ -89,7 +89,7 @@ impl Session {
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        // A server that answers nothing is known by its empty counts.
+        // A server without answers shows in its empty counts.
         let _ = timeout(FIRST_ANSWER, first_answer).await;
     }
 }

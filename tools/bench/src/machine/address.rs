@@ -1,4 +1,4 @@
-//! Where the measured server listens.
+//! Address of the measured server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    /// The `:authority` of requests.
+    /// Returns the `:authority` of requests.
     pub(crate) fn authority(&self) -> String {
         match self {
             Self::Tcp { .. } => self.to_string(),

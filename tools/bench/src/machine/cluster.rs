@@ -12,22 +12,23 @@ use crate::delay::DelayProxy;
 use crate::machine::pin::{self, Core};
 use crate::machine::process::Process;
 
-/// Longest wait until all nodes know each other's new ports.
+/// Maximum wait until all nodes know the new ports of the others.
 const SETTLE: Duration = Duration::from_secs(20);
 
-/// Primaries, with a proxy in front of each. The cluster announces the proxies, so clients connect to nothing else.
+/// Primaries, each behind a proxy. The cluster announces the proxies, so clients connect to nothing
+/// else.
 pub(crate) struct FarCluster {
     redis: RedisCluster,
     proxy: DelayProxy,
     tags: Vec<String>,
 }
 
-/// On which cores processes run.
+/// Placement of processes on cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cores {
     /// Servers and proxies on one core, the load on the other.
     Separate,
-    /// Wherever the kernel puts them, as for a service that is part of the measurement.
+    /// The kernel's choice, as for a service that is part of the measurement.
     Anywhere,
 }
 
@@ -61,7 +62,7 @@ impl FarCluster {
         Ok(far)
     }
 
-    /// Announces the nodes themselves to new clients.
+    /// Announces the addresses of the nodes to new clients.
     pub(crate) async fn bypass_proxies(&self) -> Result<()> {
         let ports = self.redis.servers().iter().map(|server| server.port());
         self.announce(ports.collect()).await
@@ -89,7 +90,7 @@ impl FarCluster {
         Ok(())
     }
 
-    /// Where a client connects first: the proxies.
+    /// Returns the addresses that a client connects to first: the proxies.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let address = |address: &SocketAddr| Address::Tcp {
             host: address.ip().to_string(),
@@ -98,7 +99,7 @@ impl FarCluster {
         self.proxy.addresses().iter().map(address).collect()
     }
 
-    /// A client of the cluster, with default bounds.
+    /// Returns settings of a client of the cluster, with default bounds.
     pub(crate) fn config(&self) -> Config {
         Config::cluster(self.addresses())
     }
@@ -107,12 +108,12 @@ impl FarCluster {
         &self.proxy
     }
 
-    /// For each primary a hash tag that it owns.
+    /// Returns a hash tag for each primary that it owns.
     pub(crate) fn tags(&self) -> &[String] {
         &self.tags
     }
 
-    /// Processor time of all nodes.
+    /// Returns the processor time of all nodes.
     pub(crate) fn redis_time(&self) -> Result<Duration> {
         let times: Result<Vec<Duration>> = self
             .redis
@@ -123,14 +124,14 @@ impl FarCluster {
         Ok(times.context("a node is gone")?.iter().sum())
     }
 
-    /// Fails when a proxy's queue was ever full: then more than the delay was measured.
+    /// Fails if the queue of a proxy was ever full: then more than the delay was measured.
     pub(crate) fn check(&self) -> Result<()> {
         ensure!(self.proxy.full() == 0, "a proxy's queue was full");
         Ok(())
     }
 }
 
-/// Call it before the cluster announces other ports than its own.
+/// Returns a hash tag for each primary. Must be called before the cluster announces other ports.
 fn tags(cluster: &RedisCluster) -> Vec<String> {
     let mut tags: Vec<Option<String>> = vec![None; cluster.servers().len()];
     let mut candidates = (0..).map(|number: u32| format!("{{t{number}}}"));
@@ -144,7 +145,7 @@ fn tags(cluster: &RedisCluster) -> Vec<String> {
     tags.into_iter().flatten().collect()
 }
 
-/// Whether a node's view of the cluster has every port.
+/// Returns whether a node's view of the cluster has every port.
 fn knows(nodes: &str, ports: &[u16]) -> bool {
     ports
         .iter()

@@ -18,7 +18,7 @@ pub(crate) struct Meter<'a> {
 struct TestbedTotals {
     at: Instant,
     server: Cost,
-    /// Of the main thread, which runs all commands.
+    /// Processor time of the main thread, which runs all commands.
     redis: Option<Duration>,
     /// Commands, reads and bytes of Redis.
     counts: Option<[u64; 3]>,
@@ -28,12 +28,12 @@ struct TestbedTotals {
 pub(crate) struct Spent {
     pub(crate) elapsed: Duration,
     pub(crate) server: Cost,
-    /// Processor time of the main thread of Redis. This and the following are None without Redis.
+    /// Processor time of the main thread of Redis. This and the following are `None` without Redis.
     pub(crate) redis: Option<Duration>,
     pub(crate) commands: Option<u64>,
     /// Reads of sockets: each is the round trip of a client.
     pub(crate) reads: Option<u64>,
-    /// Growth of its memory.
+    /// Growth of the memory of Redis.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Meter<'a> {
                 .zip(since.redis)
                 .map(|(now, since)| now.saturating_sub(since)),
             commands: grown(0),
-            // One of the reads is that of the question itself.
+            // One of the reads is that of INFO itself.
             reads: grown(1).map(|reads| reads.saturating_sub(1)),
             bytes: grown(2),
         };
@@ -85,7 +85,7 @@ impl Spent {
 }
 
 impl TestbedTotals {
-    /// Without counts.
+    /// Reads all totals except the counts.
     fn read(testbed: &Testbed) -> Result<Self> {
         let redis = testbed.redis.as_ref();
         let time = redis.map(|redis| Process(redis.pid()).main_thread_time());
@@ -108,7 +108,7 @@ fn counts(testbed: &Testbed) -> Option<[u64; 3]> {
     Some(names.map(|name| info(&text, name)))
 }
 
-/// A number of the text of INFO; zero if it is missing.
+/// Returns a number in the text of INFO. Zero if it is missing.
 pub(crate) fn info(text: &str, name: &str) -> u64 {
     let value = |line: &str| {
         line.strip_prefix(name)?

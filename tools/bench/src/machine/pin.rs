@@ -1,7 +1,7 @@
-//! Which core a process or thread runs on.
+//! Pins processes and threads to cores.
 //!
-//! On two cores the scheduler's choices cost more than what is to be measured: servers and their proxy stay on one core,
-//! load on another. On a machine with one core nothing is pinned.
+//! On two cores the scheduler's choices cost more than the measured difference. So servers and
+//! their proxy stay on one core, and load on another. On a machine with one core nothing is pinned.
 
 use anyhow::{Context as _, Result};
 use rustix::process::Pid;
@@ -12,16 +12,16 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 pub(crate) enum Core {
     /// For Redis and the proxies in front of it.
     Servers = 0,
-    /// For whatever puts load on them.
+    /// For the load on them.
     Load = 1,
 }
 
-/// Keeps the current thread, and what it starts from now on, on a core.
+/// Pins the current thread, and threads that it starts later, to a core.
 pub(crate) fn current_thread(core: Core) -> Result<()> {
     pin(None, core)
 }
 
-/// Keeps the main thread of a process on a core.
+/// Pins the main thread of a process to a core.
 pub(crate) fn process(pid: u32, core: Core) -> Result<()> {
     let pid = Pid::from_raw(pid as i32).context("a process has an id")?;
     pin(Some(pid), core)
@@ -37,7 +37,7 @@ fn pin(pid: Option<Pid>, core: Core) -> Result<()> {
         .with_context(|| format!("could not stay on core {}", core as usize))
 }
 
-/// Looks at the machine and not at the thread, which may be pinned already.
+/// Checks the machine and not the thread, which may be pinned already.
 fn has_second_core() -> bool {
     std::fs::exists("/sys/devices/system/cpu/cpu1").unwrap_or(false)
 }

@@ -9,14 +9,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::machine::address::Address;
 
-/// Totals since a process began. Subtract two of them for what happened between.
+/// Totals since a process began. The difference of two is the cost between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
     /// Processor time of the threads that still live, to the nanosecond.
     pub(crate) total: Duration,
-    /// In user mode, in clock ticks (10 ms on most machines).
+    /// Time in user mode, in clock ticks (10 ms on most machines).
     pub(crate) user: Duration,
-    /// In the kernel, in clock ticks.
+    /// Time in the kernel, in clock ticks.
     pub(crate) system: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Sub for Cost {
     }
 }
 
-/// A process on this machine that is being watched.
+/// A measured process on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(pub(crate) u32);
 
@@ -41,7 +41,8 @@ impl Process {
         Self(std::process::id())
     }
 
-    /// The process that listens on `address` on this machine. The error says why none was found.
+    /// Returns the process that listens on `address` on this machine. The error is the reason why
+    /// none was found.
     pub(crate) fn listening_on(address: &Address) -> Result<Self> {
         let inodes = match address {
             Address::Tcp { port, .. } => tcp_listeners(*port),
@@ -69,7 +70,7 @@ impl Process {
     /// The cost of the process so far.
     pub(crate) fn cost(self) -> Result<Cost> {
         let stat = self.read("stat")?;
-        // The name in parentheses may hold spaces; field 14 of the line is the 12th behind it.
+        // The name in parentheses may contain spaces. Field 14 of the line is the 12th after it.
         let fields: Vec<&str> = stat
             .rsplit_once(')')
             .map_or("", |(_, rest)| rest)
@@ -97,7 +98,7 @@ impl Process {
         Ok(cost)
     }
 
-    /// Processor time of the main thread, to the nanosecond.
+    /// Returns the processor time of the main thread, to the nanosecond.
     pub(crate) fn main_thread_time(self) -> Result<Duration> {
         on_processor(&self.read("schedstat")?).context("unreadable schedstat")
     }
@@ -107,7 +108,7 @@ impl Process {
         self.status_bytes("VmRSS:")
     }
 
-    /// The most resident memory the process ever had, in bytes.
+    /// Returns the maximum of resident memory of the process so far, in bytes.
     pub(crate) fn highest_resident_bytes(self) -> Result<u64> {
         self.status_bytes("VmHWM:")
     }

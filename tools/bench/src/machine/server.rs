@@ -12,7 +12,8 @@ use tokio::time::sleep;
 use crate::machine::address::Address;
 use crate::machine::process::Process;
 
-/// A limit that is never reached, for costs, and one whose counters are gone after a second, for memory.
+/// Limits of requests: one that is never reached, for costs, and one whose counters expire after a
+/// second, for memory.
 const CONFIGURATION: &str = "\
 domain: bench
 descriptors:
@@ -32,10 +33,10 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 1 }
 ";
 
-/// Longest wait for the gRPC port to open.
+/// Maximum wait for the gRPC port to open.
 const START: Duration = Duration::from_secs(20);
 
-/// A running server; killed when dropped.
+/// A running server. Dropping it kills the process.
 pub(crate) struct Server {
     child: Child,
     port: u16,
@@ -44,8 +45,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server with the bench configuration under `folder` and more settings, and waits until it accepts
-    /// connections.
+    /// Starts a server with the bench configuration under `folder` and more settings, and waits
+    /// until it accepts connections.
     pub(crate) async fn start(
         program: &Path,
         folder: &Path,
@@ -72,7 +73,7 @@ impl Server {
             ("DISABLE_STATS", "true".to_owned()),
             ("LOG_LEVEL", "error".to_owned()),
             ("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}")),
-            // Servers that are compared run at the same time, and each has a file of its own.
+            // Compared servers run at the same time, so each has a separate file.
             (
                 "TIDEGATE_DATA_DIR",
                 format!("{}/data-{port}", folder.display()),
@@ -111,12 +112,12 @@ impl Server {
         }
     }
 
-    /// Where `/metrics` is.
+    /// Returns the address of `/metrics`.
     pub(crate) fn debug(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.debug).into()
     }
 
-    /// Where the HTTP API listens.
+    /// Returns the address of the HTTP API.
     pub(crate) fn api(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.api).into()
     }
@@ -138,13 +139,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Its figures are taken; there is nothing to save, and no one to tell if it is gone already.
+        // The measurement is over, so errors have no effect: the process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Ports that are free. All are held until the last is known, so that they differ.
+/// Returns free ports. All are held until the last is known, so that they differ.
 fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT]> {
     let mut held = Vec::new();
     let mut ports = [0; COUNT];

@@ -1,4 +1,4 @@
-//! A server with its store, and what can be asked of both.
+//! A server with its store.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tidegate_pipeline::test_util::RedisServer;
 use super::server::Server;
 use crate::delay::DelayProxy;
 
-/// Where the server keeps what it must remember.
+/// Store of the server's counters and workflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     /// Counters in the server's memory, workflows in a SQLite file.
@@ -26,7 +26,7 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// The name of a store of workflows.
+    /// Returns the name of the store of workflows.
     pub(crate) fn of_workflows(self) -> &'static str {
         match self {
             Self::Embedded => "SQLite",
@@ -36,7 +36,7 @@ impl Store {
         }
     }
 
-    /// The name of a store of counters.
+    /// Returns the name of the store of counters.
     pub(crate) fn of_counters(self) -> &'static str {
         match self {
             Self::Embedded | Self::Memory => "memory",
@@ -46,7 +46,7 @@ impl Store {
     }
 }
 
-/// A server with a store of its own. Both end when it is dropped.
+/// A server with a separate store. Dropping it ends both.
 pub(crate) struct Testbed {
     pub(crate) server: Server,
     pub(crate) redis: Option<RedisServer>,

@@ -7,8 +7,8 @@ use crate::figures::Table;
 const START: &str = "<!-- table ";
 const END: &str = "<!-- end -->";
 
-/// The text with what is between the comments replaced by the tables of these names. Fails unless the document names each table
-/// exactly once, so that no table is lost or stale.
+/// Returns the text with the tables of these names between their comments. Fails unless the
+/// document names each table exactly once, so that no table is lost or stale.
 pub(super) fn fill(text: &str, tables: &[Table]) -> anyhow::Result<String> {
     let mut filled = String::with_capacity(text.len());
     let mut named = Vec::new();

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::figures::Table;
 
-/// Everything a reader needs to judge the figures, and nothing that names the machine.
+/// Returns the facts that a reader needs to judge the figures, without the name of the machine.
 pub(super) fn describe() -> Result<Table> {
     let processors =
         std::fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
@@ -37,7 +37,7 @@ pub(super) fn describe() -> Result<Table> {
     Ok(table)
 }
 
-/// The first line that a program prints.
+/// Returns the first line that a program prints.
 fn output(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.with_context(|| {
@@ -55,12 +55,14 @@ fn output(program: &str, arguments: &[&str]) -> Result<String> {
         .to_owned())
 }
 
-/// Name and version up to the second number: what follows is a distribution's or a provider's own.
+/// Returns name and version up to the second number. The rest is specific to a distribution or
+/// provider.
 fn kernel(line: &str) -> String {
     line.splitn(3, '.').take(2).collect::<Vec<_>>().join(".")
 }
 
-/// The first word with a dot: `Redis server v=7.0.15 sha=..` and `h2load nghttp2/1.52.0` differ in what is before it.
+/// Returns the first word with a dot. `Redis server v=7.0.15 sha=..` and `h2load nghttp2/1.52.0`
+/// differ in the text before it.
 fn version(line: &str) -> String {
     let word = line
         .split([' ', '=', '/'])

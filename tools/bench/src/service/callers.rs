@@ -1,4 +1,4 @@
-//! `tidegate-bench callers`: how many calls of ten keys a fixed number of callers gets through.
+//! `tidegate-bench callers`: the rate of calls of ten keys with a fixed number of callers.
 //!
 //! In a closed loop the mean time follows from the rate; the 99th percentile does not.
 
@@ -23,7 +23,7 @@ pub(crate) struct Callers {
 }
 
 const KEYS: u16 = 10;
-/// Connections with as many callers each.
+/// Numbers of connections, each with as many callers.
 const CONNECTIONS: [u16; 2] = [8, 10];
 
 /// A sender of calls to Redis.
@@ -45,7 +45,7 @@ impl Scenario for Callers {
             (name, CallSource::Service(server))
         });
         let mut variants: Vec<(String, CallSource<'_>)> = services.collect();
-        // Nearly all keys of a call are in slots of their own.
+        // Nearly all keys of a call are in different slots.
         let engines = [
             ("engine, serial by slot", Design::SerialByKey),
             ("engine, parallel by node", Design::ParallelByNode),

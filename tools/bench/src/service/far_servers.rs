@@ -1,4 +1,4 @@
-//! Servers on a cluster behind delay proxies, one for each way in which a call's groups are sent.
+//! Servers on a cluster behind delay proxies, one for each parallelism of groups.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::machine::{Cores, FarCluster, Server};
 use crate::scenario::RunOptions;
 
 const PRIMARIES: usize = 3;
-/// The setting, and its name: one node after the other, as the reference does it, and all at once.
+/// The setting and its name: one node at a time, as in the reference, and all in parallel.
 const PARALLELISM: [(&str, &str); 2] = [("1", "serial"), ("0", "parallel")];
 
 /// Servers that keep their counters in one cluster.

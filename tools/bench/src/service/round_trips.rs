@@ -1,4 +1,5 @@
-//! `tidegate-bench round-trips`: what a call of many descriptors takes when Redis is a millisecond away.
+//! `tidegate-bench round-trips`: the time of a call of many descriptors with Redis a millisecond
+//! away.
 
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ impl Scenario for RoundTrips {
     }
 }
 
-/// The row of the README: five descriptors.
+/// Returns the row of the README: five descriptors.
 pub(crate) fn summary(round_trips: &Table) -> [String; 3] {
     let mean = |name: &str| {
         let median = round_trips.median("5", &format!("mean ms, {name}"));

@@ -1,4 +1,4 @@
-//! The HTTP API as a client sees it: one connection, one request at a time.
+//! A client of the HTTP API: one connection, one request at a time.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// Longest wait until the API is open, which it is later than the gRPC port.
+/// Maximum wait until the API is open, which it is later than the gRPC port.
 const OPEN: Duration = Duration::from_secs(20);
-/// Workflows and bytes of one request, at most.
+/// Maximum numbers of workflows and bytes of one request.
 const WORKFLOWS: usize = 1_000;
 const BODY_BYTES: usize = 2_000_000;
 
@@ -28,7 +28,7 @@ pub(crate) struct Api {
 /// The answer to a claim.
 pub(crate) struct Claimed(Bytes);
 
-/// The part of a job that a worker needs which does nothing.
+/// The fields of a job that a no-op worker needs.
 #[derive(Deserialize)]
 pub(crate) struct Job<'a> {
     pub(crate) lease: &'a str,
@@ -38,7 +38,7 @@ pub(crate) struct Job<'a> {
 
 #[derive(Default, Deserialize)]
 pub(crate) struct Params {
-    /// When the job was due to be made, in microseconds since the measurement began.
+    /// Due time of the job's creation, in microseconds since the measurement began.
     pub(crate) due: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Api {
         self.call(Method::POST, path, body).await
     }
 
-    /// As [`Api::get`], read as JSON.
+    /// Requests a path and parses the answer as JSON.
     pub(crate) async fn json(&mut self, path: &str) -> Result<Value> {
         Ok(serde_json::from_slice(&self.get(path).await?)?)
     }
@@ -99,7 +99,7 @@ impl Api {
         Ok(())
     }
 
-    /// Creates many of one workflow, a thousand with each request.
+    /// Creates one workflow many times, a thousand with each request.
     pub(crate) async fn create_many(&mut self, one: &str, count: usize) -> Result<()> {
         self.create(std::iter::repeat_n(one, count)).await
     }
@@ -110,7 +110,7 @@ impl Api {
             .map(Claimed)
     }
 
-    /// Reports jobs as done, and claims others with the same request, unless the claim is `null`.
+    /// Reports jobs as done, and claims others in the same request, unless the claim is `null`.
     pub(crate) async fn report(&mut self, jobs: &[Job<'_>], claim: &str) -> Result<Claimed> {
         let mut body = String::with_capacity(64 + jobs.len() * 96);
         body.push_str(r#"{"reports":["#);
@@ -138,7 +138,7 @@ impl Api {
         Ok(())
     }
 
-    /// Sends a request and returns the body of its answer. Fails when the status is not a success.
+    /// Sends a request and returns the body of its answer. Fails if the status is not a success.
     async fn call(&mut self, method: Method, path: &str, body: String) -> Result<Bytes> {
         let request = Request::builder()
             .method(method)
@@ -146,7 +146,7 @@ impl Api {
             .header("host", &self.host)
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))?;
-        // Its task may not have seen the end of the last answer yet.
+        // The connection's task may not have processed the end of the last answer yet.
         let ready = self.sender.ready().await;
         ready.with_context(|| format!("the connection for {path} is closed"))?;
         let response = self.sender.send_request(request).await;
@@ -170,14 +170,14 @@ impl Claimed {
         Ok(answer.jobs)
     }
 
-    /// The only job. Fails when there is none, or another one.
+    /// Returns the only job. Fails if there are none or several.
     pub(crate) fn job(&self) -> Result<[Job<'_>; 1]> {
         let jobs = <[Job<'_>; 1]>::try_from(self.jobs()?);
         jobs.map_err(|jobs| anyhow::anyhow!("{} jobs instead of one", jobs.len()))
     }
 }
 
-/// The body of a claim.
+/// Returns the body of a claim.
 pub(crate) fn claim(queue: &str, worker: usize, limit: usize, wait: &str) -> String {
     format!(r#"{{"queues":["{queue}"],"worker":"w{worker}","limit":{limit},"wait":"{wait}"}}"#)
 }

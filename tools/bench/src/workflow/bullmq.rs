@@ -26,7 +26,8 @@ pub(super) struct BullMq {
 }
 
 impl BullMq {
-    /// Creates `jobs` workflows and works off `jobs` jobs, and a join. None when BullMQ is not installed.
+    /// Creates `jobs` workflows, and runs `jobs` jobs and a join. `None` if BullMQ is not
+    /// installed.
     pub(super) async fn measure(
         options: &RunOptions,
         jobs: usize,

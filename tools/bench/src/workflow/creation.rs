@@ -1,4 +1,4 @@
-//! How fast workflows are created: one after the other, in bulk, and one large one.
+//! Measures the creation of workflows: in sequence, in bulk, and one large one.
 
 use std::time::Instant;
 
@@ -60,7 +60,7 @@ async fn bulk(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Result<
 async fn large(testbed: &Testbed, row: &mut Figures<'_>) -> Result<()> {
     let mut api = Api::connect(testbed.server.api()).await?;
     let body = graphs::layers(LARGE);
-    // The first registers the workflow's name.
+    // The first request registers the workflow's name.
     api.post("/v1/workflows", body.clone()).await?;
     for _ in 0..5 {
         let mut meter = Meter::start(testbed)?;

@@ -1,4 +1,4 @@
-//! How fast jobs are executed by workers that do nothing.
+//! Measures the execution of jobs by no-op workers.
 
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ async fn pairs(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Result
     api.check_succeeded("bench", count).await
 }
 
-/// The time from a report to the next job of the chain, as the worker sees it.
+/// Measures the time from a report to the next job of the chain, at the worker.
 async fn chain(testbed: &Testbed, row: &mut Figures<'_>) -> Result<()> {
     let mut api = Api::connect(testbed.server.api()).await?;
     api.post("/v1/workflows", graphs::chain(CHAIN)).await?;
@@ -61,7 +61,7 @@ async fn chain(testbed: &Testbed, row: &mut Figures<'_>) -> Result<()> {
     Ok(())
 }
 
-/// All parents of a join and the join itself.
+/// Measures all parents of a join and the join itself.
 async fn join(testbed: &Testbed, row: &mut Figures<'_>, parents: usize) -> Result<()> {
     let mut api = Api::connect(testbed.server.api()).await?;
     api.post("/v1/workflows", graphs::join(parents)).await?;

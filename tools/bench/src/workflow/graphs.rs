@@ -1,15 +1,15 @@
-//! The graphs that are measured, as request bodies.
+//! Request bodies of the measured graphs.
 
 use std::fmt::Write as _;
 
-/// Two jobs, one after the other: the workflow of the listing that others were measured with.
+/// Returns two jobs in sequence: the workflow of the listing that others were measured with.
 pub(crate) fn pair(start: &str) -> String {
     format!(
         r#"{{"name":"bench","start":"{start}","jobs":[{{"name":"prepare","handler":"Prepare","params":{{"foo":"bar"}}}},{{"name":"normalize","handler":"NormalizeJob","after":["prepare"]}}]}}"#
     )
 }
 
-/// Jobs one after the other.
+/// Returns jobs in sequence.
 pub(crate) fn chain(jobs: usize) -> String {
     graph("chain", jobs, |at| {
         let before = at.checked_sub(1);
@@ -17,7 +17,7 @@ pub(crate) fn chain(jobs: usize) -> String {
     })
 }
 
-/// Jobs side by side, and one after all of them.
+/// Returns parallel jobs, and one after all of them.
 pub(crate) fn join(parents: usize) -> String {
     let all: Vec<String> = (0..parents).map(|at| format!(r#""j{at}""#)).collect();
     let all = all.join(",");
@@ -30,7 +30,7 @@ pub(crate) fn join(parents: usize) -> String {
     })
 }
 
-/// A hundred jobs in each of several layers, each after two of the layer before.
+/// Returns layers of a hundred jobs, each after two of the layer before.
 pub(crate) fn layers(jobs: usize) -> String {
     const WIDTH: usize = 100;
     graph("layers", jobs, |at| match at.checked_sub(WIDTH) {
@@ -55,7 +55,8 @@ fn graph(name: &str, jobs: usize, after: impl Fn(usize) -> String) -> String {
     body
 }
 
-/// Ready jobs side by side, with a part that [`limit`] makes, or none. `due` is for jobs that are timed.
+/// Returns parallel ready jobs, each with the result of [`limit`], or none. `due` is for jobs that
+/// are timed.
 pub(crate) fn limited(jobs: usize, limits: &str, due: Option<u64>) -> String {
     let due = due.map_or(String::new(), |due| format!(r#""due":{due}"#));
     let job = |at| format!(r#"{{"name":"j{at}","handler":"Call"{limits}}}"#);
@@ -63,7 +64,7 @@ pub(crate) fn limited(jobs: usize, limits: &str, due: Option<u64>) -> String {
     format!(r#"{{"name":"bench","start":"now","globals":{{{due}}},"jobs":[{jobs}]}}"#)
 }
 
-/// The part of a job that puts it under a limit of measured servers.
+/// Returns the part of a job that puts it under a limit of measured servers.
 pub(crate) fn limit(key: &str, value: usize) -> String {
     format!(r#","limits":[{{"domain":"jobs","entries":[["{key}","{value}"]]}}]"#)
 }

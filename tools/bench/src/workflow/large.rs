@@ -10,7 +10,7 @@ use crate::figures::{Figures, Table, mebibytes, millis};
 use crate::machine::Testbed;
 use crate::scenario::RunOptions;
 
-/// How often the workflow and a page of its jobs are read.
+/// Number of reads of the workflow and of a page of its jobs.
 const READS: usize = 20;
 
 pub(super) async fn measure(options: &RunOptions, parents: usize) -> Result<Table> {

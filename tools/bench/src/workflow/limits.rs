@@ -1,4 +1,5 @@
-//! `--limits`: what limits of jobs cost, and what many keys without room cost one with room.
+//! `--limits`: measures the cost of limits of jobs, and the effect of many keys without room on one
+//! with room.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -16,26 +17,26 @@ use crate::figures::{Figures, Table, millis, percentile};
 use crate::machine::{Meter, Store, Testbed};
 use crate::scenario::RunOptions;
 
-/// Limits of the jobs, by the number of keys that take turns.
+/// Limits of the jobs, by the number of keys that the jobs alternate between.
 const KEYS: [(&str, usize); 3] = [("no limit", 0), ("one limit", 1), ("1,000 keys", 1_000)];
 
-/// Tenants without room.
+/// Number of tenants without room.
 const TENANTS: usize = 1_000;
-/// Jobs of a workflow, at most.
+/// Maximum number of jobs of a workflow.
 const JOBS: usize = 100;
 /// Time between two jobs of the tenant with room.
 const ARRIVAL_INTERVAL: Duration = Duration::from_millis(5);
-/// Jobs of this tenant that are claimed one after the other.
+/// Number of jobs of this tenant that are claimed in sequence.
 const CLAIMED: usize = 1_000;
 
-/// A server with jobs that wait, and what it is called in the table.
+/// A server with waiting jobs, and its name in the table.
 struct Fixture {
     name: String,
     testbed: Testbed,
     start: Instant,
 }
 
-/// One limit that is open, and a thousand keys of it.
+/// Measures one limit with room, and a thousand keys of it.
 pub(super) async fn cost(options: &RunOptions, jobs: usize) -> Result<Table> {
     let mut table = Table::new("limits", &["limits of jobs", "store"]);
     for _ in options.rounds("limits") {
@@ -60,7 +61,8 @@ pub(super) async fn cost(options: &RunOptions, jobs: usize) -> Result<Table> {
     Ok(table)
 }
 
-/// One tenant with room beside a thousand without, for whom many jobs wait.
+/// Measures one tenant with room, alone and with many waiting jobs of a thousand tenants without
+/// room.
 pub(super) async fn behind(options: &RunOptions, waiting: usize) -> Result<Table> {
     let mut table = Table::new("behind", &["a tenant with room", "store"]);
     let program = options.program()?;
@@ -101,7 +103,8 @@ impl Fixture {
         })
     }
 
-    /// Jobs arrive, and workers wait for them: more than needed, so that one always waits.
+    /// Measures the wait of arriving jobs. There are more workers than needed, so that one always
+    /// waits.
     async fn arrivals(&self, row: &mut Figures<'_>, time: Duration) -> Result<()> {
         let apis = [self.testbed.server.api()];
         let expected = (time.as_micros() / ARRIVAL_INTERVAL.as_micros()).max(1) as usize;
@@ -139,7 +142,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Jobs are ready, and one worker claims them one after the other. Reports are not counted.
+    /// Measures one worker that claims ready jobs in sequence. Reports are not counted.
     async fn claims(&self, row: &mut Figures<'_>) -> Result<()> {
         let mut api = Api::connect(self.testbed.server.api()).await?;
         let one = limited(1, &limit("open", 0), None);
@@ -163,8 +166,8 @@ impl Fixture {
     }
 }
 
-/// Makes a job in each interval. It counts from the moment at which it is due: a server that does not answer is charged for all
-/// jobs that should have come meanwhile.
+/// Creates a job in each interval. Its time counts from its due time: a server that does not answer
+/// is charged for all jobs that should have arrived in the meantime.
 async fn make_jobs(mut maker: Api, jobs: usize, start: Instant) -> Result<()> {
     let first = start.elapsed();
     let mut ticks = interval(ARRIVAL_INTERVAL);
@@ -178,7 +181,7 @@ async fn make_jobs(mut maker: Api, jobs: usize, start: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Takes the one job that each tenant has room for.
+/// Claims the one job that each tenant has room for.
 async fn use_up(api: &mut Api) -> Result<()> {
     let claim = claim("default", 0, TENANTS, "0s");
     let mut used = 0;

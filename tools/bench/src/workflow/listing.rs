@@ -1,4 +1,4 @@
-//! How long a page of the newest hundred takes among a thousand workflows and among a million.
+//! Measures a page of the newest hundred among a thousand workflows and among a million.
 
 use std::time::Instant;
 
@@ -10,7 +10,8 @@ use crate::machine::{Meter, Store, Testbed};
 use crate::scenario::RunOptions;
 
 const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// A store that is far away or in a file is slow to fill, and shows nothing new beyond this size.
+/// Maximum number of workflows on stores that are distant or in a file: they are slow to fill, and
+/// larger sizes show nothing new.
 const MAX_SLOW: usize = 10_000;
 
 pub(super) async fn measure(options: &RunOptions, workflows: usize, pages: usize) -> Result<Table> {

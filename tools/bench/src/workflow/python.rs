@@ -1,4 +1,5 @@
-//! The worker of the Python SDK: beside a bare script on the same API, and beside workers of other systems, in turns.
+//! Measures the worker of the Python SDK, alternately with a bare script on the same API and
+//! workers of other systems.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,17 +14,18 @@ use crate::figures::Table;
 use crate::machine::{Store, Testbed};
 use crate::scenario::RunOptions;
 
-/// Jobs of the small figures: one after the other.
+/// Number of jobs of the small figures, in sequence.
 const TURNS: usize = 200;
-/// The Python with the peers, in their folder.
+/// The Python interpreter with the peers, in their folder.
 const PYTHON: &str = "python/.venv/bin/python";
 
 /// A program that runs the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Worker {
-    /// A worker on a server with this store, by what the script calls it: `bare`, or a number of processes.
+    /// A worker on a server with this store, by its name in the script: `bare`, or a number of
+    /// processes.
     Server(Store, &'static str),
-    /// A worker of another system, by what the script calls it.
+    /// A worker of another system, by its name in the script.
     Peer(&'static str),
     BullMq,
 }
@@ -55,18 +57,18 @@ const WORKERS: [(&str, Worker); 12] = [
 /// The figures of one turn, as a script prints them.
 #[derive(Default, Deserialize)]
 struct ScriptFigures {
-    /// From the beginning of the first job to the end of the last one.
+    /// Seconds from the start of the first job to the end of the last one.
     seconds: f64,
-    /// Time of 40 jobs of 10 ms, one after the other, beyond 400 ms.
+    /// Time of 40 jobs of 10 ms in sequence, minus 400 ms.
     chain_ms: Option<f64>,
-    /// From the call that creates a job to its handler.
+    /// Time from the call that creates a job to its handler.
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// Of another system.
+    /// Version of another system.
     version: Option<String>,
 }
 
-/// Measures all whose programs are there.
+/// Measures all workers whose programs are installed.
 pub(super) async fn measure(options: &RunOptions, jobs: usize) -> Result<Table> {
     let mut table = Table::new("python", &["worker"]);
     for _ in options.rounds("Python workers") {
@@ -89,7 +91,7 @@ pub(super) async fn measure(options: &RunOptions, jobs: usize) -> Result<Table> 
 }
 
 impl Worker {
-    /// None when the program of another system is not there.
+    /// Returns `None` if the program of another system is not installed.
     async fn turn(self, options: &RunOptions, jobs: usize) -> Result<Option<ScriptFigures>> {
         match self {
             Self::Server(store, worker) => {
@@ -124,7 +126,7 @@ impl Worker {
     }
 }
 
-/// A script in the Python that has the peers, or in that of the machine.
+/// Returns the command of a script in the Python with the peers, or in that of the machine.
 fn python(options: &RunOptions, script: &str) -> Command {
     let own = options.peers.join(PYTHON);
     let program = if own.exists() {

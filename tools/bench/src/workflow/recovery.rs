@@ -1,4 +1,4 @@
-//! How soon a server that was killed under load serves again, from a file.
+//! Measures how soon a server that was killed under load serves again, from a file.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,9 +15,9 @@ use crate::figures::{Figures, Table, millis};
 use crate::machine::Server;
 use crate::scenario::RunOptions;
 
-/// Workflows that are not over when the server is killed.
+/// Number of unfinished workflows when the server is killed.
 const UNFINISHED: usize = 10_000;
-/// How long there is load before the kill.
+/// Duration of the load before the kill.
 const LOAD: Duration = Duration::from_millis(500);
 
 pub(super) async fn measure(options: &RunOptions) -> Result<Table> {
@@ -47,7 +47,7 @@ pub(super) async fn measure(options: &RunOptions) -> Result<Table> {
     Ok(table)
 }
 
-/// Leaves a store behind as a crash in the middle of creating and working does.
+/// Leaves a store as a crash during creation and execution does.
 async fn fill_and_kill(server: Server, claim: &str) -> Result<()> {
     let mut api = Api::connect(server.api()).await?;
     let one = graphs::pair("now");
@@ -65,7 +65,7 @@ async fn fill_and_kill(server: Server, claim: &str) -> Result<()> {
             api.post("/v1/workflows", one.clone()).await?;
         }
     });
-    // A task that ends within this time was refused: without a kill nothing ends the load.
+    // A task that ends within this time failed: only the kill ends the load.
     if let Ok(Some(ended)) = timeout(LOAD, load.join_next()).await {
         let ended: Result<()> = ended?;
         ended?;
@@ -74,7 +74,7 @@ async fn fill_and_kill(server: Server, claim: &str) -> Result<()> {
     Ok(())
 }
 
-/// `tidegate store check` over what was left.
+/// Runs `tidegate store check` on the store.
 fn check(program: &Path, data: &str, row: &mut Figures<'_>) -> Result<()> {
     let start = Instant::now();
     let output = Command::new(program)

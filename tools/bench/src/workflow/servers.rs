@@ -1,5 +1,5 @@
-//! Several servers on one Redis: what they cost together, how soon a worker at one of them gets a job that another made ready, and
-//! what they ask of Redis when there is nothing to do.
+//! Measures several servers on one Redis: their total cost, how soon a worker at one of them gets a
+//! job that another made ready, and their commands to Redis while idle.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,23 +17,23 @@ use crate::figures::{Figures, Table, micros, millis};
 use crate::machine::{Process, Server, info};
 use crate::scenario::RunOptions;
 
-/// Jobs whose pick-up is timed in a turn.
+/// Number of jobs whose pick-up is timed in a turn.
 const PICKED: usize = 300;
-/// Workflows of one call.
+/// Number of workflows of one call.
 const BULK: usize = 100;
-/// How long idle servers are watched.
+/// Duration of the measurement of idle servers.
 const IDLE_TIME: Duration = Duration::from_secs(12);
-/// Longest wait until the servers know each other.
+/// Maximum wait until the servers know each other.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Servers that know of each other.
+/// Servers that know each other.
 struct ServerGroup {
     redis: RedisServer,
     servers: Vec<Server>,
     _folder: TempDir,
 }
 
-/// The cost for all of them so far.
+/// The total cost of all servers so far.
 #[derive(Clone, Copy)]
 struct GroupTotals {
     redis: Duration,
@@ -41,7 +41,7 @@ struct GroupTotals {
     commands: u64,
 }
 
-/// All numbers of servers, once for each turn.
+/// Measures all numbers of servers, once for each round.
 pub(super) async fn measure(
     options: &RunOptions,
     numbers: &[usize],
@@ -54,7 +54,8 @@ pub(super) async fn measure(
             eprintln!("{number} servers");
             let group = ServerGroup::start(&program, *number).await?;
             let mut row = table.row(&[number]);
-            // First, because leases that work takes would end while idle servers are watched.
+            // The idle servers are first, because leases of the work would end while they are
+            // measured.
             let idle = group.idle().await?;
             group.work(&mut row, workflows).await?;
             group.pick_up(&mut row).await?;
@@ -94,7 +95,7 @@ impl ServerGroup {
         Ok(group)
     }
 
-    /// Waits until each server knows of all.
+    /// Waits until each server knows all others.
     async fn wait_until_discovered(&self) -> Result<()> {
         let begin = Instant::now();
         for server in &self.servers {
@@ -131,21 +132,22 @@ impl ServerGroup {
         })
     }
 
-    /// Nothing to do, and a worker that waits at each server.
+    /// Measures idle servers, each with a waiting worker.
     async fn idle(&self) -> Result<GroupTotals> {
         let mut tasks = JoinSet::new();
         for api in self.apis() {
             let mut worker = Api::connect(api).await?;
             tasks.spawn(async move { worker.claim(&claim("idle", 0, 1, "30s")).await });
         }
-        // Longer than anything lasts that begins with a server.
+        // Longer than any activity at the start of a server.
         sleep(Duration::from_secs(5)).await;
         let before = self.totals()?;
         sleep(IDLE_TIME).await;
         Ok(self.totals()?.since(before))
     }
 
-    /// Workflows that are there before the workers, made at all servers in turn; then workers at all servers.
+    /// Measures workflows that exist before the workers, created at all servers in rotation; then
+    /// workers at all servers.
     async fn work(&self, row: &mut Figures<'_>, workflows: usize) -> Result<()> {
         let mut apis = Vec::new();
         for api in self.apis() {
@@ -168,7 +170,8 @@ impl ServerGroup {
         apis[0].check_succeeded("bench", requests * BULK).await
     }
 
-    /// Changes that were made again, because another server was first. They are counted every two seconds or so.
+    /// Returns the number of changes that were repeated because another server was first. The
+    /// servers count them about every two seconds.
     async fn conflicts(&self) -> Result<f64> {
         sleep(Duration::from_secs(3)).await;
         let mut conflicts = 0.0;
@@ -185,7 +188,8 @@ impl ServerGroup {
         Ok(conflicts)
     }
 
-    /// A worker waits at one server while another makes a job: the time from the request until the worker has it.
+    /// Measures the time from a request at one server until a worker that waits at another has the
+    /// job.
     async fn pick_up(&self, row: &mut Figures<'_>) -> Result<()> {
         let one = r#"{"name":"picked","start":"now","jobs":[{"name":"a","handler":"h","queue":"picked"}]}"#;
         let apis = self.apis();

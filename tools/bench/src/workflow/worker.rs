@@ -1,4 +1,4 @@
-//! Workers that do nothing but claim jobs and report them as done.
+//! No-op workers: they claim jobs and report them as done.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -10,14 +10,15 @@ use tokio::task::LocalSet;
 
 use super::api::{Api, Job, claim};
 
-/// Workers on connections of their own. Each has one request under way.
+/// Workers on separate connections. Each has one request in progress.
 pub(crate) struct WorkerPool {
     pub(crate) workers: usize,
-    /// Jobs that a worker asks for at a time.
+    /// Number of jobs of one claim.
     pub(crate) limit: usize,
 }
 
-/// Works until `jobs` jobs were claimed and reported, with workers at several servers in turn. Returns how long it took.
+/// Runs workers at several servers in rotation until `jobs` jobs were claimed and reported. Returns
+/// the time.
 pub(crate) async fn work_off(apis: &[SocketAddr], jobs: usize) -> Result<Duration> {
     let pool = WorkerPool {
         workers: 8,
@@ -27,7 +28,8 @@ pub(crate) async fn work_off(apis: &[SocketAddr], jobs: usize) -> Result<Duratio
 }
 
 impl WorkerPool {
-    /// As [`work_off`], and shows each job that was claimed.
+    /// Runs the workers until `jobs` jobs were claimed and reported, and passes each claimed job to
+    /// `on_job`.
     pub(crate) async fn run(
         self,
         apis: &[SocketAddr],
@@ -56,7 +58,7 @@ impl WorkerPool {
     }
 }
 
-/// Claims, does nothing, reports and claims again until no worker has anything left to do.
+/// Claims and reports jobs until no job is left.
 async fn work(
     mut api: Api,
     claim: String,

@@ -1,5 +1,5 @@
-//! A JSON object, written field by field. Serde looks for characters to escape in each key, id and moment too; in an answer with many jobs that costs
-//! more than all else.
+//! JSON object that is written field by field. Serde checks each key, id and time for characters to
+//! escape. In an answer with many jobs that costs more than everything else.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::Verbatim;
 pub(crate) struct ObjectText(String);
 
 impl ObjectText {
-    /// An object whose text has about so many bytes.
+    /// Starts an object whose text has about this number of bytes.
     pub(crate) fn of_about(bytes: usize) -> Self {
         Self(String::with_capacity(bytes))
     }
@@ -24,14 +24,14 @@ impl ObjectText {
         self.0.push_str("\":");
     }
 
-    /// A value that is JSON text.
+    /// Adds a value that is JSON text.
     pub(crate) fn json(mut self, key: &'static str, value: &str) -> Self {
         self.key(key);
         self.0.push_str(value);
         self
     }
 
-    /// A text without characters to escape.
+    /// Adds a text without characters to escape.
     pub(crate) fn plain(mut self, key: &'static str, value: &str) -> Self {
         debug_assert!(is_plain(value), "{value}");
         self.key(key);
@@ -41,7 +41,7 @@ impl ObjectText {
         self
     }
 
-    /// Any text.
+    /// Adds any text.
     pub(crate) fn text(self, key: &'static str, value: &str) -> Self {
         if is_plain(value) {
             self.plain(key, value)
@@ -50,7 +50,7 @@ impl ObjectText {
         }
     }
 
-    /// A number; null without one.
+    /// Adds a number, or null if there is none.
     pub(crate) fn number(mut self, key: &'static str, value: Option<u64>) -> Self {
         self.key(key);
         match value {
@@ -61,7 +61,7 @@ impl ObjectText {
         self
     }
 
-    /// A list.
+    /// Adds a list.
     pub(crate) fn list<T: Serialize>(self, key: &'static str, values: &[T]) -> Self {
         if values.is_empty() {
             self.json(key, "[]")
@@ -70,20 +70,20 @@ impl ObjectText {
         }
     }
 
-    /// Any value.
+    /// Adds any value.
     pub(crate) fn value<T: Serialize + ?Sized>(self, key: &'static str, value: &T) -> Self {
         let text = serde_json::to_string(value).expect("keys are texts");
         self.json(key, &text)
     }
 
-    /// Passes the object on.
+    /// Serializes the finished object.
     pub(crate) fn serialize<S: Serializer>(mut self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.push_str(if self.0.is_empty() { "{}" } else { "}" });
         Verbatim(self.0.into()).serialize(serializer)
     }
 }
 
-/// Whether JSON writes a text as it is.
+/// Whether JSON writes a text without escapes.
 fn is_plain(text: &str) -> bool {
     text.bytes()
         .all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')

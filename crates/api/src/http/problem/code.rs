@@ -22,7 +22,7 @@ macro_rules! codes {
                 match self { $(Self::$code => StatusCode::$status,)* }
             }
 
-            /// What the code means, for people.
+            /// Meaning of the code, for people.
             pub(crate) const fn title(self) -> &'static str {
                 match self { $(Self::$code => $title,)* }
             }

@@ -1,4 +1,4 @@
-//! Where the configuration comes from and what is wrong with it, as it is shown.
+//! JSON view of the load of the configuration: its source, and its errors.
 
 use serde::Serialize;
 use tidegate_ratelimit::Configuration;
@@ -63,14 +63,14 @@ struct MistakeShown<'a> {
     /// The path to the value, such as `descriptors[0].rate_limit.unit`. Left out when it is about all of the file.
     #[serde(skip_serializing_if = "str::is_empty")]
     path: &'a str,
-    /// What is wrong.
+    /// Explanation of the mistake.
     text: &'a str,
     /// How to correct it. Left out when that is not known.
     #[serde(skip_serializing_if = "str::is_empty")]
     hint: &'a str,
 }
 
-/// The words for the places that a configuration comes from.
+/// Words of the sources of a configuration.
 #[cfg(test)]
 pub(crate) const SOURCES: [&str; 3] = [
     source(ConfigurationSource::BuiltIn),

@@ -1,19 +1,20 @@
-//! What became of the configuration: what is in force, and what is wrong with the one that was refused. The server tells it.
+//! Loads of the configuration that the server reports: the active one, and the errors of a refused
+//! one.
 
 use tidegate_ratelimit::Timestamp;
 
-/// Where the configuration comes from, what is in force, and what is wrong with what is not.
+/// Source of the configuration, the active load, and the errors of later loads.
 #[derive(Debug, Clone)]
 pub struct Loads {
-    /// The kind of place that it comes from.
+    /// Kind of the source.
     pub source: ConfigurationSource,
-    /// A folder, an address, or words.
+    /// Folder, address, or words.
     pub place: String,
-    /// When this server began to count.
+    /// Time at which this server began to count.
     pub counting_since: Timestamp,
-    /// What is in force; `None` before there is a configuration.
+    /// Active load. `None` before there is a configuration.
     pub in_force: Option<InForce>,
-    /// The latest load, when it was refused.
+    /// Latest load, if it was refused.
     pub refused: Option<Refused>,
     /// Files and folders that could not be read. Their last texts stay in use.
     pub unreadable: Vec<Mistake>,
@@ -35,10 +36,10 @@ impl Default for Loads {
     }
 }
 
-/// The kinds of places that a configuration comes from.
+/// Kinds of sources of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigurationSource {
-    /// Part of the program.
+    /// Configuration that is part of the program.
     BuiltIn,
     /// Files of a folder.
     Files,
@@ -46,56 +47,56 @@ pub enum ConfigurationSource {
     ManagementServer,
 }
 
-/// The configuration that is in force.
+/// Load of the active configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct InForce {
-    /// How many were put in force, with this one.
+    /// Number of configurations that were activated so far, with this one.
     pub version: u64,
-    /// When it was put in force.
+    /// Time at which it was activated.
     pub at: Timestamp,
-    /// The number of its files or resources.
+    /// Number of its files or resources.
     pub sources: usize,
 }
 
-/// A load that changed nothing.
+/// Load that was refused, so that the configuration did not change.
 #[derive(Debug, Clone)]
 pub struct Refused {
-    /// When that was.
+    /// Time of the load.
     pub at: Timestamp,
-    /// The first mistakes, each of a bounded length.
+    /// First mistakes, each of a bounded length.
     pub mistakes: Vec<Mistake>,
-    /// How many others there are.
+    /// Number of further mistakes.
     pub more: usize,
 }
 
-/// A mistake, and where it is.
+/// Mistake in a configuration, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mistake {
-    /// The name of the file or resource; empty when it is about all of them.
+    /// Name of the file or resource. It is empty if the mistake is about all of them.
     pub file: String,
-    /// The line, from 1; 0 when there is none.
+    /// Line, from 1; 0 if there is none.
     pub line: u32,
-    /// The column in characters, from 1; 0 when there is none.
+    /// Column in characters, from 1; 0 if there is none.
     pub column: u32,
-    /// The path to the value; may be empty.
+    /// Path to the value; may be empty.
     pub path: String,
-    /// What is wrong.
+    /// Explanation of the mistake.
     pub text: String,
-    /// How to correct it; may be empty.
+    /// Advice how to correct it; may be empty.
     pub hint: String,
 }
 
-/// What was counted of a limit since the server started, or since it has the limit.
+/// Counts of a limit since the server started, or since it has the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LimitUse {
     /// All hits.
     pub hits: u64,
-    /// Those within the limit.
+    /// Hits within the limit.
     pub within_limit: u64,
-    /// Those within it and near its end.
+    /// Hits within the limit and near its end.
     pub near_limit: u64,
-    /// Those over it.
+    /// Hits over the limit.
     pub over_limit: u64,
-    /// Those over it that were let through, since the limit is in shadow mode.
+    /// Hits over the limit that passed, because the limit is in shadow mode.
     pub shadow_mode: u64,
 }

@@ -1,20 +1,21 @@
-//! Descriptors that contain a text, wherever they are. A call looks at so many and no more; the cursor says where the next one goes on.
+//! Search for descriptors that contain a text, in all domains. A call checks a bounded number of
+//! descriptors, and the cursor says where the next call goes on.
 
 use tidegate_ratelimit::{Configuration, Domain, Node};
 
 use super::shown::{DescriptorShown, FoundShown};
 
-/// Descriptors that a call looks at: some milliseconds.
+/// Most descriptors that a call checks: some milliseconds.
 const MOST_LOOKS: usize = 50_000;
 
-/// What was found, each with the cursor of its place, and the cursor of what was not looked at.
+/// Descriptors that were found, the cursor of each, and the cursor of the first one not checked.
 pub(super) struct Found<'c> {
     pub(super) items: Vec<FoundShown<'c>>,
     pub(super) cursors: Vec<String>,
     pub(super) next: Option<String>,
 }
 
-/// Finds at most `limit` descriptors, from a cursor on.
+/// Finds at most `limit` descriptors after a cursor.
 pub(super) fn search<'c>(
     configuration: &'c Configuration,
     text: &str,
@@ -48,7 +49,7 @@ pub(super) fn search<'c>(
     found
 }
 
-/// Whether the key, the value, or both with an equals sign between them contain a text.
+/// Whether the key, the value, or `key=value` contains a text.
 fn matches(node: &Node, text: &str) -> bool {
     let key = node.key();
     let value = node.value();
@@ -59,18 +60,18 @@ fn matches(node: &Node, text: &str) -> bool {
     key.contains(text) || value.contains(text) || both()
 }
 
-/// A way through all descriptors in the order of the files, each before those below it.
+/// Iterator over all descriptors in the order of the files, each before those below it.
 struct Walk<'c> {
     configuration: &'c Configuration,
-    /// The place of the domain.
+    /// Index of the domain.
     domain: usize,
     current: Option<(&'c str, &'c Domain)>,
-    /// The levels down to the next node, each with the place of the node on the way.
+    /// Levels down to the next descriptor, each with the index of the descriptor on the path.
     levels: Vec<(&'c [Node], usize)>,
 }
 
 impl<'c> Walk<'c> {
-    /// From the place that a cursor names. In another configuration that is another one.
+    /// Starts at the position of a cursor. In a changed configuration it may be another descriptor.
     fn from(configuration: &'c Configuration, cursor: &[usize]) -> Self {
         let (domain, places) = cursor
             .split_first()
@@ -96,7 +97,7 @@ impl<'c> Walk<'c> {
         walk
     }
 
-    /// Begins the current domain.
+    /// Enters the current domain.
     fn enter(&mut self) {
         self.current = self.configuration.domains(self.domain).next();
         self.levels = self
@@ -106,7 +107,7 @@ impl<'c> Walk<'c> {
             .collect();
     }
 
-    /// The next node, with its domain; none at the end.
+    /// Returns the next descriptor with its domain. `None` at the end.
     fn node(&mut self) -> Option<(&'c str, &'c Domain, &'c Node)> {
         loop {
             let (name, domain) = self.current?;
@@ -130,7 +131,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// Goes on after a node, to those below it first.
+    /// Goes on after a descriptor, first to those below it.
     fn step(&mut self, node: &'c Node) {
         self.levels.push((node.below.nodes(), 0));
     }
@@ -165,7 +166,8 @@ mod tests {
         Configuration::load(&sources, SameDomain::Refuse).unwrap()
     }
 
-    /// All that is found with so many in a page, with their domains and the lengths of their ways.
+    /// All results of a search in pages of this size, with their domains and the lengths of their
+    /// paths.
     fn all(text: &str, limit: usize) -> Vec<String> {
         let configuration = configuration();
         let mut cursor = Vec::new();

@@ -1,4 +1,4 @@
-//! Domains, descriptors and limits as they are shown.
+//! JSON views of domains, descriptors and limits of the configuration.
 
 use serde::Serialize;
 use tidegate_ratelimit::{Domain, Limit, Node, Rate};
@@ -7,13 +7,13 @@ use utoipa::ToSchema;
 
 use super::loads::LimitUse;
 
-/// Bytes of a text. Who writes a configuration may write longer ones.
+/// Most bytes of one text. A configuration may have longer ones.
 const MOST_TEXT: usize = 400;
-/// Bytes of all texts of a way.
+/// Most bytes of all texts of a path.
 const MOST_WAY: usize = 2_000;
-/// Files of a domain, and limits that one replaces.
+/// Most files of a domain, and most limits that one limit replaces.
 const MOST_NAMES: usize = 10;
-/// Levels inside each other in one answer. Readers of JSON bound them, too.
+/// Most levels of descriptors in one answer. JSON parsers bound the depth, too.
 const DEEP: usize = 16;
 
 /// A domain of the configuration.
@@ -104,7 +104,7 @@ pub(crate) struct LimitShown<'a> {
     quota_mode: bool,
     /// Statistics have the keys and values of the request in their name.
     detailed_metric: bool,
-    /// What throttles its jobs keeps its requests waiting, too.
+    /// Whether a service that throttles its jobs keeps its requests waiting, too.
     pause_when_throttled: bool,
     /// Whether answers to requests carry metadata of it.
     has_metadata: bool,
@@ -138,7 +138,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The longest beginning that is shown.
+/// Truncates a text to the bytes that are shown.
 fn cut(text: &str) -> &str {
     cut_to(text, MOST_TEXT)
 }
@@ -152,7 +152,7 @@ fn cut_to(text: &str, most: usize) -> &str {
 }
 
 impl<'a> DomainShown<'a> {
-    /// Without its descriptors.
+    /// Makes the view of a domain without its descriptors.
     pub(super) fn of(name: &'a str, domain: &'a Domain) -> Self {
         Self {
             name: cut(name),
@@ -164,7 +164,7 @@ impl<'a> DomainShown<'a> {
         }
     }
 
-    /// Adds all descriptors at its top, with what is below them.
+    /// Adds all descriptors at its top, with those below them.
     pub(super) fn with_descriptors(mut self, domain: &'a Domain) -> Self {
         let node = |(place, node)| {
             DescriptorShown::of(node, domain.file_of(place)).with_descriptors(node, 1)
@@ -175,7 +175,7 @@ impl<'a> DomainShown<'a> {
 }
 
 impl<'a> DescriptorShown<'a> {
-    /// Without the descriptors below it.
+    /// Makes the view of a descriptor without those below it.
     pub(super) fn of(node: &'a Node, file: &'a str) -> Self {
         let key = node.key();
         let value = node.value();
@@ -194,7 +194,7 @@ impl<'a> DescriptorShown<'a> {
         }
     }
 
-    /// Adds all descriptors below it, if it is not too deep.
+    /// Adds all descriptors below it, down to the maximum depth.
     pub(super) fn with_descriptors(mut self, node: &'a Node, depth: usize) -> Self {
         if !node.below.nodes().is_empty() && depth < DEEP {
             let below =
@@ -204,7 +204,8 @@ impl<'a> DescriptorShown<'a> {
         self
     }
 
-    /// The places of what was counted of its limit and of those below it, each with the limit's slot.
+    /// Collects the fields for the counts of its limit and of those below, each with the limit's
+    /// slot.
     pub(super) fn each_counted<'s>(&'s mut self, into: &mut Vec<(u32, &'s mut Option<UseShown>)>) {
         if let Some(limit) = self.limit.as_mut().filter(|limit| limit.unit.is_some()) {
             into.push((limit.slot, &mut limit.r#use));
@@ -217,7 +218,7 @@ impl<'a> DescriptorShown<'a> {
 }
 
 impl<'a> FoundShown<'a> {
-    /// The way ends with the descriptor itself.
+    /// Makes the view of a search result. The path ends with the descriptor itself.
     pub(super) fn of(
         domain: &'a str,
         way: impl Iterator<Item = &'a Node>,
@@ -242,7 +243,7 @@ impl<'a> FoundShown<'a> {
         }
     }
 
-    /// The descriptor itself.
+    /// Returns the descriptor itself.
     pub(super) fn descriptor(&mut self) -> &mut DescriptorShown<'a> {
         &mut self.descriptor
     }

@@ -1,21 +1,21 @@
-//! Which part of the configuration is asked for.
+//! Query for a part of the configuration.
 
 use tidegate_ratelimit::{Domain, Level};
 
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 
-/// Most domains and descriptors of an answer.
+/// Most domains and descriptors in an answer.
 const MOST_ITEMS: usize = 1_000;
 
-/// What is asked for.
+/// Parsed query.
 pub(super) struct Wanted {
     pub(super) find: Option<String>,
     pub(super) domain: Option<String>,
-    /// The way from the domain: keys and values.
+    /// Keys and values from the domain down to the level.
     entries: Vec<(String, String)>,
     pub(super) limit: usize,
-    /// The places of a cursor; none: from the start.
+    /// Indexes of a cursor. Empty if the page is the first.
     pub(super) from: Vec<usize>,
 }
 
@@ -68,12 +68,13 @@ impl Wanted {
         })
     }
 
-    /// The place in a level from which on to show it.
+    /// Returns the index in the level at which the page starts.
     pub(super) fn place(&self) -> usize {
         self.from.first().copied().unwrap_or(0)
     }
 
-    /// The level that the entries lead to, and the file that it is in; none: that of each place of the domain.
+    /// Returns the level that the entries lead to, and its file. The file is `None` if the level is
+    /// the domain's own: then each descriptor has a file of its own.
     pub(super) fn level<'c>(&self, domain: &'c Domain) -> Option<(&'c Level, Option<&'c str>)> {
         let mut level = &domain.level;
         let mut file = None;
@@ -86,7 +87,7 @@ impl Wanted {
     }
 }
 
-/// Reads `[["key","value"],["key"]]`.
+/// Parses `[["key","value"],["key"]]`.
 fn entries(text: &str) -> Result<Vec<(String, String)>, Problem> {
     let wrong = || {
         Problem::field(

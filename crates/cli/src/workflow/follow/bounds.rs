@@ -1,4 +1,4 @@
-//! What ends a wait before the workflow ends: the time, or an interrupt.
+//! Limits of a wait: a timeout, and an interrupt by Ctrl-C.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use crate::client::address::Target;
 use crate::client::exit::{Exit, Failure};
 use crate::output::moment::span_of;
 
-/// A wait without end.
+/// Timeout of a wait without a limit.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
-/// A server gets at least this long for its first answers, so that a very short time still finds out how a workflow is.
+/// Minimum time for the first answers, so that a very short timeout still returns the status of the
+/// workflow.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// How long to wait.
+/// Options of a wait.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitOptions {
     /// Wait this long at most, such as 10m; then the exit code is 3
@@ -23,8 +24,9 @@ pub(crate) struct WaitOptions {
     timeout: Option<Duration>,
 }
 
-/// The bounds of one command. They begin before its first request, because a server may accept a connection and say nothing.
-/// What is done within them is boxed, because futures of requests are large.
+/// Limits of one command. They start before the first request, because a server may accept a
+/// connection and never answer. Futures within them are boxed, because futures of requests are
+/// large.
 pub(crate) struct WaitLimit {
     start: Instant,
     timeout: Duration,
@@ -32,7 +34,7 @@ pub(crate) struct WaitLimit {
 }
 
 impl WaitLimit {
-    /// Begins now. From here on Ctrl-C ends only what is done within the bounds.
+    /// Starts the time. From now on, Ctrl-C ends only futures that run within the limits.
     pub(crate) fn new(until: &WaitOptions) -> Self {
         let interrupt =
             signal(SignalKind::interrupt()).expect("a handler for this signal can be installed");
@@ -43,7 +45,7 @@ impl WaitLimit {
         }
     }
 
-    /// The first requests. `doubt` is what is not known when `server` did not answer them.
+    /// Runs the first requests. `doubt` describes the unknown outcome if `server` does not answer.
     pub(super) async fn first<T>(
         &mut self,
         server: &Target,
@@ -62,7 +64,7 @@ impl WaitLimit {
         })
     }
 
-    /// The wait for the workflow with this id; None when the time is over.
+    /// Waits for the workflow with this id; returns `None` after the timeout.
     pub(super) async fn wait<T>(
         &mut self,
         id: &str,

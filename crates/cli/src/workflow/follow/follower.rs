@@ -1,4 +1,4 @@
-//! Follows one workflow by its events, and by reading it again and again when there are no events.
+//! Follows one workflow by its events, and by polling if there are no events.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,47 +17,48 @@ use crate::output::bar::Bar;
 use crate::output::moment::Moment;
 use crate::output::printable::printable;
 
-/// The pause between two reads, when there are no events.
+/// Interval between two reads while there are no events.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a server may be unreachable, for example during an update.
+/// Time for which a server may be unreachable, for example during an update.
 const RECONNECT_TIME: Duration = Duration::from_secs(60);
-/// Longest silence of a stream of events. The server says every 15 s that it is still there; twice that may be late.
+/// Timeout of a stream of events. The server sends a comment every 15 s; this allows for two late
+/// ones.
 const SILENCE: Duration = Duration::from_secs(40);
-/// Failed jobs that are named; the rest is counted.
+/// Limit of failed jobs that are named; the others are only counted.
 const NAMED: usize = 100;
 
-/// What is shown while a workflow runs.
+/// Output while a workflow runs.
 pub(super) enum Show<'a> {
     Nothing,
-    /// A bar on a terminal, and remarks.
+    /// A bar on a terminal, with remarks above it.
     Progress(Bar<'a>),
     /// A line for every change, and remarks.
     Changes(Bar<'a>),
 }
 
-/// A workflow as it was last, and the text that says so.
+/// Last known state of a workflow, parsed and as text.
 pub(super) struct Last {
     pub(super) id: String,
     pub(super) summary: Summary,
     pub(super) text: String,
 }
 
-/// The connection that events come from.
+/// State of the connection to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
     Fresh,
     Up,
-    /// Since then.
+    /// Lost at this time.
     Down(Instant),
 }
 
-/// Follows one workflow.
+/// Follower of one workflow.
 pub(super) struct Follower<'a> {
     remote: &'a Remote,
     screen: &'a Screen,
     show: Show<'a>,
     pub(super) last: Last,
-    /// Failed jobs that were named.
+    /// Failed jobs that were named in a remark.
     named: HashSet<String>,
     link: Link,
 }
@@ -80,8 +81,9 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Listens to events until the workflow is over; without them, it looks again and again. A server that is away for a while is
-    /// waited for. If the future is dropped, `last` is what was known by then.
+    /// Follows events until the workflow is over, and polls if the stream ends early. Tolerates an
+    /// unreachable server for `RECONNECT_TIME`. If the future is dropped, `last` is the last known
+    /// state.
     pub(super) async fn run(&mut self) -> Result<(), Failure> {
         self.follow(SILENCE).await
     }
@@ -94,8 +96,8 @@ impl<'a> Follower<'a> {
                 self.listen(Events::new(body, silence)).await?;
             }
             if !self.last.summary.is_over() {
-                // The events ended early: the server restarts, or a proxy ends what it thinks is idle, or lets no events through.
-                // Only if this look fails, too, is there a loss to tell of.
+                // The stream ended early: the server restarts, or a proxy closes idle connections
+                // or blocks streams. The connection counts as lost only if this read fails, too.
                 sleep(LOOK).await;
                 self.look().await?;
             }
@@ -132,7 +134,7 @@ impl<'a> Follower<'a> {
                 if job.state == "failed" {
                     return self.name(job.name).await;
                 }
-                // It may fail once more.
+                // The job is retried, and may fail again.
                 self.named.remove(&job.name);
                 Ok(())
             }
@@ -140,7 +142,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Reads the workflow, when there are no events.
+    /// Reads the workflow without events.
     async fn look(&mut self) -> Result<(), Failure> {
         match self.remote.text(&Ask::get(self.path())).await {
             Ok(text) => {
@@ -166,7 +168,8 @@ impl<'a> Follower<'a> {
             self.last.text = text;
             self.draw()?;
         }
-        // Events tell what changes after their first: a job that failed between two reads is only counted there.
+        // Events report only changes after the first one. A job that failed between two reads
+        // appears only in the counts.
         self.failures().await
     }
 
@@ -214,7 +217,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Names the failed jobs that were not named yet.
+    /// Prints a remark for each failed job that was not named yet.
     async fn failures(&mut self) -> Result<(), Failure> {
         let named = self.named.len();
         let is_done = self.last.summary.job_counts.failed <= named as u64 || named >= NAMED;
@@ -233,7 +236,7 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    /// Names a job that failed, with the first line of its error.
+    /// Prints a remark for a failed job, with the first line of its error.
     async fn name(&mut self, job: String) -> Result<(), Failure> {
         if matches!(self.show, Show::Nothing) || self.named.contains(&job) {
             return Ok(());
@@ -245,7 +248,7 @@ impl<'a> Follower<'a> {
                     .errors
                     .last()
                     .map(|error| format!(": {}: {}", error.kind, first_line(&error.message))),
-                // It is asked for again after the connection is restored.
+                // The job is requested again after the connection is restored.
                 Err(failure) if failure.exit == Exit::Unavailable => return Ok(()),
                 Err(failure) => return Err(failure),
             };
@@ -283,7 +286,8 @@ mod tests {
         NEW.replace("running", "succeeded")
     }
 
-    /// Answers requests with what `answer` makes of the path and of the number of streams of events before. The streams stay open.
+    /// Answers requests with what `answer` makes of the path and of the number of streams of events
+    /// before. The streams stay open.
     fn serve(listener: &TcpListener, answer: fn(&str, usize) -> String) {
         let mut streams = Vec::new();
         for stream in listener.incoming() {
@@ -313,7 +317,8 @@ mod tests {
         }
     }
 
-    /// Follows a workflow at a server that answers so, and gives the jobs that were named and the last link.
+    /// Follows a workflow at a server that answers so, and gives the jobs that were named and the
+    /// last link.
     async fn follow(answer: fn(&str, usize) -> String) -> (Vec<String>, Link) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = Target::parse(&listener.local_addr().unwrap().to_string()).unwrap();

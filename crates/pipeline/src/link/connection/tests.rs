@@ -1,4 +1,4 @@
-//! When and why a connection ends, with another host in place of the node.
+//! Tests of the end of a connection, with a fake owner in place of the node.
 
 use std::sync::Mutex;
 
@@ -11,15 +11,15 @@ use crate::config::Config;
 use crate::stats::Counters;
 use crate::wire::reply::Protocol;
 
-/// A host without groups, which notes what it is told.
+/// An owner without groups, which records the end of its connection.
 #[derive(Debug)]
 struct FakeHost {
     name: Arc<str>,
     config: Config,
     counters: Counters,
-    /// The answers to `may_close`, first one last.
+    /// The answers to `may_close`, popped from the end.
     may_close: Mutex<Vec<bool>>,
-    /// Given at every turn.
+    /// The result of every turn.
     close: Option<CloseReason>,
     detached: Mutex<Option<Arc<str>>>,
 }
@@ -86,7 +86,7 @@ fn connect(host: Arc<FakeHost>) -> (Connection<Arc<FakeHost>>, UnixStream) {
     (Connection::new(host, LinkId(0), greeted), servers)
 }
 
-/// Why a connection ends when the server sends `bytes` and closes.
+/// Returns the reason of the end of a connection after the server sends `bytes` and closes.
 async fn end_after(bytes: &[u8]) -> String {
     let (mut connection, mut server) = connect(host(&[], None));
     server.write_all(bytes).await.unwrap();

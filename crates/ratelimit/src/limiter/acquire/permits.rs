@@ -8,22 +8,23 @@ use smallvec::SmallVec;
 use crate::store::{Change, Charge};
 use crate::window::{Seconds, Window};
 
-/// The units of a number of jobs, in the counters and windows from which they were taken.
+/// The units of a number of jobs, with the counters and windows that they were charged to.
 ///
-/// What is dropped is spent. [`crate::Limiter::refund`] takes permits away from the caller, so that nothing is given back twice.
+/// Dropped permits count as used. [`crate::Limiter::refund`] consumes permits, so that no unit is
+/// refunded twice.
 #[derive(Debug, Default)]
 pub struct Permits {
     times: u32,
     charges: SmallVec<[JobCharge; 1]>,
 }
 
-/// What jobs were charged in one counter.
+/// Hits that jobs were charged in one counter.
 #[derive(Debug, Clone)]
 pub(super) struct JobCharge {
     pub(super) counter: Arc<OwnedCounter>,
     /// The hits of one job.
     pub(super) hits: u64,
-    /// How many of the jobs: a quota that others made up for may have charged fewer.
+    /// Number of charged jobs. A quota may have charged fewer than other quotas.
     pub(super) times: u32,
 }
 
@@ -39,13 +40,13 @@ impl Permits {
         Self { times, charges }
     }
 
-    /// How many jobs have their units.
+    /// Returns the number of jobs that have their units.
     #[must_use]
     pub fn times(&self) -> u32 {
         self.times
     }
 
-    /// Takes the units of `times` jobs out of these, or of all if there are fewer.
+    /// Removes and returns the units of `times` jobs, or of all if there are fewer.
     #[must_use]
     pub fn split_off(&mut self, times: u32) -> Self {
         let times = times.min(self.times);
@@ -59,7 +60,7 @@ impl Permits {
     }
 }
 
-/// Hits to give back, by counter.
+/// Hits to refund, by counter.
 #[derive(Debug, Default)]
 pub(super) struct Refunds(HashMap<Arc<OwnedCounter>, u64>);
 
@@ -87,7 +88,8 @@ impl Refunds {
         self.0.is_empty()
     }
 
-    /// The charges that give them back, for counters that live as long as `time_to_live` says.
+    /// Returns the charges that refund the hits, for counters that live as long as `time_to_live`
+    /// says.
     pub(super) fn charges(&self, time_to_live: impl Fn(Window) -> u32) -> Vec<Charge<'_>> {
         self.0
             .iter()
@@ -97,7 +99,7 @@ impl Refunds {
                 change: Change::Refund,
                 window: counter.window,
                 time_to_live: time_to_live(counter.window),
-                // A refund makes no counter, so that nobody asks for its limit.
+                // A refund creates no counter, so its limit is not needed.
                 requests_per_unit: 0,
                 limit: 0,
             })

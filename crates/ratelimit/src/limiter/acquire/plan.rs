@@ -1,4 +1,4 @@
-//! What a take asks of the counters: each is asked once, for all jobs that need it.
+//! The plan of an acquisition: one request to each counter, for all jobs that need it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::response::LimitDelta;
 use crate::store::{BulkCharge, Charge, GrantBound};
 use crate::window::Seconds;
 
-/// What a take asks of the counters.
+/// The jobs of one acquisition, and the counters that they need.
 #[derive(Debug)]
 pub(super) struct Plan<'p> {
     pub(super) jobs: Vec<Jobs<'p>>,
@@ -28,44 +28,45 @@ pub(super) struct Plan<'p> {
 pub(super) struct Jobs<'p> {
     pub(super) times: u32,
     pub(super) limits: &'p [AppliedLimit<'p>],
-    /// One for each counter.
+    /// One need for each counter.
     pub(super) needs: SmallVec<[Need; 2]>,
-    /// The place of the need of each limit that counts.
+    /// Index of the need of each limit that counts.
     pub(super) need_of: SmallVec<[usize; 2]>,
     pub(super) outlook: Feasibility,
-    /// The place of a limit that does not count and is paused, and until when it is; of several the one that is so for longest.
+    /// Index of a limit that does not count and is paused, and the end of the pause. Of several,
+    /// the one with the latest end.
     pub(super) paused: Option<(usize, Timestamp)>,
 }
 
-/// What is known before the store is asked.
+/// Result of the checks before the call to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Feasibility {
     Open,
-    /// A limit refuses them for sure, so that none of their counters is asked for them.
+    /// A limit certainly refuses the jobs, so none of their counters is charged.
     Refused,
 }
 
-/// What one job needs of a counter.
+/// Hits that one job needs from a counter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Need {
-    /// The counter's place.
+    /// Index of the counter.
     pub(super) counter: usize,
     pub(super) hits: u64,
     pub(super) part: NeedKind,
-    /// Nothing is granted until then.
+    /// End of a pause. No hits are granted before it.
     pub(super) paused: Option<Timestamp>,
-    /// The place of the limit among those of the job.
+    /// Index of the limit among those of the job.
     pub(super) limit: usize,
 }
 
-/// What follows when a counter has no room.
+/// Effect on a job if a counter has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NeedKind {
     /// The job waits.
     Required,
     /// The job waits if no other quota has room.
     Quota,
-    /// Nothing.
+    /// The job does not wait.
     Optional,
 }
 
@@ -77,35 +78,35 @@ pub(super) struct Counter<'p> {
     bound: Bound,
     known: CacheState,
     asked: Option<CounterRequest>,
-    /// The last jobs that need it, and the place of their need.
+    /// The last jobs that need the counter, and the index of their need.
     last: Option<(usize, usize)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bound {
     Limit,
-    /// A limit in shadow mode counts what goes over it.
+    /// A limit in shadow mode also counts hits over it.
     None,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CacheState {
     Nothing,
-    /// The local cache has it.
+    /// The local cache has the counter as over its limit.
     Over,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct CounterRequest {
     hits: u64,
-    /// What the hits of every job are a multiple of.
+    /// Common divisor of the hits of all jobs.
     step: u64,
 }
 
-/// Why a counter is not asked for a job.
+/// Reason why a counter is not charged for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockReason {
-    /// Until then, or it is scaled below what one job needs until then.
+    /// The limit is paused until then, or scaled below the hits of one job until then.
     Paused(Timestamp),
     KnownOver,
     /// One job needs more than the limit.
@@ -151,7 +152,7 @@ impl<'p> Plan<'p> {
                 let rule = counted
                     .limit
                     .map_or(0, |limit| std::ptr::from_ref(limit).addr());
-                // Keys that share a counter may be scaled each for itself.
+                // Keys that share a counter may be scaled separately.
                 let place = *places
                     .entry((key, rule, counted.requests_per_unit))
                     .or_insert_with(|| {
@@ -183,7 +184,7 @@ impl<'p> Plan<'p> {
         plan
     }
 
-    /// Adds a need to those of jobs. Two limits with one counter are one need.
+    /// Adds a need of jobs. Two limits with one counter are one need.
     fn need(&mut self, jobs: &mut Jobs<'_>, need: Need) {
         let number = self.jobs.len();
         let last = &mut self.counters[need.counter].last;
@@ -206,7 +207,8 @@ impl<'p> Plan<'p> {
         jobs.need_of.push(place);
     }
 
-    /// Asks the counters for what jobs need, unless that is of no use.
+    /// Adds the needs of jobs to the requests to their counters, unless a limit certainly refuses
+    /// the jobs.
     fn ask_for(&mut self, jobs: &mut Jobs<'_>) {
         let shut = |need: &&Need| self.shut(need).is_some();
         let of_part = |part: NeedKind| jobs.needs.iter().filter(move |need| need.part == part);
@@ -225,7 +227,7 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// Why the counter of a need is not asked.
+    /// Returns the reason why the counter of a need is not charged.
     pub(super) fn shut(&self, need: &Need) -> Option<BlockReason> {
         if let Some(until) = need.paused {
             return Some(BlockReason::Paused(until));
@@ -244,7 +246,7 @@ impl<'p> Plan<'p> {
         (counter.known == CacheState::Over).then_some(BlockReason::KnownOver)
     }
 
-    /// Makes the hits of one job those of all that are wanted, in tallies about which nothing was decided.
+    /// Multiplies the hits in new deltas, which are of one job, by the number of jobs.
     pub(super) fn note_hits(&self, tallies: &mut [LimitDelta]) {
         let times = self
             .jobs
@@ -255,7 +257,7 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// One for each counter that is asked, in their order.
+    /// Returns one charge for each counter that is requested, in their order.
     pub(super) fn asks(&self, limiter: &Limiter) -> Vec<BulkCharge<'p>> {
         let ask = |counter: &Counter<'p>| {
             let CounterRequest { hits, step } = counter.asked?;
@@ -310,7 +312,7 @@ impl<'p> Counter<'p> {
         self.asked.is_some()
     }
 
-    /// Whether it counts all that it is asked for.
+    /// Returns whether the counter grants all requested hits.
     pub(super) fn is_unbounded(&self) -> bool {
         self.bound == Bound::None
     }
@@ -322,7 +324,8 @@ impl<'p> Counter<'p> {
         }
     }
 
-    /// It is used up until its window ends, or until it is no longer scaled down.
+    /// Returns the reason of a used-up counter: its window ends, or the limit is no longer scaled
+    /// down.
     pub(super) fn used_up(&self, now: Timestamp) -> Reason {
         let end = self.counted.window.end().0.saturating_mul(1_000_000);
         let end = match self.counted.scaled() {
@@ -338,7 +341,7 @@ impl<'p> Counter<'p> {
 }
 
 impl<'p> Jobs<'p> {
-    /// The limits that count, each with its place among them.
+    /// Returns the limits that count, each with its index among them.
     pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &'p CountedLimit<'p>)> {
         let counted = self.limits.iter().filter_map(|limit| match limit {
             AppliedLimit::Counted(counted) => Some(counted),
@@ -348,7 +351,8 @@ impl<'p> Jobs<'p> {
     }
 }
 
-/// The place of the limit that does not count and is paused for longest, and until when it is.
+/// Returns the index of the limit that does not count and is paused for longest, and the end of its
+/// pause.
 fn paused(limits: &[AppliedLimit<'_>]) -> Option<(usize, Timestamp)> {
     let paused = |(index, limit): (usize, &AppliedLimit<'_>)| match limit {
         AppliedLimit::Paused(until) => Some((index, *until)),
@@ -365,7 +369,7 @@ fn is_shadow(counted: &CountedLimit<'_>, options: &Options) -> bool {
     options.global_shadow_mode || counted.limit.is_some_and(|limit| limit.shadow_mode)
 }
 
-/// Whether one of the limits is a quota that is never over.
+/// Returns whether one of the limits is a quota that is never over.
 fn has_free_quota(limits: &[AppliedLimit<'_>], options: &Options) -> bool {
     let is_free = |limit: &AppliedLimit<'_>| match limit {
         AppliedLimit::Counted(counted) => is_shadow(counted, options),

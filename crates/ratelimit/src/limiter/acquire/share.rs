@@ -1,4 +1,5 @@
-//! Shares out what the counters granted: the first jobs first, and all or nothing for each.
+//! Distributes the granted hits: earlier jobs come first, and each job gets all or none of its
+//! needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +17,13 @@ use crate::request::Timestamp;
 use crate::response::{Code, LimitDelta, Status};
 use crate::store::{Grant, StoreError};
 
-/// What the counters granted, and what of it is left.
+/// The hits that the counters granted, and the rest that no job has yet.
 #[derive(Debug)]
 pub(super) struct Shares<'p> {
     plan: &'p Plan<'p>,
-    /// One for each counter.
+    /// One pool for each counter.
     pools: Vec<Pool>,
-    /// Whether jobs have to wait, or would but for global shadow mode.
+    /// Whether jobs must wait, or would have to without global shadow mode.
     pub(super) over: bool,
 }
 
@@ -36,21 +37,21 @@ enum Pool {
 /// Hits that a counter granted.
 #[derive(Debug)]
 struct Hits {
-    /// Those that no job has.
+    /// Hits that no job has.
     left: u64,
-    /// What the counter held, with the hits of the jobs that had their turn.
+    /// Value of the counter before, plus the hits of the jobs that are done.
     before: u64,
-    /// What it holds with all that it granted.
+    /// Value of the counter with all granted hits.
     total: u64,
 }
 
-/// What jobs get.
+/// The share of jobs with the same limits.
 #[derive(Debug)]
 struct JobShare {
     outcome: Outcome,
-    /// How many of them have all that they need.
+    /// Number of jobs that have all their needs.
     times: u32,
-    /// One for each need.
+    /// One share for each need.
     of_needs: SmallVec<[OfNeed; 2]>,
 }
 
@@ -63,14 +64,14 @@ enum Outcome {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct OfNeed {
-    /// How many of the jobs the counter has room for.
+    /// Number of jobs that the counter has room for.
     offered: u32,
-    /// How many are charged to it.
+    /// Number of jobs that are charged to it.
     charged: u32,
 }
 
 impl<'p> Shares<'p> {
-    /// `grants` has one for each counter that was asked, in their order.
+    /// Creates the pools. `grants` has one grant for each requested counter, in their order.
     pub(super) fn new(plan: &'p Plan<'p>, grants: Vec<Result<Grant, StoreError>>) -> Self {
         let mut grants = grants.into_iter();
         let mut pools = Vec::with_capacity(plan.counters.len());
@@ -92,7 +93,7 @@ impl<'p> Shares<'p> {
         }
     }
 
-    /// Gives the jobs what they get, and completes the tallies.
+    /// Distributes the hits to the jobs, and completes the deltas.
     pub(super) fn share(
         &mut self,
         options: &Options,
@@ -116,7 +117,7 @@ impl<'p> Shares<'p> {
             self.over |= answer::overall(jobs.limits, &statuses, options) == Code::OverLimit;
             all.push(permits(plan, jobs, &portion, &mut owned));
         }
-        // What is left is known when all jobs had their turn.
+        // The remaining hits are known after all jobs have their share.
         let taken = |(jobs, permits): (&Jobs<'_>, Permits)| {
             let closed = self.closed(jobs, now);
             Acquired {
@@ -132,7 +133,7 @@ impl<'p> Shares<'p> {
         plan.jobs.iter().zip(all).map(taken).collect()
     }
 
-    /// What jobs get of what the counters granted and no job before them has.
+    /// Returns the share of jobs in the granted hits that no earlier job has.
     fn portion(&mut self, jobs: &Jobs<'_>) -> JobShare {
         let is_failed = |need: &Need| {
             self.plan.shut(need).is_none() && matches!(self.pools[need.counter], Pool::Failed(_))
@@ -182,7 +183,7 @@ impl<'p> Shares<'p> {
         }
     }
 
-    /// What became of jobs at one limit, of which one job costs `hits`.
+    /// Returns the result of jobs at one limit, which charges `hits` for one job.
     fn event(&mut self, jobs: &Jobs<'_>, portion: &JobShare, need: usize, hits: u64) -> Event {
         let OfNeed { offered, charged } = portion.of_needs[need];
         let need = &jobs.needs[need];
@@ -218,7 +219,7 @@ impl<'p> Shares<'p> {
         }
     }
 
-    /// How many more jobs may run.
+    /// Returns the number of further jobs that may run.
     fn left(&self, jobs: &Jobs<'_>) -> Remaining {
         let room_of = |part: NeedKind| {
             jobs.needs
@@ -232,7 +233,8 @@ impl<'p> Shares<'p> {
         room.map_or(Remaining::Unlimited, Remaining::Jobs)
     }
 
-    /// For how many more jobs a counter has room, with what is given back to it.
+    /// Returns the number of further jobs that a counter has room for, after the refund of its
+    /// rest.
     fn room(&self, need: &Need) -> u64 {
         let limit = u64::from(self.plan.counters[need.counter].counted.requests_per_unit);
         self.granted(need).map_or(0, |hits| {
@@ -240,7 +242,7 @@ impl<'p> Shares<'p> {
         })
     }
 
-    /// The limit that keeps further jobs waiting, if one does.
+    /// Returns the limit that makes further jobs wait. `None` if one more may run.
     fn closed(&self, jobs: &Jobs<'_>, now: Timestamp) -> Option<Exhausted> {
         let mut closed = Vec::new();
         let mut of_quotas = Vec::new();
@@ -292,7 +294,7 @@ impl<'p> Shares<'p> {
         }
     }
 
-    /// What a counter held when it had granted what it was asked for.
+    /// Returns the value of a counter after its grant.
     pub(super) fn total(&self, counter: usize) -> Option<u64> {
         match &self.pools[counter] {
             Pool::Granted(hits) => Some(hits.total),
@@ -300,7 +302,7 @@ impl<'p> Shares<'p> {
         }
     }
 
-    /// The hits that no job has.
+    /// Returns the hits that no job has.
     pub(super) fn surplus(&self) -> Refunds {
         let mut returns = Refunds::default();
         for (counter, pool) in self.plan.counters.iter().zip(&self.pools) {
@@ -315,7 +317,7 @@ impl<'p> Shares<'p> {
 }
 
 impl Exhausted {
-    /// How long the limit lets no job run, as far as that is known.
+    /// Returns how long the limit lets no job run, if this is known.
     fn wait(&self) -> Duration {
         match self.reason {
             Reason::Failed(_) => Duration::ZERO,
@@ -333,7 +335,7 @@ fn paused(until: Timestamp, now: Timestamp) -> Reason {
     }
 }
 
-/// The units that jobs got. `owned` has the counters that jobs before them use.
+/// Returns the permits of jobs. `owned` has the counters that earlier jobs use.
 fn permits(
     plan: &Plan<'_>,
     jobs: &Jobs<'_>,

@@ -1,20 +1,21 @@
-//! What a take adds to the statistics of a limit.
+//! Computes what an acquisition adds to the statistics of a limit.
 
 use super::plan::BlockReason;
 use crate::limiter::applied_limits::CountedLimit;
 use crate::limiter::decision::{Reading, split_hits};
 use crate::response::{Code, LimitDelta};
 
-/// What became of the jobs at one limit.
+/// Result of jobs at one limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
-    /// The store failed. The hits count as asked for.
+    /// The store failed. The hits count as requested.
     Failed,
-    /// Another limit refused them before.
+    /// Another limit refused the jobs before.
     NotAsked,
-    /// It was known that the limit has no room for so many of them.
+    /// The limit was known to have no room for this number of jobs.
     Shut { why: BlockReason, jobs: u32 },
-    /// The counter held `before`, so many were charged to it, and it had no room for others.
+    /// The counter held `before`, `charged` jobs were charged to it, and it had no room for `over`
+    /// others.
     Counted {
         before: u64,
         charged: u32,
@@ -22,7 +23,7 @@ pub(super) enum Event {
     },
 }
 
-/// Completes the tally of a limit. Says whether it was over.
+/// Completes the delta of a limit. Returns whether the limit was over.
 pub(super) fn complete(
     tally: &mut LimitDelta,
     counted: &CountedLimit<'_>,

@@ -9,17 +9,20 @@ use crate::overrides::{LimitOverride, OverrideError, Overrides, record};
 use crate::request::Timestamp;
 use crate::store::StoreError;
 
-/// The key after the prefix of counter keys. No counter key ends like it: those end with a number.
+/// Key of the hash after the prefix of counter keys. Counter keys end with a number, so none is
+/// equal to it.
 const KEY: &str = "tidegate:overrides";
-/// The field that has another value after each change. All other fields begin with `[`.
+/// Field whose value differs after each change. All other fields begin with `[`.
 const VERSION: &[u8] = b"version";
-/// How long an override stays after its end, so that a server whose clock is ahead does not remove what others still need.
+/// Microseconds for which an override stays after its end, so that a server whose clock is ahead
+/// does not remove overrides that others still need.
 const ENDED_MICROS: u64 = 5_000_000;
 
-/// Writes a field, unless it is a new one and there are enough, or the one that is there must stay because it ends later.
+/// Writes a field, unless the hash is full and the field is new, or the stored override ends later.
 ///
-/// KEYS: the hash. ARGV: field, value, most fields beside the version, new version, and the end of the override in microseconds where
-/// the latest end holds, else nothing. Returns 1, or 0 when there is no room. With a command for each step, another server could fill the hash
+/// KEYS: the hash. ARGV: field, value, maximum number of fields without the version, new version,
+/// and the end of the override in microseconds if the latest end holds, otherwise an empty text.
+/// Returns 1, or 0 if the hash is full. With separate commands, another server could fill the hash
 /// or write a later end between them.
 const PUT: &str = "\
 local known = redis.call('HGET', KEYS[1], ARGV[1])
@@ -37,8 +40,8 @@ return 1";
 
 /// Removes fields that have not changed since they were read.
 ///
-/// KEYS: the hash. ARGV: field and value, any number of times. With a command for each step, an override that another server
-/// renews could be lost.
+/// KEYS: the hash. ARGV: field and value, any number of times. With separate commands, an override
+/// that another server renews could be lost.
 const REMOVE_UNCHANGED: &str = "\
 for i = 1, #ARGV, 2 do
   if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then
@@ -54,12 +57,12 @@ pub struct RedisOverrides {
     key: Arc<[u8]>,
 }
 
-/// An override as Redis keeps it.
+/// An override in the form of Redis.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'r> {
     pub(super) field: &'r str,
     pub(super) value: &'r str,
-    /// The end of the override, if one that is there already and ends later is to stay.
+    /// End of the override if a stored one with a later end must stay.
     pub(super) until: Option<Timestamp>,
 }
 
@@ -67,7 +70,7 @@ pub(super) struct Record<'r> {
 #[derive(Debug, Default)]
 struct Kept {
     overrides: Overrides,
-    /// Fields and values of what ended a while ago.
+    /// Fields and values of overrides that ended long enough ago to be removed.
     ended: Vec<Vec<u8>>,
 }
 
@@ -109,7 +112,7 @@ impl RedisOverrides {
         if self.put_once(record, most, deadline).await? {
             return Ok(());
         }
-        // Reading removes what has ended.
+        // Reading removes ended overrides.
         self.read_all(now, deadline).await?;
         let is_kept = self.put_once(record, most, deadline).await?;
         if is_kept {
@@ -179,7 +182,7 @@ impl RedisOverrides {
         Ok(overrides)
     }
 
-    /// Sends a command that does no harm when it runs twice.
+    /// Sends a command that may run twice without harm.
     async fn ask(&self, name: &'static str, args: &[Arg<'_>], deadline: Instant) -> Outcome {
         let mut batch = Batch::new();
         batch.unit().repeatable(name, args);
@@ -188,7 +191,7 @@ impl RedisOverrides {
     }
 }
 
-/// What an HGETALL says.
+/// Parses the reply of HGETALL.
 fn kept(outcome: &Outcome, now: Timestamp) -> Result<Kept, StoreError> {
     let reply = outcome.reply()?;
     let unexpected = || CommandError::UnexpectedReply {

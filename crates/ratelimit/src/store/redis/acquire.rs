@@ -1,4 +1,4 @@
-//! Units of jobs: as many as there is room for.
+//! Acquires units of jobs: as many as a counter has room for.
 
 use std::time::Instant;
 
@@ -7,11 +7,12 @@ use tidegate_pipeline::{Arg, Batch, CommandError, Outcome, Reply};
 use super::{PerClient, RedisStore, added, count, next, push_charge};
 use crate::store::{BulkCharge, Charge, Grant, GrantBound, StoreError};
 
-/// Adds hits to a counter as far as its limit allows, and returns how many and the count after them.
+/// Adds hits to a counter as far as its limit allows, and returns their number and the new count.
 ///
-/// KEYS: the counter. ARGV: hits, limit, what the hits must be a multiple of, seconds to live. Redis has no command that adds up to
-/// a bound. With two commands, another charge could come between them. What is not granted writes nothing. Limits have 32
-/// bits and a number here 53, so that a count that is cut is far over its limit.
+/// KEYS: the counter. ARGV: hits, limit, divisor of the hits, seconds to live. Redis has no command
+/// that adds up to a bound, and another charge could run between two commands. Without a grant
+/// nothing is written. Limits have 32 bits and numbers of Lua 53, so a rounded count is far over
+/// its limit.
 const TAKE: &str = "\
 local count = redis.call('GET', KEYS[1]) or '0'
 count = tonumber(count)
@@ -76,7 +77,7 @@ fn push(batch: &mut Batch, ask: &BulkCharge<'_>) {
     batch.unit().command("EVAL", &args);
 }
 
-/// What the script says.
+/// Parses the reply of the script.
 fn granted(outcome: &Outcome) -> Result<Grant, StoreError> {
     let reply = outcome.reply()?;
     if let Reply::Array(numbers) = reply
@@ -94,7 +95,7 @@ fn granted(outcome: &Outcome) -> Result<Grant, StoreError> {
     .into())
 }
 
-/// What a charge in full came to.
+/// Returns the grant of a charge in full.
 fn charged(charge: &Charge<'_>, [adding, expiring]: [Outcome; 2]) -> Result<Grant, StoreError> {
     let total = added(&adding)?;
     expiring.reply()?;

@@ -1,4 +1,4 @@
-//! Which files of a folder are checked, and as what.
+//! Selection of the files in a folder that are checked.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,15 @@ use crate::settings::DotFiles;
 /// The files of a folder and of its subfolders, sorted.
 #[derive(Debug)]
 pub(super) enum Folder {
-    /// A file has limits. The server reads every file of such a folder as limits, whatever its name is.
+    /// At least one file has limits. The server reads every file of such a folder as limits,
+    /// whatever its name is.
     Limits(Vec<PathBuf>),
     /// No file has limits. Only files in YAML and JSON are checked.
     Others(Vec<PathBuf>),
 }
 
 impl Folder {
-    /// Finds the files. `has_limits` is asked about one file at a time.
+    /// Finds the files. `has_limits` is called with one file at a time.
     ///
     /// # Errors
     /// A folder cannot be read.
@@ -41,13 +42,13 @@ impl Folder {
     }
 }
 
-/// Whether the name of a file says that it is in YAML or JSON.
+/// Whether the extension of a file is one of YAML or JSON.
 pub(super) fn is_yaml_or_json(file: &Path) -> bool {
     file.extension()
         .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
 }
 
-/// Whether a file may have limits. Programs and other documents are not read to find that out.
+/// Whether a file may have limits by its extension. Other files are not read.
 fn is_text(file: &Path) -> bool {
     file.extension().is_none() || is_yaml_or_json(file)
 }
@@ -58,7 +59,7 @@ fn files(path: &Path, dot_files: DotFiles) -> Result<Vec<PathBuf>, (PathBuf, io:
     while let Some(folder) = folders.pop() {
         for entry in entries(&folder, dot_files).map_err(|error| (folder, error))? {
             match entry {
-                // The server logs a warning for a link to a folder, and goes on.
+                // The server logs a warning for a link to a folder, and ignores it.
                 Entry::File(file) if file.is_dir() => {}
                 Entry::File(file) => files.push(file),
                 Entry::Folder(folder) => folders.push(folder),

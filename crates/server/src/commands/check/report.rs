@@ -1,4 +1,4 @@
-//! What `tidegate check` found, as compilers show it.
+//! Report of `tidegate check`, in the form of compiler messages.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,22 +9,22 @@ use tidegate_ratelimit::{ConfigError, Configuration};
 
 use super::text_of;
 
-/// Most characters of a line that are shown: two lines of a terminal.
+/// Limit of characters of a source line that are shown: two lines of a terminal.
 const LONGEST: usize = 160;
-/// What stands for the rest of it.
+/// Mark for the omitted part of a source line.
 const DOTS: &str = "...";
 
-/// What is printed, and how many errors are in it.
+/// Text of the report, and its number of errors.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) text: String,
     pub(crate) errors: usize,
-    /// Paths that are not there.
+    /// Number of paths that do not exist.
     pub(crate) absent: usize,
     faulty: BTreeSet<String>,
 }
 
-/// What was read.
+/// Totals of the files that were parsed.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) files: usize,
@@ -32,7 +32,7 @@ pub(super) struct Checked {
     pub(super) configuration: Option<Configuration>,
 }
 
-/// What is wrong in a file.
+/// A mistake in a file.
 #[derive(Debug)]
 pub(super) struct Mistake {
     file: String,
@@ -58,7 +58,7 @@ impl Mistake {
         }
     }
 
-    /// Where in the structure of the file.
+    /// Sets the path within the structure of the file.
     pub(super) fn at(self, path: String) -> Self {
         Self { path, ..self }
     }
@@ -114,7 +114,7 @@ impl Report {
         }
     }
 
-    /// The line of the file, with a caret below the column.
+    /// Adds the line of the file, with a caret below the column.
     fn excerpt(&mut self, line: usize, column: usize, text: &str) {
         let Some(source) = text.lines().nth(line.saturating_sub(1)) else {
             return;
@@ -123,7 +123,7 @@ impl Report {
         let margin = " ".repeat(number.len());
         let (source, column) = part(source, column);
         let source = printable(&source);
-        // Tabs stay tabs, so that the caret is below its character however wide they are shown.
+        // Tabs stay tabs, so that the caret is below its character at any tab width.
         let before = source.chars().take(column.saturating_sub(1));
         let indent: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let _ = writeln!(self.text, " {number} | {source}\n {margin} | {indent}^");
@@ -165,7 +165,7 @@ impl std::fmt::Display for Checked {
     }
 }
 
-/// The part of a long line that is around a column, and the column in it.
+/// The part of a long line around a column, and the column within this part.
 fn part(source: &str, column: usize) -> (String, usize) {
     let length = source.chars().count();
     if length <= LONGEST {
@@ -182,7 +182,7 @@ fn part(source: &str, column: usize) -> (String, usize) {
     )
 }
 
-/// A line of a file, whose tabs stay.
+/// A line of a file, made safe for a terminal. Its tabs stay.
 fn printable(text: &str) -> String {
     text.split('\t')
         .map(tidegate_cli::printable)

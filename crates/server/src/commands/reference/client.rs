@@ -1,4 +1,4 @@
-//! `ratelimit_client`: asks a rate limit service once.
+//! `ratelimit_client`: sends one request to a rate limit service.
 
 use std::error::Error as _;
 use std::io::{self, Write as _};
@@ -25,9 +25,9 @@ use crate::telemetry::traces::OneCall;
 use crate::tls::{NamedFile, Pair, PeerTls};
 
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-/// The longest wait for an answer. The reference waits for ever.
+/// Timeout of the call. The reference waits without limit.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The most bytes of an answer, as for all clients of gRPC.
+/// Size limit of an answer in bytes, the default of gRPC clients.
 const ANSWER: usize = 4 << 20;
 
 const DESCRIPTORS: &str = "descriptors";
@@ -39,7 +39,7 @@ const AUTHORITY: &str = "grpc-server-ca-file";
 const USE_TLS: &str = "grpc-use-tls";
 const SPANS: &str = "oltp-protocol";
 
-/// In the order of their names, in which they are printed.
+/// In alphabetical order, in which they are printed.
 pub(super) const FLAGS: [Flag; 8] = [
     text_or(
         DESCRIPTORS,
@@ -99,7 +99,7 @@ fn check(text: &str) -> Result<(), &'static str> {
     entries(text).map(drop).ok_or("invalid descriptor list")
 }
 
-/// The entries of a descriptor; none when an item has not exactly one `=`.
+/// Entries of a descriptor. None unless every item has exactly one `=`.
 fn entries(text: &str) -> Option<Vec<Entry>> {
     let entry = |item: &str| {
         let (key, value) = item
@@ -113,7 +113,7 @@ fn entries(text: &str) -> Option<Vec<Entry>> {
     text.split(',').map(entry).collect()
 }
 
-/// As the reference's.
+/// Runs the tool with the output of the reference.
 pub(super) fn run(given: &Given) -> Result<(), Failed> {
     for flag in &FLAGS {
         let value = match flag.name {
@@ -165,7 +165,7 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
     }
 }
 
-/// Descriptors as the reference prints them.
+/// A descriptor in the format of the reference.
 fn shown(entries: &[Entry]) -> String {
     let entry = |Entry { key, value }: &Entry| format!(" <key={key}, value={value}> ");
     format!("[{}] ", entries.iter().map(entry).collect::<String>())
@@ -229,7 +229,8 @@ fn peer(given: &Given) -> Result<Peer, String> {
     }
 }
 
-/// As [`ask`], with a span that is sent afterwards. A collector that does not take it changes nothing else.
+/// Sends the request like [`send_request`], and exports a span of the call afterwards. A failed
+/// export does not change the exit code.
 async fn ask_traced(
     peer: &Peer,
     request: RateLimitRequest,
@@ -246,7 +247,7 @@ async fn ask_traced(
         Err(status) => (status.code(), Some(status.message())),
     };
     if let Err(reason) = call.end(code, failure, traces).await {
-        // A closed standard error must not change how the program ends.
+        // A closed standard error must not change the exit code.
         let _ = writeln!(io::stderr(), "the span of the call was not sent: {reason}");
     }
     answer
@@ -273,13 +274,14 @@ async fn ask(peer: &Peer, request: Request<RateLimitRequest>) -> Result<RateLimi
     let late = |_| Status::deadline_exceeded(format!("no answer within {} s", PATIENCE.as_secs()));
     match timeout(PATIENCE, answer).await.map_err(late)? {
         Ok(response) => Ok(response.into_inner()),
-        // What a server answers has no cause on this side.
+        // The status of a server's answer has no cause on this side.
         Err(status) if status.source().is_none() => Err(status),
         Err(status) => Err(broken(&status, end).await),
     }
 }
 
-/// Why there was no answer: how the connection ended, and else what the call knows.
+/// The reason for a missing answer: the end of the connection if it is known, otherwise the error
+/// of the call.
 async fn broken(status: &Status, end: Option<End>) -> Status {
     let reason = match end {
         Some(end) => end.reason().await,
@@ -288,7 +290,7 @@ async fn broken(status: &Status, end: Option<End>) -> Status {
     Status::unavailable(reason.unwrap_or_else(|| failure(status)))
 }
 
-/// The name of a code as Go's gRPC prints it.
+/// Name of a status code as Go's gRPC prints it.
 fn go_name(code: Code) -> String {
     match code {
         Code::Ok => "OK".to_owned(),

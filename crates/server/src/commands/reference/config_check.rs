@@ -1,4 +1,4 @@
-//! `ratelimit_config_check`: whether the files of a folder are limits without mistakes.
+//! `ratelimit_config_check`: checks that the files of a folder are valid limits.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ pub(super) const FLAGS: [Flag; 2] = [
     },
 ];
 
-/// As the reference's. All mistakes are told, and mistakes in YAML are told like others.
+/// Runs the tool like the reference, but reports all mistakes, including those in YAML.
 pub(super) fn run(given: &Given) -> Result<(), Failed> {
     let folder = given.text(&FLAGS, FOLDER);
     say("checking rate limit configs...")?;
@@ -74,7 +74,7 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
     }
 }
 
-/// Everything in the folder, by name.
+/// Names of all entries of the folder, sorted.
 fn names(folder: &str) -> io::Result<Vec<String>> {
     let name = |entry: io::Result<fs::DirEntry>| {
         entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -86,7 +86,8 @@ fn names(folder: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A path as the reference writes it: without `./` at its start and slashes at the end of the folder.
+/// A path in the form of the reference: without a leading `./`, and without slashes at the end of
+/// the folder.
 fn joined(folder: &str, file: &str) -> String {
     let folder = folder.trim_end_matches('/');
     match folder.strip_prefix("./").unwrap_or(folder) {

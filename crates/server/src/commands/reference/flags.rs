@@ -1,4 +1,4 @@
-//! Flags as programs in Go take them: `-x`, `--x`, `-x=v`, and `-x v` unless it is a switch.
+//! Flags in the syntax of Go programs: `-x`, `--x`, `-x=v`, and `-x v` unless it is a switch.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -17,15 +17,16 @@ pub(super) enum Kind {
     Text,
     /// A switch: its value can only follow a `=`.
     Switch,
-    /// May be given several times. Its values are checked by this, which says what is wrong.
+    /// May be given several times. The function checks a value, and returns the reason if it is
+    /// invalid.
     List(fn(&str) -> Result<(), &'static str>),
 }
 
-/// The values of flags.
+/// Values of the flags that were given.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Given(Vec<(&'static str, String)>);
 
-/// Why a program does not go on.
+/// Reason to end before the tool runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     Help,
@@ -33,7 +34,7 @@ pub(super) enum Stop {
 }
 
 impl Given {
-    /// All values of a flag, in their order.
+    /// All values of a flag, in order.
     pub(super) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.0
             .iter()
@@ -41,7 +42,7 @@ impl Given {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The value of a flag. The last of several counts.
+    /// Value of a flag. The last of several counts.
     pub(super) fn text<'a>(&'a self, flags: &[Flag], name: &str) -> &'a str {
         let default = || {
             flags
@@ -57,7 +58,8 @@ impl Given {
     }
 }
 
-/// Reads arguments up to the first that is no flag, or `--`. The rest is ignored, as the reference does.
+/// Parses arguments up to the first that is not a flag, or up to `--`. The rest is ignored, as in
+/// the reference.
 pub(super) fn parse(
     flags: &[Flag],
     arguments: impl Iterator<Item = OsString>,
@@ -121,7 +123,7 @@ fn checked(flag: &Flag, value: String) -> Result<String, Stop> {
     }
 }
 
-/// What a program says of its flags.
+/// Usage text of a program.
 pub(super) fn usage(program: &str, flags: &[Flag]) -> String {
     let mut text = format!("Usage of {program}:\n");
     for Flag {

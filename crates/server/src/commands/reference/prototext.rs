@@ -1,13 +1,13 @@
-//! Messages as text, as the libraries of protobuf print them: `overall_code:OK statuses:{code:OK}`.
+//! Protobuf text format of messages: `overall_code:OK statuses:{code:OK}`.
 
 use std::fmt::Write as _;
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, ReflectMessage as _, Value};
 
-/// One line. Fields with default values are left out.
+/// A message in one line. Fields with default values are omitted.
 pub(super) fn line(message: &DynamicMessage) -> String {
     let descriptor = message.descriptor();
-    // In the order of their declaration.
+    // In the order of declaration.
     let fields = descriptor
         .descriptor_proto()
         .field
@@ -19,7 +19,7 @@ pub(super) fn line(message: &DynamicMessage) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// A field, once for each of its values.
+/// A field, repeated for each of its values.
 fn shown(field: &FieldDescriptor, value: &Value) -> String {
     let name = field.name();
     match value {
@@ -76,7 +76,7 @@ fn key_text(key: &MapKey) -> String {
     }
 }
 
-/// Text between double quotes. What is not printed is escaped.
+/// A string literal. Characters that are not printable are escaped.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     let mut out = String::from("\"");
     for part in bytes.utf8_chunks() {

@@ -1,4 +1,4 @@
-//! What `tidegate store info` shows.
+//! Output of `tidegate store info`.
 
 use serde_json::{Value, json};
 use tidegate_cli::{Cell, Failure, Screen, Table, counted};
@@ -9,16 +9,16 @@ use super::{OpenStore, migrate};
 /// A store, and the servers that use it.
 pub(super) struct Info {
     schema: u32,
-    /// How many workflows are in an earlier format.
+    /// Number of workflows in an earlier format.
     earlier: u64,
     partitions: u16,
     workflows: Vec<(Status, u64)>,
     queues: usize,
     ready: u64,
-    /// What a file takes; none in Redis.
+    /// Size of a SQLite file; none in Redis.
     space: Option<Space>,
     durability: Durability,
-    /// In microseconds, how far the clock of this machine is ahead of the store's.
+    /// Time in microseconds by which the clock of this machine is ahead of the store's.
     skew: Option<i64>,
     servers: Vec<Member>,
 }
@@ -76,7 +76,7 @@ impl Info {
         })
     }
 
-    /// A line for each fact, and a table of the workflows.
+    /// Text with a line for each fact, and a table of the workflows.
     pub(super) fn text(&self, here: &OpenStore, screen: &Screen) -> String {
         let mut text = String::new();
         let mut line = |name: &str, fact: String| text += &format!("{name:<11} {fact}\n");
@@ -119,7 +119,7 @@ fn space_json(space: Space) -> serde_json::Value {
     json!({ "bytes": space.bytes, "free_bytes": space.free, "gives_back": space.gives_back })
 }
 
-/// What a file takes, for people.
+/// Size of a SQLite file, for people.
 fn space_line(space: Space) -> String {
     let Space { bytes, free, .. } = space;
     let advice = if space.gives_back {
@@ -137,7 +137,7 @@ fn node_json(node: &NodeDurability) -> serde_json::Value {
     })
 }
 
-/// The schema, and how many workflows are in an earlier one, for people.
+/// The schema version, and the number of workflows in an earlier one, for people.
 fn schema_line(schema: u32, earlier: u64) -> String {
     match earlier {
         0 => schema.to_string(),

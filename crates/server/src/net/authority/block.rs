@@ -1,4 +1,4 @@
-//! The headers of a call as HPACK writes them (RFC 7541, section 6).
+//! Parses the header block of a call, encoded with HPACK (RFC 7541, section 6).
 
 use std::ops::Range;
 
@@ -6,15 +6,16 @@ use http::uri::Authority;
 
 use super::huffman;
 
-/// The name of the header, by its place in the table that all know.
+/// The index of `:authority` in the static table of HPACK, and its name.
 const NAME: (usize, &[u8]) = (1, b":authority");
-/// Flags of a frame of headers: there is padding, which has its length first; there is a priority of five bytes.
+/// Flags of a HEADERS frame: padding, whose length comes first, and a priority of five bytes.
 const PADDED: u8 = 0x08;
 const PRIORITY: u8 = 0x20;
-/// The first bit of a text's length: it is compressed.
+/// The flag in the length byte of a string literal: the string is Huffman-coded.
 const COMPRESSED: u8 = 0x80;
 
-/// Replaces the name of the server in a frame of headers, when the HTTP/2 library would not take it. What cannot be read is left to the library.
+/// Replaces `:authority` in a HEADERS frame if the HTTP/2 library would reject it. A block that
+/// cannot be parsed is left to the library.
 pub(super) fn rewrite(flags: u8, payload: &mut [u8]) {
     let mut range = 0..payload.len();
     if flags & PADDED != 0 {
@@ -38,7 +39,8 @@ pub(super) fn rewrite(flags: u8, payload: &mut [u8]) {
             return;
         };
         if Authority::try_from(characters.as_slice()).is_err() {
-            // It is left as it is when its characters are rare ones: compressed, they are longer than in clear text.
+            // A name with rare characters stays unchanged: its Huffman code is longer than clear
+            // text.
             huffman::fill(text, characters.len(), bits);
         }
     } else if Authority::try_from(&*text).is_err() {
@@ -51,7 +53,7 @@ pub(super) fn rewrite(flags: u8, payload: &mut [u8]) {
     }
 }
 
-/// A text in a block.
+/// A string literal in a header block.
 struct Text {
     bytes: Range<usize>,
     is_compressed: bool,
@@ -63,29 +65,29 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The name of the server, where it stands in full. None: it is in a table of the connection, where it was put when it stood in full, or something
-    /// cannot be read.
+    /// Finds `:authority` if it is a literal. Returns `None` if it is in the dynamic table, where
+    /// an earlier literal put it, or if the block cannot be parsed.
     fn authority(&mut self) -> Option<Text> {
         while let Some(first) = self.block.get(self.at) {
-            // Most fields are of a table, and their number is in this byte.
+            // Most fields are indexed, and their index fits in this byte.
             if (0x80..0xff).contains(first) {
                 self.at += 1;
                 continue;
             }
             let name = match first.leading_zeros() {
-                // A field of a table.
+                // An indexed field.
                 0 => {
                     self.number(7)?;
                     continue;
                 }
-                // A field for the table, with the number of its name.
+                // A literal with incremental indexing, and the index of its name.
                 1 => self.number(6)?,
-                // The size of the table.
+                // A dynamic table size update.
                 2 => {
                     self.number(5)?;
                     continue;
                 }
-                // A field for no table.
+                // A literal without indexing.
                 _ => self.number(4)?,
             };
             let is_authority = if name == 0 {
@@ -104,7 +106,8 @@ impl Reader<'_> {
 
     fn is_authority(&self, name: &Text) -> bool {
         let text = &self.block[name.bytes.clone()];
-        // No compressed text is half as long.
+        // `:authority` is shorter as a Huffman code than as text, so a longer string is another
+        // name.
         if name.is_compressed && text.len() <= NAME.1.len() {
             huffman::decode(text).is_some_and(|(characters, _)| characters == NAME.1)
         } else {
@@ -112,7 +115,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A number that begins in so many bits of a byte (section 5.1).
+    /// Reads an integer whose prefix has `bits` bits (section 5.1).
     fn number(&mut self, bits: u32) -> Option<usize> {
         let most = (1 << bits) - 1;
         let mut number = usize::from(*self.block.get(self.at)?) & most;
@@ -120,7 +123,7 @@ impl Reader<'_> {
         if number < most {
             return Some(number);
         }
-        // Three bytes more are beyond every length that a frame can have.
+        // Three more bytes encode more than any length that fits in a frame.
         for place in 0..3 {
             let byte = usize::from(*self.block.get(self.at)?);
             self.at += 1;
@@ -132,7 +135,7 @@ impl Reader<'_> {
         None
     }
 
-    /// A text (section 5.2), which is all there.
+    /// Reads a string literal (section 5.2). Returns `None` if the block ends before it.
     fn text(&mut self) -> Option<Text> {
         let is_compressed = self.block.get(self.at)? & COMPRESSED != 0;
         let length = self.number(7)?;

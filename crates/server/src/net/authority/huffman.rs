@@ -1,26 +1,29 @@
-//! The code for compressed text in headers (RFC 7541, appendix B).
+//! The Huffman code of strings in headers (RFC 7541, appendix B).
 
-/// How many characters have codes of so many bits: the index. Codes of one length follow each other, and those of the next length follow these.
+/// Number of characters with codes of each length in bits, which is the index. Codes of one length
+/// are consecutive, and precede those of the next length.
 const LENGTHS: [u16; 31] = [
     0, 0, 0, 0, 0, 10, 26, 32, 6, 0, 5, 3, 2, 6, 2, 3, 0, 0, 0, 3, 8, 13, 26, 29, 12, 4, 15, 19,
     29, 0, 4,
 ];
-/// Characters in the order of their codes. Those that are missing have longer codes, and are in no name of a host.
+/// Characters in the order of their codes. Missing characters have longer codes, and are in no host
+/// name.
 const CHARACTERS: &[u8] =
     b"012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<`{";
-/// Stands for those that are missing.
+/// Stands for a character that [`CHARACTERS`] does not have.
 const OTHER: u8 = 0xff;
-/// The place of the code that ends a text, in the order of codes.
+/// The position of the end-of-string code in the order of codes.
 const END: u16 = 256;
 
-/// The characters of a text and the number of bits of their codes. None: it is no text in this code.
+/// Decodes a string. Returns its characters and the number of bits of their codes, or `None` if the
+/// string is invalid.
 pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     // The shortest code has five bits.
     let mut characters = Vec::with_capacity(text.len() * 8 / 5);
     let mut code = 0_u32;
     let mut length = 0;
     let mut taken = 0;
-    // The first code of this length, and the characters with shorter codes.
+    // The first code of this length, and the number of characters with shorter codes.
     let mut first = 0;
     let mut shorter = 0;
     for bit in text
@@ -49,17 +52,19 @@ pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
             first = (first + u32::from(count)) << 1;
         }
     }
-    // The last byte is filled up with ones.
+    // The last byte is padded with ones.
     (length < 8 && code == (1 << length) - 1).then_some((characters, taken))
 }
 
-/// Fills a text with letters: so many, whose codes have so many bits together. False: there are no such letters, and nothing is changed.
+/// Fills `text` with `letters` letters whose codes have `bits` bits in all. Returns false, and
+/// changes nothing, if no such letters exist.
 pub(super) fn fill(text: &mut [u8], letters: usize, bits: usize) -> bool {
     const A: (u32, usize) = (0b00011, 5);
     const HYPHEN: (u32, usize) = (0b01_0110, 6);
     const B: (u32, usize) = (0b101_1101, 7);
     const X: (u32, usize) = (0b1111_1100, 8);
-    // Letters of five bits, and as many of eight as are needed, and one between.
+    // Letters of five bits, as many of eight bits as are needed, and at most one of six or seven
+    // bits.
     let Some(more) = bits.checked_sub(5 * letters) else {
         return false;
     };

@@ -1,4 +1,4 @@
-//! Bodies of requests on their way in, and of answers on their way out.
+//! Bodies of requests and answers, with bounds on their bytes and on their time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,27 +12,30 @@ use super::budget::{BodyReservation, ConnectionMemory, OpenStream};
 use super::conn_state::{ConnActivity, ConnState};
 use super::rate_watch::{RateRule, RateWatch};
 
-/// The bytes in front of a gRPC message: a flag and its length.
+/// Bytes before a gRPC message: a flag and the length of the message.
 const PREFIX: usize = 5;
-/// An announced length beyond this is refused by whoever reads the message.
+/// Bytes that are reserved at most for the announced length of a message. The reader refuses a
+/// message with a larger length.
 const LARGEST: usize = 4 * 1024 * 1024;
-/// What a call takes that waits for its message: its stream, its task and their buffers.
+/// Bytes that a call takes while it waits for its message: its stream, its task and their buffers.
 const WAITING: usize = 4 * 1024;
-/// Smaller answers are bounded by the number of calls of a connection.
+/// Bytes of a frame up to which it is not counted. The number of calls of a connection bounds small
+/// answers.
 const SMALL: usize = 1_024;
 
-/// Why the rest of a body is not waited for.
+/// The reason why the rest of a body is not awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     TooSlow,
     NoRoom,
 }
 
-/// What is in a body, and how its refusal is told.
+/// The kind of a body: its minimum rate, its framing, and the error for a refusal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) rule: RateRule,
-    /// Whether it begins with the length of a message, for which the reader makes room at once.
+    /// Whether the body begins with the length of a message, for which the reader reserves memory
+    /// at once.
     pub(crate) framing: Framing,
     pub(crate) refuse: fn(Refusal) -> BoxError,
 }
@@ -43,7 +46,7 @@ pub(crate) enum Framing {
     Plain,
 }
 
-/// The body of a request. Nothing is counted of one that is there when it is asked for.
+/// The body of a request. A body that has arrived when it is read is not counted.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     body: Incoming,
@@ -75,7 +78,7 @@ impl RequestBody {
         arriving
     }
 
-    /// Notes when all of an HTTP/1 request is there.
+    /// Records that an HTTP/1 request has arrived completely.
     fn note_end(&self) {
         if self.kind.framing == Framing::Plain && self.body.is_end_stream() {
             self.seat.begin_answer();
@@ -94,7 +97,7 @@ impl RequestBody {
         self.pace.moved(bytes.len());
     }
 
-    /// What the reader of this body may hold for it.
+    /// Bytes that the reader of this body may hold for it.
     fn held(&self) -> usize {
         if self.kind.framing == Framing::Plain {
             return self.received;
@@ -108,7 +111,8 @@ impl RequestBody {
         self.received.max(announced.min(LARGEST)).max(WAITING)
     }
 
-    /// Waits for more, if there is room and time. The reason when there is not.
+    /// Waits for more bytes while there is memory and time. Returns the reason of the refusal
+    /// otherwise.
     fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<Refusal> {
         self.seat.set_slow(true);
         if !self.holding.grow(self.held()) {
@@ -165,12 +169,13 @@ impl Drop for RequestBody {
     }
 }
 
-/// The answer to a call, held until its peer has taken it.
+/// The body of an answer, which counts as unread until its peer has read it.
 #[derive(Debug)]
 pub(crate) struct ResponseBody<B> {
     body: B,
     holding: BodyReservation,
-    /// Of an answer without an end, only the part that was handed out last waits for its peer.
+    /// The open stream, if the answer has no end. Then only the frame that was returned last is
+    /// unread.
     open: Option<OpenStream>,
     unread: bool,
 }
@@ -189,14 +194,14 @@ impl<B> ResponseBody<B> {
         leaving
     }
 
-    /// Something of it waits for its peer.
+    /// Counts a part of this answer as unread.
     fn wait(&mut self) {
         if !std::mem::replace(&mut self.unread, true) {
             self.holding.tab().begin();
         }
     }
 
-    /// Its peer has taken what waited, or never will.
+    /// The peer has read the unread part, or never will.
     fn end(&mut self) {
         if std::mem::replace(&mut self.unread, false) {
             self.holding.tab().end();
@@ -204,14 +209,14 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// A call that will be answered.
+/// A call whose answer is pending.
 pub(crate) struct PendingResponse<F> {
     call: F,
     account: Option<(BodyReservation, Option<OpenStream>)>,
 }
 
 impl<F> PendingResponse<F> {
-    /// The answer is counted in `tab`. One that has no end is `open`.
+    /// The answer is counted in `memory`. `open_stream` is for an answer without an end.
     pub(crate) fn new(call: F, tab: &Arc<ConnectionMemory>, open: Option<OpenStream>) -> Self {
         Self {
             call,
@@ -228,7 +233,7 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(Pin::new(&mut self.call).poll(context))?;
-        let (holding, open) = self.account.take().expect("nobody polls what has ended");
+        let (holding, open) = self.account.take().expect("a future is not polled after its end");
         Poll::Ready(Ok(answer.map(|body| ResponseBody::new(body, holding, open))))
     }
 }
@@ -247,7 +252,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         if this.open.is_some() {
-            // hyper asks for more when the peer has room.
+            // The HTTP library polls for another frame when the peer has room.
             this.end();
         }
         let frame = ready!(Pin::new(&mut this.body).poll_frame(context));

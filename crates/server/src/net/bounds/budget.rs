@@ -1,35 +1,38 @@
-//! Bytes that unfinished requests and answers hold: little of each connection, and more of all together.
+//! The bytes that unfinished requests and answers hold: few for each connection, and more for all
+//! of a port.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What a connection may hold without asking the others. Real requests and answers stay below it, so that nobody can use up
-/// what they need, and so that cores do not meet at the budget.
+/// Bytes that a connection may hold without the shared budget. Real requests and answers stay below
+/// it, so no client can use up their memory, and cores do not contend for the budget.
 const FREE_BYTES: usize = 256 * 1024;
-/// The most that one connection may hold: two of the largest messages.
+/// Maximum of bytes that one connection may hold: two of the largest messages.
 const MOST: usize = 8 * 1024 * 1024;
-/// The most calls of one connection whose answers have no end. A client watches the health of a service or two.
+/// Maximum of open calls of one connection whose answers have no end. A client watches the health
+/// of a service or two.
 const MOST_OPEN: usize = 16;
 
-/// The bytes that all connections of a port may hold beyond their own share.
+/// The bytes that all connections of a port may hold in addition to [`FREE_BYTES`] each.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: AtomicUsize,
-    /// Bodies and answers for which there was no room.
+    /// Bodies and answers that were refused for lack of memory.
     refused: AtomicU64,
 }
 
-/// What one connection holds.
+/// The memory of one connection.
 ///
-/// **Invariant:** the calls of a connection run on one thread, so nothing happens between two steps of its methods.
+/// **Invariant:** the calls of a connection run on one thread, so no other code runs between two
+/// steps of its methods.
 #[derive(Debug)]
 pub(crate) struct ConnectionMemory {
     budget: Arc<Budget>,
     most: usize,
     held: AtomicUsize,
-    /// Answers that wait for their peer.
+    /// Answers that their peer has not read.
     unread: AtomicUsize,
-    /// Answers that have been taken, or dropped.
+    /// Answers that were read, or dropped.
     ended: AtomicUsize,
     /// Calls whose answers have no end.
     open: AtomicUsize,
@@ -45,7 +48,7 @@ impl Drop for OpenStream {
     }
 }
 
-/// Bytes held for a body.
+/// Bytes reserved for a body.
 #[derive(Debug)]
 pub(super) struct BodyReservation {
     tab: Arc<ConnectionMemory>,
@@ -80,12 +83,12 @@ impl Budget {
 }
 
 impl ConnectionMemory {
-    /// For a connection with many messages.
+    /// The memory of a connection with many messages.
     pub(crate) fn new(budget: Arc<Budget>) -> Arc<Self> {
         Self::with_most(budget, MOST)
     }
 
-    /// For a connection with one body at a time, whose size others bound.
+    /// The memory of a connection with one body at a time, whose size the HTTP layer bounds.
     pub(crate) fn unbounded(budget: Arc<Budget>) -> Arc<Self> {
         Self::with_most(budget, usize::MAX)
     }
@@ -101,19 +104,20 @@ impl ConnectionMemory {
         })
     }
 
-    /// Counts an answer that waits to be taken.
+    /// Counts an answer that its peer has not read.
     pub(super) fn begin(&self) {
         self.unread.store(self.unread.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Counts an answer that nobody holds any more.
+    /// Counts an answer that was read, or dropped.
     pub(super) fn end(&self) {
         self.unread.store(self.unread.load(Relaxed) - 1, Relaxed);
         self.ended
             .store(self.ended.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Counts a call whose answer has no end. None: the connection has as many as it may have.
+    /// Counts a call whose answer has no end. Returns `None` if the connection has the maximum of
+    /// such calls.
     pub(crate) fn open(self: &Arc<Self>) -> Option<OpenStream> {
         let open = self.open.load(Relaxed);
         (open < MOST_OPEN).then(|| {
@@ -122,12 +126,12 @@ impl ConnectionMemory {
         })
     }
 
-    /// How many answers wait for their peer.
+    /// Number of answers that their peer has not read.
     pub(crate) fn unread(&self) -> usize {
         self.unread.load(Relaxed)
     }
 
-    /// How many answers have ended. It wraps around.
+    /// Number of answers that have ended. It wraps around.
     pub(crate) fn ended(&self) -> usize {
         self.ended.load(Relaxed)
     }
@@ -158,7 +162,7 @@ impl BodyReservation {
         &self.tab
     }
 
-    /// Holds `bytes` in all. False: there is no room for more.
+    /// Reserves `bytes` in all. Returns false if there is no memory for more.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let grown = more == 0 || self.tab.take(more);

@@ -1,4 +1,4 @@
-//! What is known of a connection from outside, and how much it is worth.
+//! The state of a connection that its port and its socket share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -7,33 +7,35 @@ use tokio::sync::Notify;
 
 use super::counts::{Closed, Counts};
 
-/// How much a connection is worth when there is no room, least first.
+/// The activity of a connection, in the order of eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ConnActivity {
     /// It has never sent a request.
     NoRequest,
     /// It has no request now.
     Idle,
-    /// Its request arrives in drops, or its answer is not taken.
+    /// Its request arrives slowly, or its answer is not read.
     Slow,
     Busy,
 }
 
-/// What is known of a connection from outside.
+/// The state of a connection that its port and its socket share.
 #[derive(Debug)]
 pub(crate) struct ConnState {
     counts: Arc<Counts>,
-    /// A `Standing` other than slow.
+    /// A [`ConnActivity`] other than `Slow`.
     standing: AtomicU8,
     slow: AtomicBool,
     greeted: AtomicBool,
-    /// Whether a request is there as a whole and its answer is not.
+    /// Whether a request has arrived completely and its answer is not complete.
     answering: AtomicBool,
-    /// Bytes that came since the last call, part of a body, or look at the connection. Only its own thread changes them.
+    /// Bytes since the last call, part of a body, or check of the connection. Only its own thread
+    /// changes them.
     idle_bytes: AtomicUsize,
-    /// Number of polls of the connection's task. Each poll, called a turn, reads a bounded part of what waits. It wraps around.
+    /// Number of polls of the connection's task. Each poll reads a bounded part of the received
+    /// bytes. It wraps around.
     turn: AtomicU32,
-    /// Calls that were reset in the turn in which they came, since the last check of the connection.
+    /// Calls since the last check that were reset in the poll in which they came.
     cut_short: AtomicU32,
     leave: Notify,
 }
@@ -53,7 +55,7 @@ impl ConnState {
         }
     }
 
-    /// Counts that the server closes this connection.
+    /// Counts that the server closes this connection for `reason`.
     pub(crate) fn count(&self, why: Closed) {
         self.counts.close(why);
     }
@@ -69,19 +71,20 @@ impl ConnState {
         self.reset_idle_bytes();
     }
 
-    /// Counts bytes that the peer sent; returns how many came since there was sense in them.
+    /// Counts bytes that the peer sent. Returns the number of bytes since the last call, part of a
+    /// body, or check.
     pub(super) fn add_idle_bytes(&self, bytes: usize) -> usize {
         let noise = self.idle_bytes.load(Relaxed).saturating_add(bytes);
         self.idle_bytes.store(noise, Relaxed);
         noise
     }
 
-    /// Forgets the bytes that came before: they were for something.
+    /// Resets the count of idle bytes, because a call or a part of a body came.
     pub(crate) fn reset_idle_bytes(&self) {
         self.idle_bytes.store(0, Relaxed);
     }
 
-    /// Begins a turn of the connection's task.
+    /// Begins a poll of the connection's task.
     pub(super) fn begin_turn(&self) {
         self.turn.store(self.turn().wrapping_add(1), Relaxed);
     }
@@ -90,14 +93,15 @@ impl ConnState {
         self.turn.load(Relaxed)
     }
 
-    /// Counts calls that were reset in the turn in which they came. Returns their number since the last check of the connection.
+    /// Counts calls that were reset in the poll in which they came. Returns their number since the
+    /// last check of the connection.
     pub(crate) fn add_cut_short(&self, calls: u32) -> u32 {
         let calls = self.cut_short.load(Relaxed).saturating_add(calls);
         self.cut_short.store(calls, Relaxed);
         calls
     }
 
-    /// A check of the connection: noise and resets are counted from now on.
+    /// Begins a check interval: idle bytes and early resets count from zero.
     pub(crate) fn begin_check(&self) {
         self.reset_idle_bytes();
         self.cut_short.store(0, Relaxed);
@@ -116,7 +120,7 @@ impl ConnState {
         }
     }
 
-    /// Notes that a request is there as a whole, until the standing is set.
+    /// Records that a request has arrived completely. It is answered until the activity is set.
     pub(super) fn begin_answer(&self) {
         self.answering.store(true, Relaxed);
     }
@@ -125,7 +129,7 @@ impl ConnState {
         self.answering.load(Relaxed)
     }
 
-    /// Notes that the peer has sent what a connection begins with.
+    /// Records that the peer has sent the HTTP/2 preface.
     pub(super) fn on_preface(&self) {
         self.greeted.store(true, Relaxed);
     }
@@ -134,13 +138,13 @@ impl ConnState {
         self.greeted.load(Relaxed)
     }
 
-    /// Closes this connection, which must make room.
+    /// Evicts this connection to make room for another one.
     pub(super) fn tell_to_leave(&self) {
         self.count(Closed::Room);
         self.leave.notify_one();
     }
 
-    /// Returns when this connection must make room.
+    /// Returns when this connection is evicted.
     pub(crate) async fn evicted(&self) {
         self.leave.notified().await;
     }

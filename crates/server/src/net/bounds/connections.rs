@@ -1,4 +1,4 @@
-//! The connections of a port: how many, and which one goes when there is no room.
+//! The connections of a port: how many there may be, and which one is evicted if there is no room.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -15,20 +15,21 @@ use super::conn_state::{ConnActivity, ConnState};
 use super::counts::{Counts, PortSample};
 use super::descriptors::Most;
 
-/// After a look that found no connection to close, how long newcomers are refused without another: a look reads all of them.
+/// Time after a failed eviction in which new connections are refused without another attempt. An
+/// attempt reads the whole table.
 const FRUITLESS: Duration = Duration::from_millis(100);
-/// How long those who were told to leave may take.
+/// Time that evicted connections have for closing.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How often a full port, or one that cannot accept, is logged.
+/// Interval at which a full port, or one that cannot accept, is logged.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Whose connections count together: those of an IPv4 address, of an IPv6 network of 64 bits, which one host may have, or of all
-/// Unix sockets.
+/// The network whose connections count as one client's: an IPv4 address, an IPv6 network of 64
+/// bits, which one host may have, or all Unix sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ClientNetwork(Option<IpAddr>);
 
 impl ClientNetwork {
-    /// Of a Unix socket.
+    /// The network of all Unix sockets.
     pub(crate) const HERE: Self = Self(None);
 }
 
@@ -41,23 +42,23 @@ impl From<SocketAddr> for ClientNetwork {
     }
 }
 
-/// The places of a port.
+/// The connections of a port.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     port: &'static str,
     most: usize,
-    /// What an operator can do about it.
+    /// Advice for the operator of a full port.
     advice: &'static str,
     counts: Arc<Counts>,
     taken: Mutex<TableState>,
     freed: Notify,
 }
 
-/// Whether there is a place.
+/// The result of an attempt to admit a connection.
 enum Admission {
     ConnectionSlot(ConnectionSlot),
     Refused,
-    /// When those who are leaving have left.
+    /// The table is full until evicted connections have closed.
     Later,
 }
 
@@ -67,15 +68,16 @@ struct TableState {
     next: u64,
     guests: BTreeMap<u64, OpenConnection>,
     counts: HashMap<ClientNetwork, usize>,
-    /// Connections that were told to leave, and have not left.
+    /// Connections that were evicted, and have not closed.
     leaving: usize,
-    /// When nobody was found who has to leave for an origin of so many connections.
+    /// The time of the last failed eviction, and the number of connections that the newcomer's
+    /// network had.
     fruitless: Option<(Instant, usize)>,
     full: Line,
     failed: Line,
 }
 
-/// A line that is logged once in a while.
+/// Limits how often a line is logged.
 #[derive(Debug, Default)]
 struct Line(Option<Instant>);
 
@@ -95,11 +97,11 @@ struct OpenConnection {
     origin: ClientNetwork,
 }
 
-/// Who leaves first, least first: who never sent a request, and then those of the origin with the most connections, by what they
-/// are worth.
+/// The order of eviction, least first: connections that never sent a request, and then those of the
+/// network with the most connections, by activity.
 type EvictionRank = (bool, Reverse<usize>, ConnActivity);
 
-/// The place of one connection, which is free when this is dropped.
+/// The slot of one connection, which is free when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     places: Arc<ConnectionTable>,
@@ -110,7 +112,7 @@ pub(crate) struct ConnectionSlot {
 
 #[cfg(test)]
 impl ConnectionSlot {
-    /// A place of a port of its own.
+    /// A slot in a new table.
     pub(crate) fn for_test() -> Self {
         match Arc::new(ConnectionTable::new("test", Most::fixed(1))).try_admit(ClientNetwork::HERE)
         {
@@ -153,8 +155,9 @@ impl ConnectionTable {
         )
     }
 
-    /// A place for a new connection of `origin`. When all are taken, those leave that never sent a request, and then some of the
-    /// origin that has the most, as long as it has more than this one. None: the newcomer is refused.
+    /// Returns a slot for a new connection from `network`. If the table is full, connections
+    /// without a request are evicted. Then some of the largest network are evicted, as long as it
+    /// has more connections than this one. Returns `None` if the newcomer is refused.
     pub(crate) async fn admit(self: &Arc<Self>, origin: ClientNetwork) -> Option<ConnectionSlot> {
         let place = self.wait(origin).await;
         if place.is_none() {
@@ -177,7 +180,7 @@ impl ConnectionTable {
     fn try_admit(self: &Arc<Self>, origin: ClientNetwork) -> Admission {
         let mut taken = self.lock();
         if taken.guests.len() >= self.most {
-            // What has been told to leave still has its descriptor.
+            // An evicted connection has its file descriptor until it has closed.
             if taken.leaving > self.batch() {
                 return Admission::Later;
             }
@@ -212,7 +215,8 @@ impl ConnectionTable {
         })
     }
 
-    /// Closes connections without a request, because the system refused one: it may be that there are no more descriptors.
+    /// Evicts connections without a request after a failed accept: the process may be out of file
+    /// descriptors.
     pub(crate) fn give_up_some(&self, error: &io::Error) {
         let mut taken = self.lock();
         if taken.failed.may_be_logged() {
@@ -221,7 +225,7 @@ impl ConnectionTable {
         taken.make_room(None, self.batch());
     }
 
-    /// So many leave at once that looks are rare.
+    /// Number of connections that are evicted at once, so that evictions are rare.
     fn batch(&self) -> usize {
         (self.most / 64).max(1)
     }
@@ -255,7 +259,7 @@ impl TableState {
         self.counts.get(&origin).copied().unwrap_or(0)
     }
 
-    /// Tells up to `batch` connections to leave. False: nobody has to leave for `newcomer`.
+    /// Evicts up to `batch` connections. Returns false if none may be evicted for `newcomer`.
     fn make_room(&mut self, newcomer: Option<ClientNetwork>, batch: usize) -> bool {
         let own = newcomer.map_or(0, |origin| self.count(origin));
         if self
@@ -273,7 +277,8 @@ impl TableState {
             self.fruitless = Some((Instant::now(), own));
             return false;
         };
-        // Nobody gives so many that they have fewer than who comes.
+        // A network loses at most half of its lead over the newcomer's network, rounded up: it
+        // never gets below that network's number.
         let (had_requests, Reverse(count), _) = worst;
         let most = if had_requests && count > own {
             (count - own).div_ceil(2).min(batch)
@@ -294,7 +299,7 @@ impl TableState {
         true
     }
 
-    /// None: it does not have to leave for `newcomer`.
+    /// Returns `None` if the connection may not be evicted for `newcomer`.
     fn rank(
         &self,
         guest: &OpenConnection,

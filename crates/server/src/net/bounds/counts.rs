@@ -1,28 +1,28 @@
-//! What the bounds of a port did, for operators.
+//! Counters of the bounds of a port, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Why the server closed a connection.
+/// The reason why the server closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// Another one needed its place.
+    /// Another connection needed its slot.
     Room,
-    /// It sent no request, or not the preface of HTTP/2, in time.
+    /// It did not send a request, or the HTTP/2 preface, in time.
     Silent,
-    /// It did not take its answers.
+    /// It did not read its answers.
     Unread,
-    /// It sent much that was no call.
+    /// It sent many bytes that belong to no call.
     Noise,
     /// It reset more calls at once than any stall of this server explains.
     Resets,
-    /// There was no agreement on TLS.
+    /// The TLS handshake failed.
     Handshake,
 }
 
-/// Counters of one port. Nothing is counted here of a connection that stays within its bounds.
+/// Counters of one port. A connection that stays within its bounds is not counted here.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Connections for which there was no place.
+    /// Connections that were refused because the table was full.
     refused: AtomicU64,
     /// In the order of [`Closed`].
     closed: [AtomicU64; 6],
@@ -35,17 +35,17 @@ pub(crate) struct Counts {
 pub(crate) struct PortSample {
     /// Its name.
     pub(crate) port: &'static str,
-    /// Connections that are open,
+    /// Connections that are open.
     pub(crate) open: u64,
-    /// that have been, too,
+    /// Connections since the start.
     pub(crate) accepted: u64,
-    /// and that found no place.
+    /// Connections that were refused because the table was full.
     pub(crate) refused: u64,
     /// In the order of [`Closed`].
     pub(crate) closed: [u64; 6],
     /// Bodies that arrived too slowly.
     pub(crate) slow: u64,
-    /// Bodies and answers for which there was no room.
+    /// Bodies and answers that were refused for lack of memory.
     pub(crate) unfinished: u64,
 }
 
@@ -62,7 +62,7 @@ impl Counts {
         self.slow.fetch_add(1, Relaxed);
     }
 
-    /// With what others count.
+    /// Reads the counters, and adds the numbers that the table and the budget count.
     pub(super) fn sample(
         &self,
         port: &'static str,

@@ -1,4 +1,4 @@
-//! File descriptors: as many as the system allows, and how the ports share them.
+//! File descriptors: the limit of the system, and how the ports share them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,55 +6,57 @@ use std::io::ErrorKind;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// At least so many descriptors are for no connection of a client, where there are many.
+/// Minimum of file descriptors that are reserved for other uses than client connections, if the
+/// limit is high.
 const RESERVE: usize = 512;
-/// Descriptors that are opened when they are needed: the store of workflows, files of the configuration, look-ups of names, and
-/// connections that have been told to leave.
+/// File descriptors that are opened on demand: the store of workflows, files of the configuration,
+/// DNS look-ups, and connections that were evicted.
 const SPARE: usize = 32;
-/// Fewer than so many for clients are not worth a start: a connection or two for each port.
+/// Minimum of client connections for a start: one or two for each port.
 const FEWEST: usize = 16;
-/// Fewer connections than that to a port are worth a warning, also when nobody asked for more. A load balancer alone opens some.
+/// Connections of a port below which a warning is logged even without the setting. A load balancer
+/// alone opens some.
 const FEW: usize = 100;
-/// Connections of a port with pages for operators: scrapers and people.
+/// Maximum of connections of a port with pages for operators: scrapers and people.
 const PAGES: usize = 64;
 
-/// What the process may open, and what it needs for itself.
+/// File descriptors that the process is allowed, and those that it needs itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Files {
     pub(crate) allowed: usize,
-    /// What is open now.
+    /// File descriptors that are open now.
     open: usize,
-    /// Connections to Redis that it may open.
+    /// Connections to Redis that the process may open.
     redis: usize,
 }
 
-/// The most connections of each port.
+/// The maximum of connections of each port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shares {
     pub(crate) grpc: Most,
     pub(crate) http: Most,
     pub(crate) api: Most,
-    /// The debug port and the port of Prometheus, each.
+    /// The debug port and the Prometheus port, each.
     pub(crate) pages: Most,
 }
 
-/// The most connections of a port.
+/// The maximum of connections of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Most {
     pub(crate) connections: usize,
     by: By,
 }
 
-/// What decided on a number of connections.
+/// The source of a maximum of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Setting,
     Files,
-    /// Nobody can change it.
+    /// A constant of this server.
     Us,
 }
 
-/// Raises the soft limit on open files to the hard limit, and returns what it is then.
+/// Raises the soft limit on open files to the hard limit, and returns the new limit.
 pub(crate) fn raise() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -76,13 +78,14 @@ pub(crate) fn raise() -> usize {
 }
 
 impl Files {
-    /// To be asked when all threads run and all ports are open. `redis` is how many connections to Redis there may be.
+    /// Counts open file descriptors. Call it when all threads run and all ports are open. `redis`
+    /// is the maximum of connections to Redis.
     pub(crate) fn count(allowed: usize, redis: usize) -> Self {
         let open = match fs::read_dir("/proc/self/fd") {
             Ok(files) => files.count(),
-            // A root folder without /proc: the reserve is for what is open now, too.
+            // A root folder without /proc: the reserve covers the files that are open now, too.
             Err(error) if error.kind() == ErrorKind::NotFound => 0,
-            // A process that may not even look has none left.
+            // The process has no file descriptor left if it cannot open this folder.
             Err(_) => allowed,
         };
         Self {
@@ -92,7 +95,7 @@ impl Files {
         }
     }
 
-    /// The least number that must be allowed.
+    /// The minimum of open files that must be allowed.
     pub(crate) fn least(&self) -> usize {
         self.open + FEWEST
     }
@@ -113,7 +116,7 @@ impl Most {
         }
     }
 
-    /// What an operator can do to have more; the end of a sentence.
+    /// Advice how to raise the maximum, as the end of a sentence.
     pub(super) fn advice(self) -> &'static str {
         match self.by {
             By::Setting => "; raise TIDEGATE_MAX_CONNECTIONS",
@@ -124,7 +127,7 @@ impl Most {
 }
 
 impl Shares {
-    /// At most `wanted` connections a port, and fewer where that many open files are not allowed.
+    /// At most `wanted` connections a port, and fewer if the limit on open files is lower.
     pub(crate) fn of(files: Files, wanted: usize) -> Self {
         let pages = PAGES.min(files.allowed / 32).max(1);
         let left = files.allowed.saturating_sub(files.reserve() + 2 * pages);
@@ -152,7 +155,8 @@ impl Shares {
         }
     }
 
-    /// What an operator should know who asked for `wanted` connections a port (`given`), or who did not.
+    /// A warning if a port gets fewer than `wanted` connections. `given` says whether the setting
+    /// asks for that number.
     pub(crate) fn warning(&self, files: Files, wanted: usize, given: bool) -> Option<String> {
         let grpc = self.grpc.connections;
         let http = self.http.connections;

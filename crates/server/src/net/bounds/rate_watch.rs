@@ -1,4 +1,4 @@
-//! How fast bytes must move while somebody waits for them.
+//! The minimum rate of bytes while a read or a write waits for them.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-/// In each window that begins with a wait, so many bytes must move, and there may be so many windows.
+/// A minimum rate: `min_bytes` must move in each window. Windows begin with a wait, and there are
+/// at most `max_windows`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RateRule {
     pub(crate) window: Duration,
-    /// Bytes.
+    /// In bytes.
     pub(crate) least: usize,
     pub(crate) windows: u32,
 }
 
-/// Watches one direction of a connection, or one body. It costs nothing until somebody has to wait.
+/// Watches one direction of a connection, or one body. It has no cost until a read or a write has
+/// to wait.
 #[derive(Debug)]
 pub(super) struct RateWatch {
     rule: RateRule,
@@ -41,7 +43,7 @@ impl RateWatch {
         }
     }
 
-    /// Nobody waits any more.
+    /// The wait is over.
     pub(super) fn rest(&mut self) {
         self.wait = None;
     }
@@ -50,7 +52,7 @@ impl RateWatch {
         self.wait.is_some()
     }
 
-    /// Waits for bytes. Ready: they come too slowly.
+    /// Waits for bytes. Ready if they come too slowly.
     pub(super) fn poll_too_slow(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let rule = self.rule;
         let wait = self.wait.get_or_insert_with(|| Wait {

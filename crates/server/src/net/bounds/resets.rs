@@ -1,7 +1,8 @@
-//! Calls that are reset before anything could begin them, of one connection.
+//! Calls of one connection that are reset before the server could begin them.
 //!
-//! Callers with a timeout leave some while this process does not run: both the call and its reset wait in the socket then. The same is a cheap attack
-//! (CVE-2023-44487). What tells them apart is how much work they make.
+//! Callers with a timeout cause some when this process stalls: both the call and its reset wait in
+//! the socket then. Such resets are also a cheap attack (CVE-2023-44487). The two cases differ in
+//! the work that they cause.
 
 use std::cell::Cell;
 use std::future::Future as _;
@@ -17,23 +18,29 @@ use super::conn_state::ConnState;
 use super::counts::Closed;
 use super::socket::give_way;
 
-/// The type of a frame that begins a call.
+/// The type of a HEADERS frame, which begins a call.
 const HEADERS: u8 = 1;
-/// The type of a frame that resets one.
+/// The type of an RST_STREAM frame, which resets a call.
 const RESET: u8 = 3;
-/// Calls of one turn that were reset in it, after which others of the thread have their turn: about a millisecond of work.
+/// Early resets of one poll after which the task yields to other tasks of the thread: about a
+/// millisecond of work.
 const MAX_PER_TURN: u32 = 256;
-/// Such calls of a connection from one check of it to the next, which is 10 s. With more, it ends. A call with its message and its reset takes more
-/// than a hundred bytes, and Linux keeps 6 MiB of them for a connection, so that a stall leaves fewer. Their work is a small part of a core.
+/// Maximum of early resets of a connection between two checks, which are 10 s apart. With more, the
+/// connection is closed. A call with its message and its reset takes more than a hundred bytes.
+/// Linux keeps 6 MiB of them for a connection, so a stall leaves fewer. Their work is a small part
+/// of a core.
 const MAX_PER_CHECK: u32 = 65_536;
 
-/// Such calls of all connections of a core that are read without a wait: those of a stall of more than a second under full load.
+/// Early resets of all connections of a core that cost no wait: those of a stall of more than a
+/// second under full load.
 const BURST: u32 = 32_768;
-/// Time for each such call beyond [`BURST`]: 20,000 a second, which take about an eighth of a core, 6 us each. New connections do not get around it.
+/// Time that each early reset after [`BURST_CALLS`] costs: 20,000 a second, which take about an
+/// eighth of a core, 6 us each. New connections share this pace.
 const TIME_PER_CALL: Duration = Duration::from_micros(50);
 /// The longest wait of a connection.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-/// Such calls of a connection from one check of it to the next that cost it no wait, whatever the other connections do.
+/// Early resets of a connection between two checks that cost it no wait, however many the other
+/// connections have.
 const FREE_PER_CHECK: u32 = 32;
 
 thread_local! {
@@ -41,11 +48,12 @@ thread_local! {
     static PACE: ResetPace = const { ResetPace(Cell::new(None)) };
 }
 
-/// Until when the time of a core is spent on calls that were reset at once, at [`TIME_PER_CALL`] each; none: there were no such calls.
+/// The time until which the core is busy with early resets, at [`TIME_PER_CALL`] each. `None` if
+/// there were none.
 struct ResetPace(Cell<Option<Instant>>);
 
 impl ResetPace {
-    /// Spends the time for some calls. Returns how long their connection has to wait.
+    /// Adds the time for `calls` early resets. Returns how long their connection has to wait.
     fn spend(&self, calls: u32, now: Instant) -> Duration {
         let spent_until = self.0.get().map_or(now, |until| until.max(now)) + TIME_PER_CALL * calls;
         let spent_until = spent_until.min(now + TIME_PER_CALL * BURST + MAX_WAIT);
@@ -53,7 +61,7 @@ impl ResetPace {
         (spent_until - now).saturating_sub(TIME_PER_CALL * BURST)
     }
 
-    /// Whether the next such calls would cost a wait. Reads the clock only after such calls.
+    /// Whether the next early resets would cost a wait. Reads the clock only after early resets.
     fn is_behind(&self, now: impl FnOnce() -> Instant) -> bool {
         let Some(spent_until) = self.0.get() else {
             return false;
@@ -66,27 +74,28 @@ impl ResetPace {
     }
 }
 
-/// Whether so many calls were reset on this core that connections have to wait. A connection then reads little in a turn: an attacker may have
-/// thousands of connections of which nothing is known yet.
+/// Whether the early resets on this core exceed its pace, so that connections have to wait. Then
+/// each connection reads few bytes in a poll, because an attacker may have thousands of new
+/// connections.
 pub(super) fn is_core_flooded() -> bool {
     PACE.with(|pace| pace.is_behind(Instant::now))
 }
 
-/// Counts the calls of a connection that are reset in the turn in which they came.
+/// Counts the calls of a connection that are reset in the poll in which they came.
 #[derive(Debug)]
 pub(crate) struct Resets {
-    /// The wait before more is read, if there is one.
+    /// The wait before the next read, if there is one.
     wait: Option<Pin<Box<Sleep>>>,
     seat: Arc<ConnState>,
-    /// The turn of `first`, `cut_short` and `counted`.
+    /// The poll of `first_stream`, `early_resets` and `counted`.
     turn: u32,
     /// The latest call of the connection.
     latest: u32,
-    /// The first call of this turn.
+    /// The first call of this poll.
     first: Option<u32>,
-    /// Calls that came in this turn and were reset in it.
+    /// Calls that came in this poll and were reset in it.
     cut_short: u32,
-    /// How many of `cut_short` the seat has counted.
+    /// The part of `early_resets` that `conn_state` has counted.
     counted: u32,
 }
 
@@ -103,7 +112,8 @@ impl Resets {
         }
     }
 
-    /// Waits until more may be read: others of the thread have their turn first, and the core is not flooded.
+    /// Waits until more may be read: other tasks of the thread run first, and the core is not
+    /// flooded.
     pub(crate) fn poll_may_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(wait) = &mut self.wait {
             ready!(wait.as_mut().poll(context));
@@ -116,7 +126,8 @@ impl Resets {
         }
     }
 
-    /// Whether this turn has brought [`MAX_PER_TURN`] such calls, so that more is read in the next one only.
+    /// Whether this poll has had [`MAX_RESETS_PER_POLL`] early resets, so that the next poll reads
+    /// more.
     fn is_turn_used_up(&mut self) -> bool {
         let turn = self.seat.turn();
         if self.turn != turn {
@@ -128,7 +139,7 @@ impl Resets {
         self.cut_short >= MAX_PER_TURN
     }
 
-    /// Takes the head of a frame into account.
+    /// Counts the frame with this header.
     pub(crate) fn on_frame(&mut self, kind: u8, stream: u32) {
         if kind == HEADERS && stream > self.latest {
             self.latest = stream;
@@ -138,10 +149,10 @@ impl Resets {
         }
     }
 
-    /// Counts the calls of the frames since the last time, and sets the wait for them.
+    /// Counts the early resets since the last call, and sets the wait for them.
     ///
     /// # Errors
-    /// There were too many, and the connection has to end.
+    /// The connection has too many early resets, and has to be closed.
     pub(crate) fn count(&mut self) -> io::Result<()> {
         let calls = self.cut_short - self.counted;
         self.counted = self.cut_short;

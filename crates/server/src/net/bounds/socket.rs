@@ -1,4 +1,5 @@
-//! A connection's socket, watched for a peer that does not read, and for one that sends without a pause.
+//! A connection's socket that detects a peer that does not read, and one that sends without a
+//! pause.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,40 +17,43 @@ use super::counts::Closed;
 use super::rate_watch::{RateRule, RateWatch};
 use super::resets::is_core_flooded;
 
-/// What is written must be taken at 3 KiB a second, which is a slow mobile line: whoever reads less holds memory for nothing.
+/// The minimum rate at which a peer reads: 3 KiB a second, as on a slow mobile line. A slower peer
+/// holds memory without effect.
 const MIN_WRITE_RATE: RateRule = RateRule {
     window: Duration::from_secs(20),
     least: 64 * 1024,
     windows: u32::MAX,
 };
 
-/// Reads that found something, in one turn of the connection's task; then others of the thread have their turn. Each brings some KiB: a thousand
-/// small frames. This also bounds the calls that wait to be begun.
+/// Maximum of reads with bytes in one poll of the connection's task. Then other tasks of the thread
+/// run. Each read brings some KiB: a thousand small frames. This also bounds the calls that wait to
+/// be begun.
 const READS: u32 = 4;
-/// Bytes of the one read of a turn while the core is flooded with calls that are reset: some ten calls with their messages, so that others are served.
+/// Bytes of the one read of a poll while early resets flood the core: some ten calls with their
+/// messages, so that other connections are served.
 const FLOODED_READ: usize = 1024;
-/// Bytes without a call or a part of a body, from one look at the connection to the next. Clients send some hundred, and the rest of messages that
-/// were refused.
+/// Maximum of bytes without a call or a part of a body between two checks of the connection.
+/// Clients send some hundred, and the rest of refused messages.
 const MAX_IDLE_BYTES: usize = 8 << 20;
 
-/// The most bytes that are kept of what a peer sends while its request is answered: a next request or two.
+/// Maximum of bytes that are read ahead while a request is answered: one or two further requests.
 const AHEAD: usize = 64 * 1024;
 
-/// The length of the HTTP/2 preface.
+/// Bytes of the HTTP/2 preface.
 const PREFACE_BYTES: usize = 24;
 
-/// Fails when the peer does not take what is written, or sends much that is of no use.
+/// A socket that fails if the peer does not read, or sends many bytes that belong to no call.
 #[derive(Debug)]
 pub(crate) struct GuardedSocket<I> {
     socket: I,
     seat: Arc<ConnState>,
     pace: RateWatch,
-    /// The turn of the last read, and the reads of this turn that found something.
+    /// The poll of the last read, and the reads with bytes in this poll.
     turn: u32,
     reads: u32,
-    /// Bytes that are missing from the greeting.
+    /// Bytes that are missing from the preface.
     ungreeted: usize,
-    /// What came while a request was answered and has not been read yet.
+    /// Bytes that were received while a request was answered, and are not read yet.
     ahead: VecDeque<u8>,
 }
 
@@ -107,11 +111,11 @@ impl<I> GuardedSocket<I> {
 }
 
 impl<I: AsyncRead + Unpin> GuardedSocket<I> {
-    /// Fails when the peer has left while its request is answered. hyper looks for that itself, but not when it has bytes of a next
-    /// request, or an empty line.
+    /// Fails if the peer has closed while its request is answered. The HTTP library checks that
+    /// itself, but not if it has bytes of a next request, or an empty line.
     fn poll_gone(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.seat.is_answering() && self.ahead.len() < AHEAD {
-            // Made here: most calls need none.
+            // The buffer is created here, because most calls need none.
             let mut bytes = [0; 4 * 1024];
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
@@ -167,10 +171,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for GuardedSocket<I> {
     }
 }
 
-/// Drives the connection of `seat`, whose socket is watched. Each poll of its task is a turn.
+/// Drives a connection whose socket is guarded, and counts the polls of its task in `conn_state`.
 ///
-/// The libraries of HTTP read on before they begin each of the calls that wait. So they find the socket empty for the rest of a turn once the
-/// turn has read its part; otherwise one turn would read all that a peer sends, and keep all of it.
+/// HTTP libraries read on before they begin the calls that wait. After its maximum of reads, a poll
+/// finds the socket empty. Otherwise one poll would read everything that a peer sends, and keep all
+/// of it.
 pub(crate) struct InTurns<'c, C> {
     pub(crate) seat: &'c ConnState,
     pub(crate) connection: Pin<&'c mut C>,
@@ -185,10 +190,11 @@ impl<C: Future> Future for InTurns<'_, C> {
     }
 }
 
-/// Wakes the task again after all others and after a look at all sockets. Its runtime would look at them only once in many turns of its tasks.
+/// Wakes the task again after all other tasks and after a poll of all sockets. The runtime polls
+/// sockets only once in many task polls.
 pub(super) fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
     let first = pin!(yield_now()).poll(context);
-    debug_assert!(first.is_pending(), "a task that gives way waits");
+    debug_assert!(first.is_pending(), "a task that yields is pending");
     Poll::Pending
 }
 
@@ -215,7 +221,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedSocket<I> {
         self.socket.is_write_vectored()
     }
 
-    /// Only what has been written as a whole is flushed.
+    /// Flushes only after all bytes were written.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.pace.is_waiting() {
             self.pace.rest();

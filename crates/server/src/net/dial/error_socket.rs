@@ -1,4 +1,4 @@
-//! A socket that remembers why it failed: HTTP/2 only tells that a connection is closed.
+//! A socket that keeps the cause of its failure: HTTP/2 only reports that a connection is closed.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Why a socket failed first, in words. Empty as long as it did not.
+/// The first failure of a socket as text. Empty until the socket fails.
 pub(super) type Cause = Arc<OnceLock<String>>;
 
 pub(super) struct ErrorSocket<S> {
@@ -27,8 +27,9 @@ impl<S: AsyncRead + Unpin> ErrorSocket<S> {
         )
     }
 
-    /// What became of a write. Whoever refuses a certificate says so and closes: a write that fails then says less than what waits to be
-    /// read, or will in a moment, since a socket that cannot be written to any more wakes its reader.
+    /// Handles the result of a write. A server that refuses a certificate sends an alert and
+    /// closes. The alert, which can be read now or soon, is a better cause than the failed write. A
+    /// socket that cannot be written to any more wakes its reader.
     fn written<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -48,7 +49,7 @@ impl<S: AsyncRead + Unpin> ErrorSocket<S> {
 
 impl<S> ErrorSocket<S> {
     fn note(&self, error: &io::Error) {
-        // Only the first is the cause.
+        // Only the first failure is the cause.
         let _ = self.cause.set(super::reason(error));
     }
 }

@@ -1,4 +1,5 @@
-//! What another server sends, bounded: one that floods its connection with frames must not take a processor.
+//! Bounds the bytes that another server sends without a message: a flood of frames must not use up
+//! a processor.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes beside messages in a span: 60,000 frames without content, which take some tens of milliseconds. Servers send some hundred bytes.
+/// Bytes without a message in one window: 60,000 empty frames, which take some tens of
+/// milliseconds. Servers send some hundred bytes.
 const NOISE: usize = 1 << 20;
-/// How long bytes count.
+/// Time after which the count begins again.
 const SPAN: Duration = Duration::from_secs(10);
-/// Bytes that may come with each message: headers of frames, answers to what it was asked, and pings.
+/// Bytes that may come with each message: frame headers, acknowledgements, and pings.
 const BESIDE: usize = 1024;
 
-/// Counts what a server sends that is no message. Clones are the same.
+/// Counts bytes of a server that belong to no message. Clones share the count.
 #[derive(Debug, Clone)]
 pub(crate) struct OverheadBytes {
     most: usize,
@@ -24,9 +26,10 @@ pub(crate) struct OverheadBytes {
 }
 
 impl OverheadBytes {
-    /// For a server whose messages have so many bytes at most.
+    /// Creates the count for a server whose messages have at most `message` bytes.
     pub(crate) fn beside(message: usize) -> Self {
-        // A message counts until it is there as a whole, with a quarter for the headers of small frames.
+        // The bytes of a message count until it is complete, plus a quarter for the headers of
+        // small frames.
         let most = message.saturating_add(message / 4).saturating_add(NOISE);
         Self {
             most,
@@ -34,14 +37,14 @@ impl OverheadBytes {
         }
     }
 
-    /// Takes note that a message was there, of so many bytes.
+    /// Removes a complete message of `bytes` bytes from the count.
     pub(crate) fn message(&self, bytes: usize) {
         let left = |heard: usize| Some(heard.saturating_sub(bytes).saturating_sub(BESIDE));
-        // It never refuses.
+        // The update never fails.
         let _ = self.heard.fetch_update(Relaxed, Relaxed, left);
     }
 
-    /// Whether the server sent more noise than is allowed, so that the connection failed.
+    /// Whether the server sent more overhead than is allowed, so that the connection failed.
     pub(crate) fn is_too_much(&self) -> bool {
         self.heard.load(Relaxed) > self.most
     }
@@ -59,7 +62,7 @@ impl OverheadBytes {
     }
 }
 
-/// A connection that fails when the server sends too much that is no message.
+/// A connection that fails if the server sends too much overhead.
 #[derive(Debug)]
 pub(super) struct OverheadLimit<I> {
     socket: I,

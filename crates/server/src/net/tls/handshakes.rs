@@ -1,4 +1,4 @@
-//! Handshakes under way, and which of them ends when there are too many.
+//! Handshakes in progress. If there are too many, the oldest of the network with the most ends.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::net::bounds::ClientNetwork;
 
-/// Handshakes of each origin in the order of their beginning, and how to end each.
+/// Handshakes of each network in the order of their start, with the signal that ends each.
 #[derive(Debug)]
 pub(super) struct HandshakeTable {
     most: usize,
@@ -27,7 +27,8 @@ impl HandshakeTable {
         }
     }
 
-    /// Begins one: its number, and what tells it to end. When there are too many, the oldest of the origin that has the most ends.
+    /// Begins a handshake. Returns its number and the signal that ends it. If there are too many,
+    /// the oldest of the network that has the most ends.
     pub(super) fn begin(&mut self, origin: ClientNetwork) -> (u64, Arc<Notify>) {
         let number = self.next;
         let end = Arc::new(Notify::new());
@@ -43,7 +44,7 @@ impl HandshakeTable {
         (number, end)
     }
 
-    /// Forgets one that has ended.
+    /// Removes a handshake that has ended.
     pub(super) fn end(&mut self, origin: ClientNetwork, number: u64) {
         let Some(own) = self.origins.get_mut(&origin) else {
             return;
@@ -54,7 +55,8 @@ impl HandshakeTable {
         }
     }
 
-    /// Of origins with as many, the one with the oldest gives.
+    /// Ends the oldest handshake of the network that has the most. Of networks with equal numbers,
+    /// the one with the oldest loses it.
     fn make_room(&mut self) {
         let oldest = |own: &BTreeMap<u64, Arc<Notify>>| {
             own.first_key_value().map(|(number, _)| Reverse(*number))

@@ -1,4 +1,4 @@
-//! The ways through TLS to the ports that have it, and their certificates.
+//! The TLS acceptors of the ports, and their certificates.
 
 use super::{Handshakes, PortTlsAcceptor};
 use crate::error::ServeError;
@@ -6,7 +6,7 @@ use crate::settings::Settings;
 use crate::supervise::Supervisor;
 use crate::tls::{Identity, PortTls, ReloadedFiles, WatchedFiles};
 
-/// The ways to the ports. None: the port speaks plaintext.
+/// The acceptor of each port. `None` if the port speaks plaintext.
 #[derive(Debug)]
 pub(crate) struct PortTlsAcceptors {
     pub(crate) grpc: Option<PortTlsAcceptor>,
@@ -14,7 +14,8 @@ pub(crate) struct PortTlsAcceptors {
 }
 
 impl PortTlsAcceptors {
-    /// Reads the certificates, and starts the thread of handshakes if a port needs it. Returns also what is to be followed.
+    /// Reads the certificates, and starts the thread of handshakes if a port needs it. Also returns
+    /// the files to watch.
     ///
     /// # Errors
     /// A file cannot be used any more, or the system refuses a thread.

@@ -1,13 +1,13 @@
-//! Why a TLS handshake failed, in words for an operator.
+//! Describes to an operator why a TLS handshake failed.
 
 use std::io;
 
 use tokio_rustls::rustls::{CertificateError, Error as TlsError};
 
-/// How a handshake failed.
+/// The reason why a handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The client closed the connection, as probes do that only look whether a port is open.
+    /// The client closed the connection, as probes do that only check whether a port is open.
     Left,
     Because(String),
 }

@@ -1,4 +1,4 @@
-//! Which files of a folder of limits are read, and how they are named.
+//! Chooses the files of a folder of limits that are read, and names them.
 
 use std::fs;
 use std::io;
@@ -9,16 +9,16 @@ use tidegate_ratelimit::Source;
 use super::{Failure, FileSet, parent, read_regular};
 use crate::settings::{DotFiles, Files, Scope};
 
-/// What is in a folder of limits.
+/// An entry of a folder of limits.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Entry {
-    /// Also a symbolic link, whatever it leads to.
+    /// A file, or a symbolic link to anything.
     File(PathBuf),
     /// A folder whose files are read, too.
     Folder(PathBuf),
 }
 
-/// What the server reads in `folder`.
+/// Returns the entries of `folder` that the server reads.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -31,7 +31,7 @@ pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<Entr
         if name.starts_with("..") || (name.starts_with('.') && dot_files == DotFiles::Skip) {
             continue;
         }
-        // As in the reference: symbolic links to files are followed, links to folders are not.
+        // The reference follows symbolic links to files, too, and none to folders.
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         found.push(if is_folder {
             Entry::Folder(entry.path())
@@ -42,7 +42,7 @@ pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<Entr
     Ok(found)
 }
 
-/// Reads the files of a folder and of those in it.
+/// Reads the files of a folder and of its subfolders.
 pub(super) struct FolderWalk<'a> {
     files: &'a Files,
     start: &'a Path,
@@ -50,7 +50,7 @@ pub(super) struct FolderWalk<'a> {
 }
 
 impl<'a> FolderWalk<'a> {
-    /// A walk whose names of files are relative to `start`.
+    /// Creates a walk in which names of files are relative to `start`.
     pub(super) fn new(files: &'a Files, start: &'a Path) -> Self {
         Self {
             files,
@@ -59,7 +59,7 @@ impl<'a> FolderWalk<'a> {
         }
     }
 
-    /// Adds what is in `folder` to `reading`.
+    /// Adds the files in `folder` to `file_set`.
     pub(super) fn folder(&self, folder: &Path, reading: &mut FileSet) {
         let entries = match entries(folder, self.files.dot_files) {
             Ok(entries) => entries,
@@ -87,8 +87,8 @@ impl<'a> FolderWalk<'a> {
         }
     }
 
-    /// Whether a folder that is not there must be there, since the root, or a link on the way to it, leads nowhere. A disk may not be
-    /// mounted for a moment.
+    /// Whether a missing folder must exist, because the root, or a link in its path, leads nowhere.
+    /// A disk may be unmounted for a moment.
     fn is_lost(&self, folder: &Path) -> bool {
         let dangles =
             |path: &&Path| !path.exists() && (*path == self.files.root || path.is_symlink());
@@ -99,7 +99,7 @@ impl<'a> FolderWalk<'a> {
                 .any(|path| dangles(&path))
     }
 
-    /// The name of what is at `path`: the folders on the way and its own, with dots in between.
+    /// The name of the file at `path`: the names of its folders and its own, joined by dots.
     fn name(&self, path: &Path) -> String {
         dotted(path.strip_prefix(self.start).unwrap_or(path))
     }
@@ -121,7 +121,7 @@ impl<'a> FolderWalk<'a> {
     }
 }
 
-/// What the names of the files in use begin with.
+/// The prefix of the names of the files in use.
 fn prefix(files: &Files) -> String {
     match files.scope {
         Scope::Subdirectory => {
@@ -135,7 +135,7 @@ fn prefix(files: &Files) -> String {
     }
 }
 
-/// The names in a path with dots in between.
+/// The names in a path, joined by dots.
 fn dotted(path: &Path) -> String {
     path.to_string_lossy().replace('/', ".")
 }

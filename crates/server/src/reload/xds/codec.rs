@@ -1,5 +1,5 @@
-//! The protobuf codec of the stream: counts what is in a response before it is decoded, because 4 MiB of bytes can become
-//! 2,000,000 objects.
+//! The protobuf codec of the stream. It counts the objects in a response before it is decoded,
+//! because 4 MiB can become 2,000,000 objects.
 
 use std::time::Instant;
 
@@ -14,37 +14,37 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 use super::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use crate::net::dial::OverheadBytes;
 
-/// The most objects of a response: resources, descriptors, limits, and values in metadata. About 200,000 descriptors with a limit; each takes some
-/// 200 bytes while it is loaded.
+/// Maximum of objects in a response: resources, descriptors, limits, and values in metadata. About
+/// 200,000 descriptors with a limit; each takes some 200 bytes while it is loaded.
 const MOST: usize = 500_000;
-/// Messages inside each other, more than the decoder takes.
+/// Maximum of message nesting that is counted, more than the decoder accepts.
 const DEPTH: usize = 110;
 /// `nonce` of `DiscoveryResponse`.
 const NONCE: u32 = 5;
 
-/// A response has too much in it.
+/// A response has too many objects.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "the response has more than {MOST} resources, descriptors, limits and values of metadata together: send fewer"
 )]
 pub(super) struct Excess {
-    /// What the answer to this response must name.
+    /// The nonce that the answer to this response must have.
     pub(super) nonce: String,
 }
 
-/// What came.
+/// A response that was received.
 #[derive(Debug)]
 pub(super) struct Received {
-    /// When it was there as a whole, and its decoding began.
+    /// The time at which it was complete, and its decoding began.
     pub(super) begun: Instant,
-    /// The response, unless it was not decoded because of what is in it.
+    /// The response, unless it was not decoded because it has too many objects.
     pub(super) response: Result<DiscoveryResponse, Excess>,
 }
 
-/// Encodes requests, and decodes responses that keep within the bound.
+/// Encodes requests, and decodes responses within the bound.
 #[derive(Debug, Clone)]
 pub(super) struct BoundedCodec {
-    /// Of the connection.
+    /// Overhead of the connection.
     pub(super) noise: OverheadBytes,
 }
 
@@ -70,7 +70,7 @@ impl Decoder for BoundedCodec {
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Received>, Status> {
         let begun = Instant::now();
         self.noise.message(message.remaining());
-        // One buffer has the whole message.
+        // One buffer holds the whole message.
         if !Kind::Response.fits(message.chunk(), &mut MOST.clone(), DEPTH) {
             let nonce = nonce(message.chunk());
             message.advance(message.remaining());
@@ -91,7 +91,7 @@ impl Decoder for BoundedCodec {
     }
 }
 
-/// The messages that hold others.
+/// The messages that contain others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Response,
@@ -103,12 +103,12 @@ enum Kind {
     Pair,
     Value,
     List,
-    /// Without messages in it.
+    /// A message without messages in it.
     Leaf,
 }
 
 impl Kind {
-    /// What is in a field, when it is a message.
+    /// Returns the kind of the message in a field. `None` if the field is no message.
     fn of_field(self, field: u32) -> Option<Self> {
         Some(match (self, field) {
             (Self::Response, 2) => Self::Any,
@@ -124,8 +124,8 @@ impl Kind {
         })
     }
 
-    /// Whether a message of this kind has at most `left` messages in it, which it takes away from there. What is not protobuf is left to
-    /// the decoder: it reads the same way, so that it stops at the same byte.
+    /// Whether a message of this kind contains at most `left` messages, which are subtracted from
+    /// `left`. Invalid protobuf is left to the decoder, which stops at the same byte.
     fn fits(self, message: &[u8], left: &mut usize, depth: usize) -> bool {
         if depth == 0 {
             return true;
@@ -148,7 +148,7 @@ fn nonce(response: &[u8]) -> String {
         .unwrap_or_default()
 }
 
-/// The fields with a length.
+/// Returns the length-delimited fields.
 fn fields(mut message: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     std::iter::from_fn(move || {
         while !message.is_empty() {

@@ -1,17 +1,19 @@
-//! How much of a processor a management server can take.
+//! Bounds the processor time that a management server can take.
 
 use std::time::{Duration, Instant};
 
-/// Work may take this part of a processor in the long run: a quarter.
+/// Work takes at most one part in this number of a processor in the long run: a quarter.
 const PART: u32 = 4;
-/// Work that is done without a rest: thousands of small versions, or a few of the largest.
+/// Work that is done without a pause: thousands of small versions, or a few of the largest.
 const AT_ONCE: Duration = Duration::from_secs(2);
-/// What the smallest version counts for, with what is not measured: frames and the answer. So there are 500 versions a second at most.
+/// Minimum cost of a version, because frames and the answer are not measured. So there are 500
+/// versions a second at most.
 const LEAST: Duration = Duration::from_micros(500);
-/// The longest rest. Work that took long because the machine was busy must not hold up the next change.
+/// The longest pause. Work that took long because the machine was busy must not delay the next
+/// change.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// What was done for the server, and is not rested from.
+/// Work for the server that no pause has made up for.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
     done: Duration,
@@ -26,7 +28,7 @@ impl CpuBudget {
         }
     }
 
-    /// Takes note of a version that took so long, and says how long to rest before the next one.
+    /// Adds a version that took this time. Returns the pause before the next one.
     pub(super) fn rest(&mut self, took: Duration, now: Instant) -> Duration {
         let rested = now.saturating_duration_since(self.seen) / PART;
         self.seen = now;

@@ -1,23 +1,23 @@
-//! Lines of the log about versions: few, however many versions come.
+//! Limits the log lines about versions, however many versions come.
 
 use std::time::{Duration, Instant};
 
-/// How often the same is said, and how long lines count.
+/// Time in which an equal line is not repeated, and in which lines count.
 const SPAN: Duration = Duration::from_secs(60);
 
-/// Lines of one kind.
+/// A limit on log lines of one kind.
 #[derive(Debug)]
 pub(super) struct Lines {
     most: u32,
-    /// Since when they are counted, and how many there were.
+    /// The start of the current minute, and the lines in it.
     counted: Option<(Instant, u32)>,
-    /// What was said last, and when.
+    /// The last line, and its time.
     last: Option<(String, Instant)>,
     suppressed: u64,
 }
 
 impl Lines {
-    /// At most so many in a minute.
+    /// At most `max_lines` in a minute.
     pub(super) fn new(most: u32) -> Self {
         Self {
             most,
@@ -27,7 +27,8 @@ impl Lines {
         }
     }
 
-    /// Whether to say `text` now. It comes with how much was not said since the last line.
+    /// Whether to log `text` now. Returns the number of lines that were suppressed since the last
+    /// one.
     pub(super) fn admit(&mut self, text: &str, now: Instant) -> Option<u64> {
         let recent = |at: Instant| now.saturating_duration_since(at) < SPAN;
         let (since, count) = self
@@ -47,7 +48,7 @@ impl Lines {
         Some(std::mem::take(&mut self.suppressed))
     }
 
-    /// What was said last is news when it comes again.
+    /// Forgets the last line, so that an equal one is logged again.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }

@@ -1,4 +1,4 @@
-//! What a response means: messages become resources.
+//! Converts the messages of a response to resources.
 
 use prost::Message as _;
 use prost_types::Any;
@@ -15,10 +15,10 @@ use crate::quote::quoted;
 /// The type of the resources.
 pub(crate) const TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// All resources of a response.
+/// Returns all resources of a response.
 ///
 /// # Errors
-/// The first that is none, in words for the operator of the management server.
+/// The first invalid resource, described for the operator of the management server.
 pub(super) fn resources(response: DiscoveryResponse) -> Result<Vec<Resource>, String> {
     let DiscoveryResponse {
         type_url,
@@ -83,7 +83,7 @@ fn descriptor(message: RateLimitDescriptor) -> Result<ResourceDescriptor, String
 }
 
 fn limit(message: RateLimitPolicy) -> ResourceLimit {
-    // A unit that is not known has its number for a name, as in Go.
+    // An unknown unit has its number as its name, as in Go.
     let unit = RateLimitUnit::try_from(message.unit).map_or_else(
         |_| message.unit.to_string(),
         |unit| unit.as_str_name().to_owned(),
@@ -127,7 +127,7 @@ fn json(message: prost_types::Value) -> Result<Json, String> {
     })
 }
 
-/// What a message to people quotes of a name that a server chose.
+/// Shortens a name that a server chose, for messages to people.
 pub(super) fn shortened(text: &str) -> String {
     quoted(text, 200)
 }

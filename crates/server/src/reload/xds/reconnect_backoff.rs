@@ -1,15 +1,17 @@
-//! How long to wait before the management server is asked again.
+//! Delays before the management server is called again.
 
 use std::time::Duration;
 
 use crate::settings::Retries;
 
-/// A stream with at least this lifetime was healthy, whatever it brought: servers end streams to spread their clients, and have no news for hours.
+/// Lifetime from which a stream was healthy, even without responses. Servers end streams to spread
+/// their clients, and may have no changes for hours.
 const HEALTHY_LIFETIME: Duration = Duration::from_millis(500);
-/// The longest wait after a healthy stream. It is random: the clients of a server that restarts do not come back together.
+/// Maximum of the random delay after a healthy stream: the clients of a server that restarts do not
+/// reconnect at one moment.
 const MAX_PAUSE_AFTER_HEALTHY: Duration = Duration::from_millis(100);
 
-/// The waits, and how many streams were lost since one was good.
+/// The delays, and the number of streams that were lost since the last good one.
 #[derive(Debug)]
 pub(super) struct ReconnectBackoff {
     retries: Retries,
@@ -26,12 +28,14 @@ impl ReconnectBackoff {
         Self { retries, lost: 0 }
     }
 
-    /// The wait after an attempt to connect. It does not grow: an attempt costs a server that is not there nothing.
+    /// Returns the delay after a failed connect. It does not grow, because an attempt costs an
+    /// absent server nothing.
     pub(super) fn unreached(&self) -> Duration {
         self.varied(self.retries.connect)
     }
 
-    /// The wait after a stream that the server ended and that `lived` for this time: a short one after a healthy stream.
+    /// Returns the delay after a stream that the server ended: a short one if its `lifetime` was
+    /// that of a healthy stream.
     pub(super) fn ended(&mut self, lived: Duration) -> Duration {
         if !is_healthy(lived) {
             return self.lost();
@@ -40,7 +44,7 @@ impl ReconnectBackoff {
         MAX_PAUSE_AFTER_HEALTHY.mul_f64(fastrand::f64())
     }
 
-    /// The wait after a stream that failed. It doubles with each that was of no use.
+    /// Returns the delay after a stream that failed. It doubles with each consecutive failure.
     pub(super) fn lost(&mut self) -> Duration {
         let Retries { first, longest, .. } = self.retries;
         let grown = first
@@ -50,12 +54,13 @@ impl ReconnectBackoff {
         self.varied(grown)
     }
 
-    /// A stream was good: the next wait is the first again.
+    /// Resets the delay to the first one after a good stream.
     pub(super) fn reset(&mut self) {
         self.lost = 0;
     }
 
-    /// Longer or shorter by up to the part that the settings say: servers that lost one management server do not come back together.
+    /// Varies a delay by up to the part in the settings: servers that lost one management server do
+    /// not reconnect at one moment.
     fn varied(&self, wait: Duration) -> Duration {
         wait.mul_f64(1.0 + self.retries.variation * (2.0 * fastrand::f64() - 1.0))
     }

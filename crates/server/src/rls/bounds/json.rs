@@ -1,4 +1,4 @@
-//! Counts descriptors and entries in JSON without keeping any of it.
+//! Counts descriptors and entries in JSON without keeping them.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use super::{Bounds, Size};
 
-/// Counts while it reads, and ends with an error when there is too much.
+/// Counts while it reads, and ends with an error if there are too many.
 pub(super) struct Counter<'s> {
     pub(super) bounds: Bounds,
     pub(super) size: &'s mut Size,
     pub(super) level: Level,
 }
 
-/// Where the counter is.
+/// The position of the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Request,
@@ -24,7 +24,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// The level of a member of an object at this one, if its members have any.
+    /// The name and level of the member that is counted, if this level has one.
     fn member(self) -> Option<(&'static str, Self)> {
         match self {
             Self::Request => Some(("descriptors", Self::Descriptors)),
@@ -55,7 +55,7 @@ impl<'de> DeserializeSeed<'de> for Counter<'_> {
 impl<'de> Visitor<'de> for Counter<'_> {
     type Value = ();
 
-    // A value of another type is an error here as it is for the mapping, which reads it later.
+    // A value of another type is an error here, as it is for the mapping, which reads it later.
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object or an array")
     }
@@ -88,7 +88,7 @@ impl<'de> Visitor<'de> for Counter<'_> {
     }
 }
 
-/// Whether a key is this one.
+/// Whether a key has this name.
 struct Name(Option<&'static str>);
 
 impl<'de> DeserializeSeed<'de> for Name {

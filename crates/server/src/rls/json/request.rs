@@ -1,6 +1,6 @@
-//! A request in protobuf's JSON: the two names of each field, and the forms that a value may have.
+//! Parses a request in protobuf's JSON: two names for each field, and several forms of a value.
 //!
-//! As the mapping says, a field that is there twice is a mistake, and null is the same as no field.
+//! By the mapping, a repeated field is an error, and null means an absent field.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use crate::rls::proto::envoy::extensions::common::ratelimit::v3::rate_limit_desc
 use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::rls::proto::envoy::r#type::v3::RateLimitUnit;
 
-/// The request that `body` is. None: it is no JSON, or not that of a request.
+/// Parses a request. Returns `None` if `body` is invalid JSON, or not a request.
 pub(super) fn parse(body: &[u8]) -> Option<RateLimitRequest> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let Object(request) = Object::<Request>::deserialize(&mut json).ok()?;
@@ -105,7 +105,7 @@ impl From<Descriptor> for RateLimitDescriptor {
     }
 }
 
-/// A message. Only an object is one: serde would take the fields from a list as well.
+/// A message, which must be an object: serde would also take the fields from a list.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -140,7 +140,7 @@ impl<'de, T: TryFrom<i128>> Deserialize<'de> for Whole<T> {
     }
 }
 
-/// A unit by its name or its number, also one that has no name.
+/// A unit by its name or its number, even a number without a name.
 struct Unit(i32);
 
 impl<'de> Deserialize<'de> for Unit {
@@ -153,9 +153,9 @@ impl<'de> Deserialize<'de> for Unit {
     }
 }
 
-/// The number that a text is in JSON.
+/// Parses a number in a text by the rules of JSON.
 fn number_in(text: &str) -> Option<i128> {
-    // JSON may have blanks around it, this text not.
+    // JSON allows blanks around a number, this text does not.
     if text.trim().len() != text.len() {
         return None;
     }
@@ -165,7 +165,7 @@ fn number_in(text: &str) -> Option<i128> {
     Some(number)
 }
 
-/// Reads a whole number, from text in the way of `of_text`.
+/// Reads a whole number, and passes text to `of_text`.
 struct Number {
     of_text: fn(&str) -> Option<i128>,
 }
@@ -186,7 +186,7 @@ impl Visitor<'_> for Number {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<i128, E> {
-        // Beyond 2^64, no field has room for it.
+        // No field can hold a number of 2^64 or more.
         if number.fract() == 0.0 && number.abs() < 2e19 {
             Ok(number as i128)
         } else {

@@ -1,31 +1,31 @@
-//! Messages of DNS, as far as a look-up of SRV records needs them: RFC 1035 and RFC 2782.
+//! DNS messages for look-ups of SRV records: RFC 1035 and RFC 2782.
 
-/// The type of a SRV record, and the class of the Internet.
+/// The type of an SRV record, and the class of the Internet.
 const SRV: [u8; 4] = [0, 33, 0, 1];
 const HEADER: usize = 12;
-/// The longest name, as it is written in a message.
+/// Maximum of bytes of an encoded name.
 const MAX_NAME: usize = 255;
-/// The longest part of a name between two dots.
+/// Maximum of bytes of a label, the part of a name between two dots.
 const MAX_LABEL: usize = 63;
 
-/// What a server answered.
+/// The answer of a DNS server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// Hosts, each with a dot at its end, and ports.
     Records(Vec<(String, u16)>),
     /// The name does not exist.
     NoSuchName,
-    /// The answer did not fit, and must be asked for over TCP.
+    /// The answer did not fit, and must be requested over TCP.
     Truncated,
-    /// The server does not know, by its number for that.
+    /// The server failed with this response code.
     Failed(u8),
 }
 
-/// A question for the SRV records of `name`. None: it is no name.
+/// Encodes a query for the SRV records of `name`. Returns `None` if `name` is invalid.
 pub(super) fn question(id: u16, name: &str) -> Option<Vec<u8>> {
     let mut message = Vec::with_capacity(HEADER + name.len() + 6);
     message.extend_from_slice(&id.to_be_bytes());
-    // One question, whose answer other servers may be asked for.
+    // The flags request recursion, and the counts say one question.
     message.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     for label in name.strip_suffix('.').unwrap_or(name).split('.') {
         if label.is_empty() || label.len() > MAX_LABEL {
@@ -42,7 +42,7 @@ pub(super) fn question(id: u16, name: &str) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// The answer to `question`. None: `message` is no answer to it.
+/// Parses the answer to `question`. Returns `None` if `message` is no answer to it.
 pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<Answer> {
     let header = message.first_chunk::<HEADER>()?;
     let is_answer = header[2] & 0x80 != 0;
@@ -72,7 +72,7 @@ pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<Answer> {
         if head[..4] == SRV {
             let fixed = message.get(data..data + length)?.first_chunk::<6>()?;
             let (host, _) = name(message, data + 6)?;
-            // A lone dot says that there is no such service.
+            // A single dot means that the service does not exist.
             if host != "." && is_host(&host) {
                 found.push((host, u16::from_be_bytes([fixed[4], fixed[5]])));
             }
@@ -82,7 +82,8 @@ pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<Answer> {
     Some(Answer::Records(found))
 }
 
-/// The name that begins at `at`, with a dot at its end, and what follows it. None: there is none.
+/// Parses the name at `at`. Returns it with a dot at its end, and the position after it. Returns
+/// `None` if it is invalid.
 fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut after = None;
@@ -109,7 +110,7 @@ fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
             3 => {
                 let target = (length & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
                 after.get_or_insert(at + 2);
-                // Only backward, so that it ends.
+                // Pointers lead only backward, so that the loop ends.
                 at = Some(target).filter(|target| *target < at)?;
             }
             _ => return None,
@@ -120,7 +121,7 @@ fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
     }
 }
 
-/// Whether it is the name of a host, and nothing that is made to look like one.
+/// Whether `name` is a host name without unusual characters.
 fn is_host(name: &str) -> bool {
     name.bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))

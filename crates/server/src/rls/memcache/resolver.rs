@@ -1,4 +1,4 @@
-//! Asks DNS for the servers of a service, as /etc/resolv.conf says.
+//! Resolves the servers of a service over DNS, as /etc/resolv.conf says.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,25 +13,25 @@ use super::message::{self, Answer};
 use crate::settings::Srv;
 
 const CONFIGURATION: &str = "/etc/resolv.conf";
-/// The largest message over UDP that servers send to those who do not say that they take more.
+/// Maximum of bytes of a UDP answer to a query without EDNS.
 const UDP_BYTES: usize = 512;
-/// How many servers are asked, and how many domains are tried, as in the C library.
+/// Maximum of servers that are queried, and of search domains, as in the C library.
 const MOST: usize = 6;
 
-/// Who is asked, and how.
+/// The DNS servers and options of a look-up.
 #[derive(Debug, PartialEq)]
 pub(super) struct Resolver {
     servers: Vec<SocketAddr>,
-    /// Domains that a short name may be in.
+    /// Domains that are appended to a short name.
     search: Vec<String>,
-    /// A name with so many dots is tried by itself first.
+    /// A name with at least this number of dots is first tried as it is.
     dots: usize,
     timeout: Duration,
     attempts: usize,
 }
 
 impl Resolver {
-    /// As the settings say, else as the system does.
+    /// Reads the settings, and /etc/resolv.conf for the rest.
     pub(super) fn of(srv: &Srv) -> Self {
         let text = std::fs::read_to_string(CONFIGURATION).unwrap_or_default();
         let mut resolver = Self::read(&text);
@@ -41,7 +41,7 @@ impl Resolver {
         resolver
     }
 
-    /// Reads the text of /etc/resolv.conf. What is not there has the defaults of the C library.
+    /// Parses /etc/resolv.conf. Missing options have the defaults of the C library.
     fn read(text: &str) -> Self {
         let mut resolver = Self {
             servers: Vec::new(),
@@ -88,10 +88,11 @@ impl Resolver {
         }
     }
 
-    /// The servers of a service, sorted as the reference sorts them, so that both find a key on the same one.
+    /// Returns the servers of a service, sorted like the reference, so that both find a key on the
+    /// same server.
     ///
     /// # Errors
-    /// No server knows any, in words.
+    /// A text with the reason why no server was found.
     pub(super) async fn servers(&self, name: &str) -> Result<Vec<Address>, String> {
         let mut reason = "it is no name".to_owned();
         for name in self.candidates(name) {
@@ -105,7 +106,7 @@ impl Resolver {
         Err(reason)
     }
 
-    /// The names to try, in their order.
+    /// Returns the names to try, in their order.
     fn candidates(&self, name: &str) -> Vec<String> {
         if name.ends_with('.') {
             return vec![name.to_owned()];
@@ -125,7 +126,7 @@ impl Resolver {
         names
     }
 
-    /// Asks one server after the other, until one knows.
+    /// Queries one server after the other, until one answers.
     async fn ask(&self, name: &str) -> Result<Answer, String> {
         let Some(question) = message::question(fastrand::u16(..), name) else {
             return Err(format!("{name} is no name"));
@@ -155,7 +156,8 @@ impl Resolver {
     }
 }
 
-/// Sorted by `host.:port`, as the reference has them. Without the dot, names of /etc/hosts are found too.
+/// Sorts by `host.:port`, as the reference does. The final dot is removed, so that names of
+/// /etc/hosts are found too.
 fn sorted(mut found: Vec<(String, u16)>) -> Vec<Address> {
     found.sort_by_cached_key(|(host, port)| format!("{host}:{port}"));
     let address = |(host, port): (String, u16)| Address::Tcp {
@@ -165,7 +167,7 @@ fn sorted(mut found: Vec<(String, u16)>) -> Vec<Address> {
     found.into_iter().map(address).collect()
 }
 
-/// Asks over UDP, and over TCP when the answer does not fit.
+/// Queries over UDP, and over TCP if the answer does not fit.
 async fn exchange(server: SocketAddr, question: &[u8]) -> io::Result<Answer> {
     let any: IpAddr = if server.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
@@ -173,7 +175,7 @@ async fn exchange(server: SocketAddr, question: &[u8]) -> io::Result<Answer> {
         Ipv6Addr::UNSPECIFIED.into()
     };
     let socket = UdpSocket::bind((any, 0)).await?;
-    // From then on it hears nobody else.
+    // A connected socket receives only from this server.
     socket.connect(server).await?;
     socket.send(question).await?;
     let mut buffer = [0; UDP_BYTES];

@@ -1,4 +1,5 @@
-//! TLS of the gRPC port and of the API: files that are read now, so that every mistake is told at start.
+//! TLS of the gRPC port and of the API. The files are read here, so that all mistakes are reported
+//! at start.
 
 use crate::settings::read::Values;
 use crate::tls::{Clients, NamedFile, Pair, PortTls};
@@ -19,7 +20,7 @@ const API: Names = Names {
     protocol: b"http/1.1",
 };
 
-/// The names of one port's variables.
+/// Names of the TLS variables of one port, and its ALPN protocol.
 struct Names {
     certificate: &'static str,
     key: &'static str,
@@ -27,7 +28,7 @@ struct Names {
     protocol: &'static [u8],
 }
 
-/// TLS of the gRPC port, if it is wanted.
+/// TLS of the gRPC port, if it is enabled.
 pub(in crate::settings) fn grpc(values: &mut Values) -> Option<PortTls> {
     if !values.boolean(USE) {
         let files = [GRPC.certificate, GRPC.key, GRPC.authorities, SAN];
@@ -69,7 +70,7 @@ pub(in crate::settings) fn grpc(values: &mut Values) -> Option<PortTls> {
     tls
 }
 
-/// TLS of the API, if it is wanted.
+/// TLS of the API, if it is enabled.
 pub(in crate::settings) fn api(values: &mut Values) -> Option<PortTls> {
     let given =
         [API.certificate, API.key, API.authorities].map(|name| !values.text(name).is_empty());
@@ -84,7 +85,8 @@ pub(in crate::settings) fn api(values: &mut Values) -> Option<PortTls> {
     }
 }
 
-/// What the variables name, if it can be used; `need` says why a certificate and a key must be there.
+/// TLS with the files of `names`, if they are valid. `need` explains why certificate and key are
+/// required.
 fn port(values: &mut Values, names: &Names, need: &str) -> Option<PortTls> {
     let file = |variable: &'static str| {
         let path = values.text(variable);
@@ -104,7 +106,7 @@ fn port(values: &mut Values, names: &Names, need: &str) -> Option<PortTls> {
             values.problem(what, "", format!("expected the path of a file; {need}"));
         }
     }
-    // Each file is looked at, also when another one is missing.
+    // Each file is checked, even if another one is missing.
     let clients = authorities.map(|authorities| Clients {
         authorities,
         name: None,

@@ -1,4 +1,5 @@
-//! The file that maps dotted names to names and labels of Prometheus, in the form of statsd_exporter.
+//! Parser of the mapping file, which maps dotted names to names and labels of Prometheus. Its
+//! format is that of statsd_exporter.
 
 mod entry;
 mod read;
@@ -14,61 +15,62 @@ use crate::settings::read::Values;
 pub use template::Template;
 
 const FILE: &str = "PROMETHEUS_MAPPER_YAML";
-/// The largest file. Real ones have some kilobytes.
+/// Size limit of the file in bytes. Typical files have some kilobytes.
 const FILE_BYTES: u64 = 1 << 20;
-/// Mistakes that are told at once.
+/// Limit of mistakes that are reported.
 const MISTAKES: usize = 20;
 
-/// All rules of a file.
+/// All rules of a mapping file.
 #[derive(Debug, Clone, Default)]
 pub struct Mapping {
     /// In the order of the file.
     pub rules: Vec<Rule>,
-    /// Which of several globs holds.
+    /// Choice among several globs that match.
     pub choice: Choice,
-    /// How calls without a rule are shown.
+    /// Presentation of response times without a rule.
     pub observer: Observer,
 }
 
-/// Which of several globs that match a name holds. Regular expressions are tried after all globs, in their order.
+/// Choice among several globs that match a name. Regular expressions are tried after all globs, in
+/// order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The first of the file.
+    /// The first glob in the file.
     #[default]
     First,
-    /// The one whose first part that differs is no asterisk.
+    /// The glob that has a literal at the first part where the candidates differ.
     Closest,
 }
 
-/// What to do with names that match.
+/// Rule for names that match a pattern.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Which names.
+    /// Pattern of the names.
     pub pattern: Pattern,
-    /// Only metrics of this kind, if it is given.
+    /// Restricts the rule to metrics of this kind.
     pub kind: Option<Kind>,
-    /// The new name. None: the metric is not shown.
+    /// The new name. None drops the metric.
     pub name: Option<Template>,
-    /// Labels.
+    /// Labels and their values.
     pub labels: Vec<(String, Template)>,
-    /// How calls are shown.
+    /// Presentation of response times.
     pub observer: Observer,
-    /// A factor for values.
+    /// Factor for values.
     pub scale: Option<f64>,
-    /// A text for people.
+    /// Help text.
     pub help: Option<String>,
 }
 
-/// Which names.
+/// Pattern of names.
 #[derive(Debug, Clone)]
 pub enum Pattern {
-    /// Those with these parts between their dots; None is an asterisk.
+    /// Names whose parts between dots equal these; None is an asterisk.
     Glob(Vec<Option<String>>),
-    /// Those in which this is found.
+    /// Names in which this expression is found.
     Regex(Regex),
 }
 
-/// A kind of metric.
+/// Kind of metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows.
@@ -79,12 +81,12 @@ pub enum Kind {
     Observer,
 }
 
-/// How times of calls are shown.
+/// Presentation of response times.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Observer {
-    /// Calls up to each of these times.
+    /// Counts of calls up to each of these times.
     Histogram(Vec<f64>),
-    /// Times that these shares of calls did not exceed.
+    /// Quantiles of times for these fractions of calls.
     Summary(Vec<f64>),
 }
 
@@ -94,7 +96,7 @@ impl Default for Observer {
     }
 }
 
-/// The mapping that the settings name; mistakes in it are reported with their lines.
+/// The mapping of the settings. Mistakes are reported with their lines.
 pub(super) fn build(values: &mut Values) -> Option<Mapping> {
     let path = values.text(FILE);
     if path.is_empty() || !values.boolean("USE_PROMETHEUS") || values.boolean("DISABLE_STATS") {

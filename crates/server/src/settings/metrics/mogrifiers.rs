@@ -1,4 +1,4 @@
-//! Rules that change names for DogStatsD.
+//! Mogrifiers: rules that rewrite names for DogStatsD.
 
 use regex_lite::{Regex, RegexBuilder};
 
@@ -7,25 +7,25 @@ use crate::settings::Problem;
 use crate::settings::read::{MOGRIFIERS, Values};
 use crate::settings::value::{Kind, Value};
 
-/// The names of the rules, in order, and the deprecated spelling.
+/// Variable with the names of the rules in order, and its deprecated spelling.
 const NAMES: [&str; 2] = ["USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"];
-/// In front of the variables of a rule, and the spelling of the reference's documentation.
+/// Prefix of the variables of a rule, and its spelling in the documentation of the reference.
 const PREFIXES: [&str; 2] = [MOGRIFIERS, "DOG_STATSD_MOGRIFIERS_"];
-/// Bytes of a compiled pattern. A pattern for names takes some thousand.
+/// Size limit of a compiled pattern in bytes. Typical patterns take some thousand.
 const PATTERN_BYTES: usize = 1 << 20;
 
-/// A rule: a name that matches is replaced by another, with more tags.
+/// Rule that replaces a matching name, and adds tags.
 #[derive(Debug, Clone)]
 pub struct Mogrifier {
-    /// What names it is for.
+    /// Pattern of the names.
     pub pattern: Regex,
-    /// The new name. `$1` is what the first group of the pattern matched.
+    /// The new name. `$1` stands for the text that the first group matched.
     pub name: String,
-    /// Tags that are added, likewise.
+    /// Tags to add. Their values may contain `$1` as well.
     pub tags: Vec<(String, String)>,
 }
 
-/// All rules in order. Mistakes are reported.
+/// Builds all rules in order. Mistakes are reported.
 pub(super) fn build(values: &mut Values) -> Vec<Mogrifier> {
     let [name, old] = NAMES;
     let mut names = values.list(name);
@@ -54,7 +54,7 @@ pub(super) fn build(values: &mut Values) -> Vec<Mogrifier> {
     rules
 }
 
-/// The rule of this name.
+/// Builds the rule with this name.
 fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
     let (pattern_variable, pattern) = part(values, rule, "PATTERN");
     let (name_variable, name) = part(values, rule, "NAME");
@@ -102,7 +102,7 @@ fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
     })
 }
 
-/// The variable of a part of a rule, and its value.
+/// The variable of one part of a rule, and its value.
 fn part(values: &mut Values, rule: &str, part: &str) -> (String, Option<String>) {
     let [name, old] = PREFIXES.map(|prefix| format!("{prefix}{rule}_{part}").to_uppercase());
     let given = values.mogrifiers.remove(&name);

@@ -1,40 +1,40 @@
-//! Where metrics are sent to.
+//! Export to StatsD.
 
 use std::time::Duration;
 
 use super::mogrifiers::{self, Mogrifier};
 use crate::settings::read::Values;
 
-/// Where metrics are sent to, how, and how often.
+/// Server, format and interval of the export to StatsD.
 #[derive(Debug, Clone)]
 pub struct Statsd {
-    /// A name or an address.
+    /// Host name or IP address.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The protocol below.
+    /// Transport protocol.
     pub transport: Transport,
-    /// How a line is written.
+    /// Format of the lines.
     pub dialect: Dialect,
-    /// Between two transmissions.
+    /// Interval between two transmissions.
     pub interval: Duration,
 }
 
-/// The protocol below statsd.
+/// Transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// A connection that stays open.
+    /// A TCP connection that stays open.
     Tcp,
-    /// Datagrams.
+    /// UDP datagrams.
     Udp,
 }
 
-/// How a line is written.
+/// Format of the lines.
 #[derive(Debug, Clone)]
 pub enum Dialect {
-    /// Tags are a part of the name.
+    /// Plain StatsD: tags are part of the name.
     Statsd,
-    /// Tags follow the value, and these rules change names.
+    /// DogStatsD: tags follow the value, and these rules rewrite names.
     Dog(Vec<Mogrifier>),
 }
 

@@ -1,15 +1,16 @@
-//! Names that are probably misspelt settings.
+//! Detection of misspelt settings.
 
 use crate::settings::table::variables;
 
-/// The most differences that a misspelling is expected to have.
+/// Limit of the edit distance of a misspelling.
 const MAX_DISTANCE: usize = 2;
-/// Shorter names are left alone: HOME is two letters from HOST.
+/// Minimum length in letters. Shorter names are ignored: HOME is two letters from HOST.
 const MIN_LENGTH: usize = 8;
-/// Each word of an abbreviated name has at least this many letters.
+/// Minimum length in letters of each word of an abbreviated name.
 const MIN_WORD: usize = 3;
 
-/// The setting that `name` was probably meant to be; none when `name` is a setting, or far from all of them.
+/// The setting that `name` is probably a misspelling of. None if `name` is a setting, or too far
+/// from all of them.
 pub(super) fn near_miss(name: &str) -> Option<&'static str> {
     if name.len() < MIN_LENGTH
         || !name.contains('_')
@@ -32,7 +33,8 @@ pub(super) fn near_miss(name: &str) -> Option<&'static str> {
         .or_else(|| names().find(|known| abbreviates(name, known)))
 }
 
-/// The setting that is `name` without the prefix, or the one of ours that differs from it in the fewest letters, and in fewer than half.
+/// The setting that equals `name` without the prefix, or the nearest one with the prefix if fewer
+/// than half of the letters differ.
 pub(super) fn closest(name: &str, prefix: &str) -> Option<&'static str> {
     let rest = name.strip_prefix(prefix)?;
     let names = || variables().map(|variable| variable.name);
@@ -47,7 +49,8 @@ pub(super) fn closest(name: &str, prefix: &str) -> Option<&'static str> {
     names().find(|known| *known == rest).or_else(misspelt)
 }
 
-/// Whether each word of `name` begins the word of `known` at the same place: RUNTIME_SUBDIR, REDIS_POOL.
+/// Whether each word of `name` is a prefix of the word of `known` at that position: RUNTIME_SUBDIR,
+/// REDIS_POOL.
 fn abbreviates(name: &str, known: &str) -> bool {
     let mut words = known.split('_');
     name.split('_').all(|short| {
@@ -55,11 +58,12 @@ fn abbreviates(name: &str, known: &str) -> bool {
     })
 }
 
-/// The number of letters to insert, delete, replace, or swap with the next one.
+/// Edit distance: the number of letters to insert, delete, replace, or swap with the next one.
 fn distance(left: &str, right: &str) -> usize {
     let left = left.as_bytes();
     let right = right.as_bytes();
-    // Row i, column j: the distance between the first i letters of one and the first j letters of the other.
+    // Row i, column j: the distance between the first i letters of `left` and the first j letters
+    // of `right`.
     let mut rows = vec![vec![0; right.len() + 1]; left.len() + 1];
     for i in 0..=left.len() {
         for j in 0..=right.len() {

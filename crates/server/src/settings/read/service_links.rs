@@ -1,8 +1,9 @@
-//! Variables that Kubernetes sets in every pod beside a Service: those of a Service named tidegate, or tidegate-redis, look like ours.
+//! Service links: variables that Kubernetes sets in each pod for a Service. Those of a Service
+//! named tidegate or tidegate-redis look like settings.
 
 use std::collections::BTreeSet;
 
-/// Whether a variable tells where a Service is whose name begins with ours.
+/// Whether a variable is a link to a Service whose name begins with `tidegate`.
 pub(super) fn is_service_link(name: &str, value: &str) -> bool {
     let Some(rest) = name
         .strip_prefix("TIDEGATE")
@@ -19,7 +20,7 @@ pub(super) fn is_service_link(name: &str, value: &str) -> bool {
     let Some((_, port)) = rest.rsplit_once("_PORT") else {
         return false;
     };
-    // `_PORT`, `_PORT_8081_TCP` are addresses; `_PORT_8081_TCP_PORT` was split at its last part.
+    // `_PORT` and `_PORT_8081_TCP` are addresses; `_PORT_8081_TCP_PORT` is split at its last part.
     let is_address = || {
         ["tcp://", "udp://", "sctp://"]
             .iter()
@@ -31,7 +32,7 @@ pub(super) fn is_service_link(name: &str, value: &str) -> bool {
     }
 }
 
-/// The Services that such variables tell of.
+/// Names of the Services of such variables.
 pub(super) fn services(links: &[&str]) -> String {
     let service = |link: &&str| {
         let end = ["_SERVICE_", "_PORT"]
@@ -46,13 +47,13 @@ pub(super) fn services(links: &[&str]) -> String {
     names.into_iter().collect::<Vec<_>>().join(" or ")
 }
 
-/// Whether a text ends as `_PORT_8081_TCP` does.
+/// Whether a text ends in the form of `_PORT_8081_TCP`.
 fn is_numbered(text: &str) -> bool {
     text.rsplit_once("_PORT_")
         .is_some_and(|(_, port)| is_part(port))
 }
 
-/// `8081_TCP`, `8081_TCP_PROTO` and the like.
+/// Whether a text has the form of `8081_TCP` or `8081_TCP_PROTO`.
 fn is_part(text: &str) -> bool {
     let mut parts = text.split('_');
     let number = parts.next().is_some_and(|part| part.parse::<u16>().is_ok());

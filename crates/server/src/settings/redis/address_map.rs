@@ -1,4 +1,4 @@
-//! The addresses at which servers are dialled whose announced addresses cannot be reached from here.
+//! Address map: for servers whose announced addresses are not reachable, the addresses to dial.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use tidegate_pipeline::{Address, AddressMap};
 
-/// A host, and a port if one is named.
+/// A host, with an optional port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct HostPort {
     host: String,
     port: Option<u16>,
 }
 
-/// Reads pairs of an address that a server announces and the address to dial. None: there are none.
+/// Parses pairs of an announced address and the address to dial. None if there are no pairs.
 ///
 /// # Errors
-/// The first pair that cannot be used, and why.
+/// The first invalid pair, with the reason.
 pub(super) fn address_map(pairs: &[String]) -> Result<Option<AddressMap>, String> {
     let mut places = HashMap::new();
     for pair in pairs {
@@ -42,7 +42,7 @@ pub(super) fn address_map(pairs: &[String]) -> Result<Option<AddressMap>, String
 
 const EXPECTED: &str = "expected announced=dialled, each host:port or a host alone";
 
-/// Returns the address to dial. A pair with the port goes before one without.
+/// Returns the address to dial. A pair with a port takes precedence over one without.
 fn dialled(places: &HashMap<HostPort, HostPort>, address: Address) -> Address {
     let Address::Tcp { host, port } = &address else {
         return address;
@@ -62,7 +62,7 @@ fn dialled(places: &HashMap<HostPort, HostPort>, address: Address) -> Address {
     }
 }
 
-/// Reads `host:port`, or a host; addresses of IPv6 are in brackets, or alone.
+/// Parses `host:port`, or a host. An IPv6 address is in brackets, or alone.
 fn parse_host_port(text: &str) -> Option<HostPort> {
     if let Ok(Address::Tcp { host, port }) = text.parse() {
         return Some(HostPort {

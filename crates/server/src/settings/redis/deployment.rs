@@ -1,4 +1,5 @@
-//! What the URL of a Redis says: where one server is, the nodes of a cluster, or a master and its sentinels.
+//! Parser of the URL of a Redis deployment: a single server, a cluster, or a master with its
+//! sentinels.
 
 use tidegate_pipeline::{Address, Servers};
 
@@ -9,16 +10,16 @@ use crate::settings::value::mask_urls;
 
 const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
 
-/// What the URL of a deployment says.
+/// Deployment that a URL describes.
 pub(super) struct Deployment {
     pub(super) servers: Servers,
-    /// The first of the servers that the URL names. Its login is the one at the servers that have the data.
+    /// The first server in the URL. Its login is used at the servers that store the data.
     pub(super) first: Target,
     /// The servers without credentials, for people and logs.
     pub(super) shown: String,
 }
 
-/// Reads a URL by the kind of deployment.
+/// Parses a URL according to the kind of deployment.
 pub(super) fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, String> {
     let socket = names
         .socket
@@ -60,7 +61,8 @@ fn cluster(url: &str) -> Result<Deployment, String> {
     })
 }
 
-/// The name of a master, and then its sentinels. `sentinel_login` takes precedence over the one in their URLs.
+/// Parses the name of a master, and its sentinels. `sentinel_login` takes precedence over a login
+/// in their URLs.
 fn sentinels(url: &str, sentinel_login: Login) -> Result<Deployment, String> {
     let (master, sentinels) = url
         .split_once(',')
@@ -77,7 +79,7 @@ fn sentinels(url: &str, sentinel_login: Login) -> Result<Deployment, String> {
             sentinels: addresses,
             credentials: sentinel_login.or(first.login).credentials(),
         },
-        // As in radix, the servers that the sentinels name have other users than the sentinels.
+        // As in radix, the login of the sentinels is not used at the servers that they name.
         first: Target {
             login: Login::default(),
             ..first
@@ -85,7 +87,7 @@ fn sentinels(url: &str, sentinel_login: Login) -> Result<Deployment, String> {
     })
 }
 
-/// Reads a list of nodes of a cluster, or of sentinels, which are reached over TCP only.
+/// Parses a list of cluster nodes or sentinels, which are reached only over TCP.
 fn targets(urls: &str) -> Result<Vec<Target>, String> {
     urls.split(',')
         .map(|url| target(url.trim(), "tcp"))
@@ -107,7 +109,7 @@ fn shown(addresses: &[Address]) -> String {
         .join(",")
 }
 
-/// Merges the URLs of several servers. The user, the password and TLS of one of them hold for all.
+/// Merges the URLs of several servers. The user, the password and TLS of one apply to all.
 fn merge_targets(targets: Vec<Target>) -> Result<Target, String> {
     if targets.iter().any(|target| target.database != 0) {
         return Err(

@@ -1,23 +1,23 @@
-//! The address of one server, in any of its forms.
+//! Parser of the address of one Redis server, in all of its forms.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use tidegate_pipeline::{Address, Credentials};
 
-/// The address of one server, as a setting gives it. Every form that radix v4.1 takes has the meaning that it has there.
+/// Address of one server in a setting. Every form that radix v4.1 accepts has its meaning there.
 #[derive(Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) address: Address,
     pub(super) login: Login,
     pub(super) database: u32,
-    /// `rediss://`: over TLS, whatever else is set.
+    /// Whether the scheme is `rediss://`, which always uses TLS.
     pub(super) tls: bool,
-    /// Whether the query of the URL has fields without an effect.
+    /// Whether the query of the URL has fields without effect.
     pub(super) has_unknown_fields: bool,
 }
 
-/// A user and a password, each of which may come from another setting. Empty: there is none.
+/// A user and a password, which may come from different settings. Empty if there is none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Login {
     username: String,
@@ -25,7 +25,7 @@ pub(super) struct Login {
 }
 
 impl std::fmt::Debug for Login {
-    // A failed comparison in a test is the only reader, and it may not print a password either.
+    // Tests print it when a comparison fails, and must not print a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Login")
             .field("username", &self.username)
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Login {
 }
 
 impl Login {
-    /// Reads `password` or `user:password`.
+    /// Parses `password` or `user:password`.
     pub(super) fn from_setting(text: &str) -> Self {
         let (username, password) = text.split_once(':').unwrap_or(("", text));
         Self {
@@ -43,7 +43,7 @@ impl Login {
         }
     }
 
-    /// Takes from `other` what is missing here.
+    /// Fills missing parts from `other`.
     pub(super) fn or(self, other: Self) -> Self {
         let either = |here: String, there: String| if here.is_empty() { there } else { here };
         Self {
@@ -52,7 +52,8 @@ impl Login {
         }
     }
 
-    /// A user without a password logs in with an empty one, as a user with `nopass` may.
+    /// Credentials for AUTH. A user without a password has an empty one, which suits a user with
+    /// `nopass`.
     pub(super) fn credentials(self) -> Option<Credentials> {
         let Self { username, password } = self;
         let is_given = !(username.is_empty() && password.is_empty());
@@ -68,10 +69,11 @@ const FORMS: &str =
 const ESCAPES: &str =
     "write / ? # % and other signs of a user or password as % and two digits, such as %2F for /";
 
-/// Reads an address in any of its forms. `socket` is `tcp`, `unix` or empty.
+/// Parses an address in any of its forms. `socket` is `tcp`, `unix` or empty.
 ///
 /// # Errors
-/// Completes "REDIS_URL='..': ..". It holds no part of the address, which may have a password anywhere.
+/// The text completes "REDIS_URL='..': ..". It contains no part of the address, which may contain a
+/// password anywhere.
 pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
     if url.is_empty() {
         return Err("it is set but empty; unset it, or name a server".to_owned());
@@ -86,7 +88,7 @@ pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
     }
 }
 
-/// Reads `host:port` or a path.
+/// Parses `host:port` or a path.
 fn bare(text: &str, socket: &str) -> Result<Target, String> {
     let address = match socket {
         "unix" => Address::Unix(text.into()),
@@ -104,7 +106,8 @@ fn bare(text: &str, socket: &str) -> Result<Target, String> {
     })
 }
 
-/// Reads what follows the `//` as Go reads it: `[user:password@]host[:port][/database][?username=..&password=..&db=..]`.
+/// Parses the text after `//` by the rules of Go:
+/// `[user:password@]host[:port][/database][?username=..&password=..&db=..]`.
 fn uri(text: &str) -> Result<Target, String> {
     let text = text.split_once('#').map_or(text, |(before, _)| before);
     let (text, query) = text.split_once('?').unwrap_or((text, ""));
@@ -129,7 +132,8 @@ fn uri(text: &str) -> Result<Target, String> {
     })
 }
 
-/// The port of a URL may be left out. A `%` is only before the zone of an address, as `%25`.
+/// Parses a host with an optional port. A `%` is only allowed before the zone of an address, as
+/// `%25`.
 fn host_and_port(text: &str) -> Option<Address> {
     let zoned = if text.starts_with('[') {
         text.replacen("%25", "\0", 1)
@@ -151,7 +155,7 @@ fn host_and_port(text: &str) -> Option<Address> {
     }
 }
 
-/// A port without a host is one of this machine, as in Go.
+/// Parses `host:port` or a path. As in Go, a port without a host is on this machine.
 fn tcp_or_path(text: &str) -> Option<Address> {
     let local = text.starts_with(':').then(|| format!("localhost{text}"));
     let address = local.as_deref().unwrap_or(text).parse().ok()?;
@@ -177,7 +181,7 @@ fn userinfo(text: &str) -> Result<Login, String> {
     })
 }
 
-/// The fields of a query that have an effect. Of a field that is there twice, the first counts.
+/// The fields of a query that have an effect. Of a repeated field, the first counts.
 #[derive(Default)]
 struct Query {
     username: Option<String>,
@@ -213,7 +217,7 @@ impl Query {
     }
 }
 
-/// Reads a number as Redis does for SELECT: digits without a zero in front.
+/// Parses a database number as Redis does for SELECT: digits without a leading zero.
 fn database(text: &str) -> Result<u32, String> {
     let is_number =
         text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
@@ -225,12 +229,13 @@ fn database(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Undoes the coding of a query, where + is a blank.
+/// Decodes a part of a query, in which + is a space.
 fn form_decoded(text: &str) -> Option<String> {
     decode(&text.replace('+', " ")).map(Cow::into_owned)
 }
 
-/// Undoes percent coding; none when a % is not followed by two hexadecimal digits, or the bytes are not UTF-8.
+/// Percent-decodes a text. None if a % is not followed by two hexadecimal digits, or if the bytes
+/// are not UTF-8.
 fn decode(text: &str) -> Option<Cow<'_, str>> {
     let is_coded =
         |tail: &str| tail.len() >= 2 && tail.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());

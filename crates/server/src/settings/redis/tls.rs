@@ -1,13 +1,13 @@
-//! Certificates and keys for Redis and memcached, from their files.
+//! TLS to Redis and memcached, built from certificate and key files.
 
 use tidegate_pipeline::{Connector, Verification};
 
 use crate::settings::read::Values;
 use crate::tls::{NamedFile, Pair, StoreFiles, StoreTls};
 
-/// The variables of one kind of server.
+/// Names of the TLS variables of one kind of server.
 pub(in crate::settings) struct Names {
-    /// Whose certificates they are, in a word.
+    /// Kind of server, in one word.
     of: &'static str,
     authority: &'static str,
     certificate: &'static str,
@@ -30,7 +30,7 @@ pub(in crate::settings) const MEMCACHE: Names = Names {
     nameless: "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION",
 };
 
-/// What connections are encrypted with, the same for all servers of one kind. A file that cannot be used is a mistake in its variable.
+/// TLS for all servers of one kind, built once. An unusable file is a mistake in its variable.
 pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<Connector> {
     if let Some(made) = values
         .stores_tls
@@ -42,7 +42,7 @@ pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<C
     let authorities = file(values, names.authority);
     let chain = file(values, names.certificate);
     let key = file(values, names.key);
-    // As in the reference, the pair is used only when both are given.
+    // As in the reference, the certificate is used only if both files are set.
     let (pair, alone) = match (chain, key) {
         (Some(chain), Some(key)) => (Some(Pair { chain, key }), None),
         (chain, key) => (None, chain.or(key)),

@@ -1,4 +1,4 @@
-//! Where the collector is.
+//! Endpoint of the collector.
 
 use http::Uri;
 
@@ -14,10 +14,10 @@ const INSECURE: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_INSECURE",
 ];
 
-/// The method of a collector's gRPC service.
+/// Path of the gRPC method of a collector.
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// An address, read.
+/// Endpoint of the collector, parsed.
 pub(super) struct Endpoint {
     pub(super) host: String,
     pub(super) port: u16,
@@ -25,7 +25,7 @@ pub(super) struct Endpoint {
     pub(super) is_secure: bool,
 }
 
-/// The address that is given, or the usual one.
+/// The endpoint of the settings, or the default one.
 pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Endpoint> {
     let insecure = given(values, INSECURE);
     let is_secure = match &insecure {
@@ -69,7 +69,8 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Endp
     read
 }
 
-/// Reads an address. Only gRPC allows one without `http://`, which is with TLS unless told otherwise.
+/// Parses an address. Only gRPC allows one without a scheme, which uses TLS unless `is_secure` is
+/// false.
 fn read(
     text: &str,
     is_secure: bool,

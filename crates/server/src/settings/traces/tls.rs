@@ -17,7 +17,8 @@ const KEY: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_CLIENT_KEY",
 ];
 
-/// TLS by the files that are given. They are read once now, so that mistakes are told at start.
+/// Builds TLS from the files of the settings. The files are read once, so that mistakes are
+/// reported at start.
 pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> PeerTls {
     let file = |names| {
         given(values, names).map(|(variable, path)| NamedFile {

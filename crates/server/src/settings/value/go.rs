@@ -1,8 +1,8 @@
-//! The syntax of Go, in which the reference reads numbers, booleans and time spans.
+//! Parsers of numbers, booleans and durations in the syntax of Go, as the reference uses it.
 
 use std::time::Duration;
 
-/// Reads the words that Go's `strconv.ParseBool` reads.
+/// Parses the words that Go's `strconv.ParseBool` accepts.
 pub(crate) fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -11,7 +11,7 @@ pub(crate) fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads an integer with a sign, a base prefix, and underscores between digits.
+/// Parses an integer with a sign, a base prefix, and underscores between digits.
 pub(super) fn integer(text: &str) -> Option<i64> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => ("-", &text[1..]),
@@ -32,10 +32,12 @@ pub(super) fn integer(text: &str) -> Option<i64> {
     i64::from_str_radix(&format!("{sign}{}", digits.replace('_', "")), radix).ok()
 }
 
-/// Reads a time span such as `1h30m`. A negative one is refused: no variable has a use for it.
+/// Parses a duration such as `1h30m`. A negative one is refused, since no variable has a use for
+/// it.
 ///
-/// jiff's parser for time spans is not used here. It refuses what Go takes (`.5s`, `1.5h30m`, `30m1h`, a bare `0`) and takes what
-/// Go refuses (`1 s`, `5 seconds`, `1s ago`), and an operator's variables must mean the same in both servers.
+/// This is not jiff's parser, which refuses texts that Go accepts (`.5s`, `1.5h30m`, `30m1h`, a
+/// bare `0`) and accepts texts that Go refuses (`1 s`, `5 seconds`, `1s ago`). The variables must
+/// mean the same in both servers.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -55,14 +57,14 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
         nanoseconds += number.parse::<f64>().ok()? * unit_nanoseconds(unit)?;
         rest = after;
     }
-    // i64::MAX nanoseconds, about 292 years, is where Go stops too.
+    // Go has the same limit of i64::MAX nanoseconds, about 292 years.
     (nanoseconds <= i64::MAX as f64).then(|| Duration::from_nanos(nanoseconds as u64))
 }
 
 fn unit_nanoseconds(unit: &str) -> Option<f64> {
     match unit {
         "ns" => Some(1.0),
-        // Both letters that look like a mu.
+        // Unicode has two letters that look like a mu.
         "us" | "\u{b5}s" | "\u{3bc}s" => Some(1e3),
         "ms" => Some(1e6),
         "s" => Some(1e9),

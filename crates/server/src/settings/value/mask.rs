@@ -1,17 +1,19 @@
-//! Addresses as they may be shown to people and logs.
+//! Masking of addresses, for people and logs.
 
-/// Stands for a part that may be a secret.
+/// Replacement for a part that may be secret.
 const MASK: &str = "*****";
 const SCHEMES: [&str; 8] = [
     "redis", "rediss", "http", "https", "grpc", "grpcs", "tcp", "unix",
 ];
-/// Parts of the paths of collectors. A number is the database of a Redis.
+/// Harmless segments in the paths of collectors. A number is also harmless: it is a Redis database.
 const PATHS: [&str; 4] = ["v1", "traces", "otlp", "api"];
 
-/// Shows of each address in a list only what is known to be harmless: scheme, host, port, the number of a database, the path of a socket.
-/// Everything else may be a password in the wrong place, and is masked.
+/// Masks each address in a list. Only parts that are known to be harmless are shown: scheme, host,
+/// port, the number of a database, the path of a socket. Any other part may be a password in the
+/// wrong place.
 pub(in crate::settings) fn mask_urls(text: &str) -> String {
-    // A password may hold a comma. An `@` whose address has no scheme of its own may therefore end a password that began addresses ago.
+    // A password may contain a comma. If the part before an `@` has no scheme, the `@` may end a
+    // password that began in an earlier part.
     let is_cut = |part: &str| {
         part.split_once('@')
             .is_some_and(|(before, _)| !before.contains("://"))
@@ -50,7 +52,7 @@ fn mask_url(text: &str) -> String {
     format!("{scheme}{user}{host}{}", mask_path(path))
 }
 
-/// `text` is empty or begins with `/`, `?` or `#`.
+/// Masks the rest of an address: `text` is empty or begins with `/`, `?` or `#`.
 fn mask_path(text: &str) -> String {
     let end = text.find(['?', '#']).unwrap_or(text.len());
     let (path, query) = text.split_at(end);
@@ -69,7 +71,7 @@ fn mask_path(text: &str) -> String {
     format!("{path}{query}")
 }
 
-/// `host`, `host:port` or `[address]:port`.
+/// Whether a text has the form `host`, `host:port` or `[address]:port`.
 fn is_host(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !host.starts_with('[') || host.ends_with(']') => (host, port),

@@ -1,4 +1,5 @@
-//! Lines of the log on their way to standard error. Whoever logs waits for nobody: when lines are not read, they are dropped and counted.
+//! Queue of log lines for the thread that writes them to standard error. Loggers never wait: if the
+//! queue is full, lines are dropped and counted.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -10,14 +11,14 @@ use std::time::Duration;
 use tracing::warn;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Bytes that may wait: thousands of lines.
+/// Size limit of the queue in bytes: thousands of lines.
 const WAITING: usize = 4 * 1024 * 1024;
-/// What a line takes beside its bytes.
+/// Overhead of a queued line in bytes.
 const LINE: usize = 64;
-/// How long the end of the process waits for the last lines to be read.
+/// Time that the end of the process waits for the last lines to be written.
 const LAST: Duration = Duration::from_secs(1);
 
-/// The way of lines to the thread that writes them. Clones share it.
+/// Sender of lines for the thread that writes them. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Lines {
     queue: Sender<Entry>,
@@ -26,7 +27,7 @@ pub(super) struct Lines {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes that wait.
+    /// Bytes in the queue.
     waiting: AtomicUsize,
     dropped: AtomicU64,
 }
@@ -34,7 +35,7 @@ struct State {
 #[derive(Debug)]
 enum Entry {
     Line(Vec<u8>),
-    /// Everything before it is written.
+    /// Request to confirm that all lines before it were written.
     Mark(SyncSender<()>),
 }
 
@@ -42,7 +43,7 @@ impl Lines {
     /// Starts the thread that writes lines to `out`.
     ///
     /// # Errors
-    /// The system allows no more threads.
+    /// The system refuses to start a thread.
     pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
         let (queue, entries) = channel();
         let state = Arc::new(State::default());
@@ -53,7 +54,7 @@ impl Lines {
         Ok(Self { queue, state })
     }
 
-    /// Waits until the lines so far are written, or nobody has read them for a second.
+    /// Waits until the lines so far are written, for at most a second.
     pub(super) fn flush(&self) {
         let (done, written) = sync_channel(1);
         // The thread ends with the process.
@@ -91,7 +92,7 @@ fn pass_on(entries: &Receiver<Entry>, state: &State, mut out: impl Write) {
     for entry in entries {
         match entry {
             Entry::Line(line) => {
-                // A server needs no reader.
+                // The server runs on even if standard error is closed.
                 let _ = out.write_all(&line);
                 state.waiting.fetch_sub(line.len() + LINE, Relaxed);
                 let lines = state.dropped.swap(0, Relaxed);

@@ -1,4 +1,5 @@
-//! Every counter and gauge under the reference's name in its dot form: the page `/stats`, and what statsd gets.
+//! Counters and gauges under the dotted names of the reference: the page `/stats`, and the samples
+//! for StatsD.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,18 +15,18 @@ use crate::quote::quoted;
 
 const LIMITS: &str = "ratelimit.service.rate_limit.";
 
-/// What a value means.
+/// Type of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Counter,
     Gauge,
-    /// Calls that took `micros`; the value is their number.
+    /// Calls with a response time of `micros`. The value is their number.
     Timer {
         micros: u64,
     },
 }
 
-/// A value and its name.
+/// A named value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sample<'s> {
     pub(crate) name: Name<'s>,
@@ -34,7 +35,7 @@ pub(crate) struct Sample<'s> {
     pub(crate) place: Place<'s>,
 }
 
-/// A name in three pieces, of which the middle one may be of a client's making.
+/// A name in three parts. A client may have chosen the middle one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name<'s>(
     pub(crate) Cow<'s, str>,
@@ -42,12 +43,12 @@ pub(crate) struct Name<'s>(
     pub(crate) &'s str,
 );
 
-/// Where a sample is in the order of all of them.
+/// Position of a sample in the order of all samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place<'s> {
     Limit(&'s str),
     Domain(&'s str),
-    /// The server's own names, after all others.
+    /// Names of the server itself, which come after all others.
     Own,
 }
 
@@ -57,12 +58,12 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// The page: a line for each counter and gauge, sorted.
+/// Text of the page: a line for each counter and gauge, sorted.
 pub(super) fn encode(snapshot: &Snapshot) -> String {
     let samples = snapshot
         .samples()
         .filter(|sample| !matches!(sample.kind, Kind::Timer { .. }));
-    // Clients choose the names of domains and the values of descriptors.
+    // Clients choose the names of domains and the values of descriptors, so names are escaped.
     let line = |Sample { name, value, .. }| {
         format!("{}: {value}\n", quoted(&name.to_string(), usize::MAX))
     };
@@ -72,7 +73,7 @@ pub(super) fn encode(snapshot: &Snapshot) -> String {
 }
 
 impl Snapshot {
-    /// Every value as it is.
+    /// All samples.
     pub(crate) fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
         let limits = self.limits.iter().flat_map(|(key, now)| limit(key, now));
         let domains = self
@@ -82,8 +83,9 @@ impl Snapshot {
         limits.chain(domains).chain(self.own())
     }
 
-    /// Every gauge as it is, and what counters and timers have more than `earlier`. A counter that has less began again from zero under another
-    /// limit: it counts as unchanged, since nothing must be told twice.
+    /// Samples since `earlier`: gauges as they are, and the increase of counters and timers. A
+    /// counter that is lower than before was reset for another limit. It counts as unchanged, so
+    /// that nothing is sent twice.
     pub(crate) fn since<'s, 'e>(
         &'s self,
         earlier: &'e Self,
@@ -107,7 +109,7 @@ impl Snapshot {
         limits.chain(domains).chain(own).filter(changed)
     }
 
-    /// Takes the values of `now` up to `last`: they were told.
+    /// Copies the values of `now` up to the sample `last`, which were sent.
     pub(crate) fn take_until(&mut self, now: &Self, last: Place<'_>) {
         match last {
             Place::Limit(last) => replace_until(&mut self.limits, &now.limits, last),
@@ -119,7 +121,7 @@ impl Snapshot {
         }
     }
 
-    /// The server's own names.
+    /// Samples of the server itself.
     fn own(&self) -> impl Iterator<Item = Sample<'_>> {
         let errors = [
             ("redis_error", self.store_errors),
@@ -187,7 +189,7 @@ impl Snapshot {
 
 type Value = fn(&Stats) -> u64;
 
-/// What is told of the clients of a Redis.
+/// Values of the clients of a Redis that are exported.
 const REDIS: [(&str, Kind, Value); 5] = [
     ("waiting_commands", Kind::Gauge, |stats| stats.waiting),
     ("connect_failures", Kind::Counter, |stats| {
@@ -252,7 +254,7 @@ fn less(now: Sample<'_>, was: u64) -> Sample<'_> {
     }
 }
 
-/// Tells counters and the classes of timers apart; a gauge is not counted.
+/// Key and value of a counter or a timer class. None for a gauge, which has no increase.
 fn counted(sample: Sample<'_>) -> Option<(String, u64)> {
     match sample.kind {
         Kind::Gauge => None,
@@ -261,7 +263,7 @@ fn counted(sample: Sample<'_>) -> Option<(String, u64)> {
     }
 }
 
-/// The entries of `now`, each with that of `was` under the same name.
+/// Entries of `now`, each with the entry of `was` under this name.
 fn joined<'n, 'w, V>(
     now: &'n BTreeMap<String, V>,
     was: &'w BTreeMap<String, V>,

@@ -1,10 +1,11 @@
-//! Counts under names that are made of what clients send: limits that a request brings, limits whose name has values of the request,
-//! and unknown domains.
+//! Dynamic series: counts under names that contain data of clients. These are limits that a request
+//! brings, limits whose name has values of the request, and unknown domains.
 //!
-//! A core collects them in a map of its own. Whoever reads takes the whole map away, which needs the core's lock for a moment only,
-//! and adds it to the totals.
+//! Each core collects them in its own map. A reader takes the whole map, which locks the core only
+//! for a moment, and adds it to the totals.
 //!
-//! **Invariant:** names are bounded in number and bytes, on each core and in the totals; what has no room is counted together.
+//! **Invariant:** names are bounded in number and bytes, on each core and in the totals. Counts
+//! beyond these limits are added to one overflow series.
 
 use std::time::{Duration, Instant};
 
@@ -13,36 +14,38 @@ use tidegate_ratelimit::LimitDelta;
 
 use super::limit_counts::LimitCounts;
 
-/// The longest name of a limit. Real names are paths of keys and values.
+/// Size limit of the name of a limit in bytes. Typical names are paths of keys and values.
 const LIMIT_BYTES: usize = 1024;
-/// The bytes of all names of limits. 100,000 names, the default bound, have 160 bytes on average.
+/// Size limit of all names of limits in bytes. The default limit of 100,000 names leaves 160 bytes
+/// on average.
 const ALL_LIMITS_BYTES: usize = 16 << 20;
-/// The longest name of an unknown domain.
+/// Size limit of the name of an unknown domain in bytes.
 const DOMAIN_BYTES: usize = 256;
-/// Unknown domains with a name. They are mistakes of somebody's configuration: to find them, some names are enough.
+/// Limit of unknown domains with a name. They are configuration mistakes, and some names suffice to
+/// find them.
 const DOMAINS: usize = 1_000;
-/// The bytes of the names on one core between two readings.
+/// Size limit of the names on one core between two reads, in bytes.
 const CORE_BYTES: usize = 4 << 20;
-/// What a name costs beside its bytes: its place in a map, with the counts.
+/// Overhead of a name in bytes: its entry in a map, with the counts.
 const NAME_BYTES: usize = 100;
-/// Names without a hit for this long are forgotten when others need their room.
+/// Idle time after which a name may be forgotten for a new one.
 const IDLE: Duration = Duration::from_secs(3600);
-/// How often idle names are looked for.
+/// Minimum interval between two searches for idle names.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// What one core counted since somebody read.
+/// Counts of one core since the last read.
 #[derive(Debug, Default)]
 pub(super) struct DynamicSeries {
     limits: HashMap<Box<str>, DynamicCounts>,
-    /// Hits of limits for whose names there was no room.
+    /// Counts of limits beyond the limit of names.
     more_limits: Option<LimitCounts>,
     unknown_domains: HashMap<Box<str>, u64>,
     more_domains: u64,
-    /// Of all names here.
+    /// Bytes of all names here.
     bytes: usize,
 }
 
-/// The counts under a name, and the slot of the limit in the configuration whose hits they are.
+/// Counts under a name, with the slot of the limit in the configuration.
 #[derive(Debug)]
 struct DynamicCounts {
     counts: LimitCounts,
@@ -50,7 +53,8 @@ struct DynamicCounts {
 }
 
 impl DynamicSeries {
-    /// Counts hits under a name, if there is room: fewer than `most` names. `of` is the slot of their limit in the configuration.
+    /// Adds hits under a name, if there are fewer than `max_names` names and bytes are left. `slot`
+    /// is the slot of the limit in the configuration.
     pub(super) fn add(&mut self, name: &str, of: Option<u32>, tally: &LimitDelta, most: usize) {
         if let Some(made) = self.limits.get_mut(name) {
             made.counts.add(tally);
@@ -69,7 +73,7 @@ impl DynamicSeries {
         }
     }
 
-    /// Counts descriptors of an unknown domain, likewise.
+    /// Adds descriptors of an unknown domain, within the limits of names and bytes.
     pub(super) fn add_unknown_domain(&mut self, name: &str, descriptors: u64, most: usize) {
         if let Some(count) = self.unknown_domains.get_mut(name) {
             *count += descriptors;
@@ -83,7 +87,7 @@ impl DynamicSeries {
         }
     }
 
-    /// Takes the bytes of a new name, if there are enough.
+    /// Reserves the bytes of a new name, if the limit allows it.
     fn has_room(&mut self, name: &str) -> bool {
         let bytes = self.bytes + name.len() + NAME_BYTES;
         let fits = bytes <= CORE_BYTES;
@@ -94,20 +98,20 @@ impl DynamicSeries {
     }
 }
 
-/// The sums of all cores since the start.
+/// Totals of all cores since the start.
 #[derive(Debug)]
 pub(super) struct MadeTotals {
     pub(super) limits: Names<LimitCounts>,
     pub(super) more_limits: Option<LimitCounts>,
     pub(super) unknown_domains: Names<u64>,
     pub(super) more_domains: u64,
-    /// Of all limits, also of those whose names were forgotten.
+    /// Sum over all limits, including forgotten names.
     pub(super) sum: LimitCounts,
-    /// By the slots of limits in the configuration, without what had no room among the names of a core.
+    /// Counts by the slot of the limit in the configuration, without the overflow of the cores.
     of_slots: HashMap<u32, LimitCounts>,
 }
 
-/// Names, each with a value.
+/// Map of names with a limit of bytes.
 #[derive(Debug)]
 pub(super) struct Names<V> {
     names: HashMap<Box<str>, Known<V>>,
@@ -119,7 +123,7 @@ pub(super) struct Names<V> {
 #[derive(Debug)]
 struct Known<V> {
     value: V,
-    /// When somebody last read that there were hits.
+    /// Time of the latest read with new counts.
     seen: Instant,
 }
 
@@ -135,7 +139,7 @@ impl MadeTotals {
         }
     }
 
-    /// Adds what a core counted, under at most `most` names.
+    /// Adds the counts of a core, under at most `max_names` names.
     pub(super) fn add(&mut self, names: DynamicSeries, most: usize, now: Instant) {
         for (name, DynamicCounts { counts, of }) in names.limits {
             self.sum.merge(&counts);
@@ -162,12 +166,12 @@ impl MadeTotals {
 }
 
 impl MadeTotals {
-    /// What was counted of the limit with this slot.
+    /// Counts of the limit with this slot.
     pub(super) fn of_slot(&self, slot: u32) -> LimitCounts {
         self.of_slots.get(&slot).copied().unwrap_or_default()
     }
 
-    /// Forgets what was counted of the limit that had this slot.
+    /// Removes the counts of a limit whose slot is freed.
     pub(super) fn clear(&mut self, slot: u32) {
         self.of_slots.remove(&slot);
     }
@@ -189,7 +193,7 @@ impl<V: Default> Names<V> {
             .map(|(name, known)| (&**name, &known.value))
     }
 
-    /// The value of a name; `None` when it is new and there is no room.
+    /// The value of a name. None if it is new and the limits are reached.
     fn entry(&mut self, name: Box<str>, most: usize, now: Instant) -> Option<&mut V> {
         if !self.names.contains_key(&name) {
             if !self.has_room(&name, most) {
@@ -212,7 +216,7 @@ impl<V: Default> Names<V> {
         self.names.len() < most && self.bytes + name.len() <= self.most_bytes
     }
 
-    /// Forgets names without hits, at most once in a while.
+    /// Removes idle names, at most once per `SWEEP_INTERVAL`.
     fn forget_idle(&mut self, now: Instant) {
         if now.duration_since(self.swept) < SWEEP {
             return;

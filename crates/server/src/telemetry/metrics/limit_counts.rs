@@ -1,10 +1,10 @@
-//! The counts of one limit.
+//! Counts of one limit.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tidegate_ratelimit::LimitDelta;
 
-/// The counts of one limit, as numbers.
+/// Counts of one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LimitCounts {
     pub(super) total_hits: u64,
@@ -16,13 +16,15 @@ pub(super) struct LimitCounts {
     pub(super) total_negative_hits: u64,
 }
 
-/// The counts of one limit that one core adds to and others read. Fills a line of the processor's cache.
+/// Counts of one limit that one core writes and others read. They fill a cache line of the
+/// processor.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct SharedLimitCounts([AtomicU64; 7]);
 
 impl LimitCounts {
-    /// Adds the hits of one call. Clients choose their number, so a sum stops at its highest value: it never gets less, which would look like a
+    /// Adds the hits of one call. Clients choose the number of hits, so sums saturate: an overflow
+    /// would look like a restart.
     /// restart.
     pub(super) fn add(&mut self, tally: &LimitDelta) {
         self.merge(&Self::from_numbers(numbers(tally)));
@@ -68,12 +70,12 @@ impl LimitCounts {
 }
 
 impl SharedLimitCounts {
-    /// As [`LimitCounts::add`].
+    /// Adds the hits of one call, like [`LimitCounts::add`].
     pub(super) fn add(&self, tally: &LimitDelta) {
         for (count, more) in self.0.iter().zip(numbers(tally)) {
-            // Most are zero, and an atomic addition costs more than a comparison.
+            // Most numbers are zero, and an atomic addition costs more than a comparison.
             if more > 0 {
-                // The closure always gives a value, so that this cannot fail.
+                // The closure always returns a value, so this cannot fail.
                 let _ =
                     count.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_add(more)));
             }

@@ -1,4 +1,5 @@
-//! What was done with memcached: under the names of the reference, whose tag `code` is part of the name as it is sent, and under ours.
+//! Metrics of memcached: under the names of the reference, whose tag `code` is part of the sent
+//! name, and under our own.
 
 use tidegate_memcache::{Client, Stats};
 
@@ -47,7 +48,7 @@ const COUNTERS: [(&str, Value); 15] = [
 ];
 
 impl Snapshot {
-    /// Adds the sum over the cores; nothing without a client.
+    /// Adds the sums over all cores, if there are clients.
     pub(super) fn add_memcache(&mut self, clients: &[Client]) {
         if clients.is_empty() {
             return;

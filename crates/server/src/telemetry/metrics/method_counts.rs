@@ -1,4 +1,4 @@
-//! Counts and response times of one kind of calls.
+//! Counts and response times of one gRPC method.
 
 mod times;
 
@@ -9,7 +9,7 @@ use crate::settings::ResponseTime;
 use times::SharedTimes;
 pub(super) use times::{Times, micros};
 
-/// Upper bounds of the response time histogram, as text, in seconds, and in microseconds.
+/// Upper bounds of the response time histogram: as text in seconds, and in microseconds.
 pub(super) const BUCKETS: [(&str, u64); 11] = [
     ("0.005", 5_000),
     ("0.01", 10_000),
@@ -36,32 +36,32 @@ pub(super) const METHODS: [(Method, &str); 2] = [
     (Method::Check, "Check"),
 ];
 
-/// Whether calls are counted by the time that they took, too.
+/// Whether calls are also counted by response time class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeepTimes {
     Yes,
     No,
 }
 
-/// The counts of one method, as numbers.
+/// Counts of one method.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MethodCounts {
     pub(super) calls: u64,
-    /// Sum of response times.
+    /// Sum of response times in microseconds.
     pub(super) microseconds: u64,
-    /// Calls per bucket, not cumulative. Calls beyond the last bound are only in `calls`.
+    /// Calls per bucket, not cumulative. Calls above the last bound are only in `calls`.
     pub(super) buckets: [u64; BUCKETS.len()],
 }
 
-/// The counts of one method that one core adds to and others read.
+/// Counts of one method that one core writes and others read.
 #[derive(Debug)]
 pub(super) struct SharedMethodCounts {
     calls: AtomicU64,
     microseconds: AtomicU64,
     buckets: [AtomicU64; BUCKETS.len()],
-    /// For percentiles, by [`tidegate_api::Times`].
+    /// Calls by the buckets of [`tidegate_api::Times`], for percentiles.
     fine: [AtomicU64; tidegate_api::Times::BUCKETS],
-    /// None where nobody wants them.
+    /// None if no exporter needs them.
     times: Option<SharedTimes>,
 }
 
@@ -78,7 +78,7 @@ impl Default for SharedMethodCounts {
 }
 
 impl SharedMethodCounts {
-    /// Counts, with calls by time or without.
+    /// Creates counts with or without response time classes.
     pub(super) fn new(times: KeepTimes) -> Self {
         Self {
             times: (times == KeepTimes::Yes).then(SharedTimes::default),
@@ -86,13 +86,13 @@ impl SharedMethodCounts {
         }
     }
 
-    /// Counts a call that took `elapsed`.
+    /// Counts a call with the response time `elapsed`.
     pub(super) fn observe(&self, elapsed: Duration, unit: ResponseTime) {
         let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.calls.fetch_add(1, Relaxed);
         self.microseconds.fetch_add(microseconds, Relaxed);
         self.fine[tidegate_api::Times::bucket(microseconds)].fetch_add(1, Relaxed);
-        // Old dashboards expect milliseconds in buckets that are named in seconds.
+        // Old dashboards expect milliseconds in buckets whose names are in seconds.
         let value = match unit {
             ResponseTime::Seconds => microseconds,
             ResponseTime::Milliseconds => microseconds.saturating_mul(1_000),
@@ -105,14 +105,14 @@ impl SharedMethodCounts {
         }
     }
 
-    /// Adds the calls by time to `sum`, if they are kept.
+    /// Adds the calls by class to `sum`, if they are kept.
     pub(super) fn add_times(&self, sum: &mut Times) {
         if let Some(times) = &self.times {
             times.add_to(sum);
         }
     }
 
-    /// Adds all calls to `sum`. Returns how many there were.
+    /// Adds all calls to `sum`. Returns their number.
     pub(super) fn add_fine(&self, sum: &mut tidegate_api::Times) -> u64 {
         for (bucket, calls) in self.fine.iter().enumerate() {
             sum.add(bucket, calls.load(Relaxed));
@@ -122,7 +122,7 @@ impl SharedMethodCounts {
 
     pub(super) fn read(&self) -> MethodCounts {
         let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
-        // A call may be counted between the two readings, and a histogram must not go down.
+        // A call may be counted between the two loads, and a histogram must not decrease.
         let calls = self.calls.load(Relaxed).max(buckets.iter().sum());
         MethodCounts {
             calls,

@@ -1,6 +1,6 @@
-//! From the name of a limit to the names and labels of metrics.
+//! Conversion of the name of a limit to names and labels of metrics.
 
-/// Replaces what statsd cannot carry: colons, bars, and the dots of what looks like an IPv4 address.
+/// Replaces characters that StatsD cannot carry: colons, bars, and the dots in an IPv4 address.
 pub(super) fn sanitized(key: &str) -> String {
     let mut out = key.replace([':', '|'], "_").into_bytes();
     let mut at = 0;
@@ -19,7 +19,8 @@ pub(super) fn sanitized(key: &str) -> String {
     String::from_utf8(out).expect("only ASCII bytes were replaced, by ASCII")
 }
 
-/// The length of four groups of one to three digits with dots between them, at the start of `text`.
+/// Length of an IPv4 address at the start of `text`: four groups of one to three digits with dots
+/// between them.
 fn ipv4_length(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     for group in 0..4 {
@@ -38,7 +39,7 @@ fn ipv4_length(text: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// The labels of a sanitised key: its first three parts. Deeper limits are summed under them.
+/// Labels of a sanitised key: its first three parts. Deeper limits are summed under these.
 pub(super) fn labels(key: &str) -> Vec<(&'static str, &str)> {
     ["domain", "key1", "key2"]
         .into_iter()
@@ -46,7 +47,8 @@ pub(super) fn labels(key: &str) -> Vec<(&'static str, &str)> {
         .collect()
 }
 
-/// `name` with everything Prometheus does not allow in a metric's name replaced. As in the reference, hyphens one after the other become one.
+/// `name` with all characters replaced that Prometheus does not allow in the name of a metric. As
+/// in the reference, consecutive hyphens become one.
 pub(super) fn escaped(name: &str) -> String {
     let mut last = ' ';
     let kept = name

@@ -1,7 +1,8 @@
-//! The text format of Prometheus, under the names and labels that the reference's mapping gives.
+//! Exporter of the Prometheus text format, with the names and labels of the reference's mapping.
 //!
-//! As in the reference, a metric that the mapping does not name keeps its own name, with unusual letters replaced. Unlike the
-//! reference, hits refused by the local cache are not counted twice, extra tags are labels, and values are current.
+//! As in the reference, a metric without a mapping keeps its name, with invalid characters
+//! replaced. Unlike the reference, hits refused by the local cache are not counted twice, extra
+//! tags are labels, and values are current.
 
 mod mapped;
 mod ports;
@@ -21,7 +22,8 @@ use crate::settings::{self, ResponseTime};
 use tidegate_api::{Census, QueueSample};
 use tidegate_workflow::{CLASSES, Durations, HandlerTimes};
 
-/// Labels of our own. An extra tag with one of these names is left out, since a label must be unique.
+/// Labels of the server itself. An extra tag with one of these names is dropped, since labels must
+/// be unique.
 const OWN_LABELS: [&str; 16] = [
     "domain",
     "handler",
@@ -43,7 +45,7 @@ const OWN_LABELS: [&str; 16] = [
 
 pub(super) use mapped::Mapped;
 
-/// The page, by the rules of a mapping file if there is one.
+/// Text of the page, by the rules of a mapping file if there is one.
 pub(super) fn encode(
     snapshot: &Snapshot,
     settings: &settings::Metrics,
@@ -81,18 +83,18 @@ type QueueValue = fn(&QueueSample) -> u64;
 
 struct Page {
     out: String,
-    /// Labels of every sample, ready to append.
+    /// Labels of every sample, formatted.
     extra: String,
 }
 
-/// A counter of a limit.
+/// A counter of limits.
 struct Column {
     suffix: &'static str,
     value: fn(&LimitCounts) -> u64,
     zeros: Zeros,
 }
 
-/// Whether a limit without such a hit is listed.
+/// Whether limits without such hits are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zeros {
     Shown,
@@ -194,7 +196,7 @@ impl Page {
         }
     }
 
-    /// Counters and gauges without labels whose dotted names begin so.
+    /// Appends counters and gauges without labels whose dotted names begin with `start`.
     fn plain(&mut self, snapshot: &Snapshot, start: &str) {
         for (counter, value) in snapshot
             .counters

@@ -1,25 +1,27 @@
-//! Which configured limit has which slot.
+//! Registry of configured limits and their slots.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use tidegate_ratelimit::Configuration;
 
-/// The slots of configured limits. A name keeps its slot for as long as a configuration has it.
+/// Slots of configured limits. A name keeps its slot as long as a configuration contains it.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     slots: HashMap<Box<str>, u32>,
-    /// Slots below the highest one that no name has.
+    /// Slots below the highest one that are not in use.
     free: Vec<u32>,
-    /// The last one is current. A call counts under the slots of the configuration that it began with.
+    /// Configurations in use; the last one is current. A call counts under the slots of the
+    /// configuration that it began with.
     loaded: Vec<Weak<Configuration>>,
-    /// The slots of the current one.
+    /// Slots of the current configuration.
     current: Vec<u32>,
 }
 
 impl Registry {
-    /// Gives every limit of the configuration a slot, and makes the configuration the current one. Returns it with the slots that no
-    /// configuration in use has any more: their counts must be set to zero before the registry is used again.
+    /// Assigns a slot to every limit of the configuration, and makes the configuration current.
+    /// Returns it with the slots that no configuration in use has any more. Their counts must be
+    /// reset before the registry is used again.
     pub(super) fn declare(
         &mut self,
         mut configuration: Configuration,
@@ -27,7 +29,7 @@ impl Registry {
         let freed = self.forget(&configuration);
         for key in configuration.stats_keys() {
             if !self.slots.contains_key(key) {
-                // The slots of names and the free ones are all slots, so this is the next one.
+                // Used and free slots together are all slots so far, so this is the next one.
                 let next =
                     u32::try_from(self.slots.len()).expect("files are bounded to far fewer limits");
                 let slot = self.free.pop().unwrap_or(next);
@@ -45,12 +47,12 @@ impl Registry {
         (configuration, freed)
     }
 
-    /// The slot of every limit of the current configuration, one for each name.
+    /// Slots of all limits in the current configuration, one for each name.
     pub(super) fn slots(&self) -> &[u32] {
         &self.current
     }
 
-    /// Name and slot of every limit of the current configuration.
+    /// Names and slots of all limits in the current configuration.
     pub(super) fn current(&self) -> impl Iterator<Item = (String, u32)> {
         let current = self.loaded.last().and_then(Weak::upgrade);
         let mut keys: Vec<String> = current
@@ -64,7 +66,7 @@ impl Registry {
         })
     }
 
-    /// Frees the slots of names that no configuration in use has, and `next` has not either.
+    /// Frees the slots of names that neither a configuration in use nor `next` contains.
     fn forget(&mut self, next: &Configuration) -> Vec<u32> {
         self.loaded
             .retain(|configuration| configuration.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! The counters of one core.
+//! Shard of metrics: the counters of one core.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use super::slots::Slots;
 use crate::settings::{self, ResponseTime};
 use crate::telemetry::counter_store_health::CounterStoreHealth;
 
-/// Why a call failed.
+/// Cause of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The store failed.
@@ -22,14 +22,14 @@ pub(crate) enum Failure {
     Service,
 }
 
-/// Of what a request had too many.
+/// Part of a request that exceeded its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Descriptors,
     Entries,
 }
 
-/// The counters of one core. The core adds, and others only read, but for the names that calls made, which they take away.
+/// Counters of one core. Only the core writes them, except that a reader takes the dynamic series.
 // 128 bytes: processors fetch lines of 64 bytes in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -37,20 +37,20 @@ pub(crate) struct Shard {
     unit: ResponseTime,
     max_names: usize,
     pub(super) limits: Slots,
-    /// Locked for one addition, or to swap it with an empty one.
+    /// Locked for one addition, or for the swap with an empty map.
     pub(super) made: Mutex<DynamicSeries>,
     pub(super) global_shadow_mode: AtomicU64,
     pub(super) store_errors: AtomicU64,
     pub(super) service_errors: AtomicU64,
-    /// In the order of [`PartHealth`].
+    /// Counts by `ExcessKind`, in its order.
     pub(super) excess: [AtomicU64; 2],
     pub(super) methods: [SharedMethodCounts; METHODS.len()],
-    /// Calls of `/json`. Only the overview has them: in envoyproxy/ratelimit no metric does.
+    /// Calls of `/json`. Only the overview shows them: envoyproxy/ratelimit has no metric for them.
     json: SharedMethodCounts,
     pub(super) store: CounterStoreHealth,
 }
 
-/// Counts a call when it is dropped, with the time since it was made.
+/// Guard of a call in progress. Its drop counts the call with its response time.
 #[derive(Debug)]
 pub(crate) struct Timed<'s> {
     counts: &'s SharedMethodCounts,
@@ -80,7 +80,7 @@ impl Shard {
         }
     }
 
-    /// Counts what happened in one decision on `domain`.
+    /// Counts the results of one decision on `domain`.
     pub(crate) fn decision(&self, domain: &str, facts: &Facts) {
         for tally in &facts.tallies {
             match &tally.stats_key {
@@ -98,12 +98,12 @@ impl Shard {
         }
     }
 
-    /// Counts jobs that named a limit of a domain that is not configured.
+    /// Counts jobs that name a limit in a domain without configuration.
     pub(crate) fn unknown_domain(&self, domain: &str, times: u64) {
         lock(&self.made).add_unknown_domain(domain, times, self.max_names);
     }
 
-    /// Counts a call that failed.
+    /// Counts a failed call.
     pub(crate) fn failure(&self, failure: Failure) {
         let count = match failure {
             Failure::Store => &self.store_errors,
@@ -112,12 +112,12 @@ impl Shard {
         count.fetch_add(1, Relaxed);
     }
 
-    /// The store failed a call.
+    /// Records that the store failed a call.
     pub(crate) fn store_failed(&self, second: u64) {
         self.store.failed(second);
     }
 
-    /// A call was answered.
+    /// Records that a call succeeded.
     pub(crate) fn answered(&self, facts: &Facts, second: impl FnOnce() -> u64) {
         if self.store.is_failing() && !facts.tallies.is_empty() {
             self.store.answered(second());
@@ -129,7 +129,7 @@ impl Shard {
         self.excess[part as usize].fetch_add(1, Relaxed);
     }
 
-    /// Counts a unary gRPC call that begins now, once it ends or its client has gone.
+    /// Starts the time of a unary gRPC call, which is counted when it ends or its client leaves.
     pub(crate) fn time(&self, method: Method) -> Timed<'_> {
         Timed {
             counts: &self.methods[method as usize],
@@ -138,7 +138,7 @@ impl Shard {
         }
     }
 
-    /// Counts a call of `/json` in the same way, which began at that time.
+    /// Starts the time of a call of `/json`, which began at `started`.
     pub(crate) fn time_json(&self, started: Instant) -> Timed<'_> {
         Timed {
             counts: &self.json,
@@ -147,7 +147,7 @@ impl Shard {
         }
     }
 
-    /// Adds the calls that ask for a decision to `times`. Returns how many there were.
+    /// Adds the rate limit calls to `times`. Returns their number.
     pub(super) fn add_decisions(&self, times: &mut tidegate_api::Times) -> u64 {
         self.methods[Method::ShouldRateLimit as usize].add_fine(times) + self.json.add_fine(times)
     }

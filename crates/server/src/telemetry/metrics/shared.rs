@@ -1,9 +1,9 @@
-//! Reading what other threads write.
+//! Access to data that other threads write.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks even after a panic of another holder: each addition is complete or absent.
+/// Locks the mutex even after a panic of another holder: each addition is complete or absent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

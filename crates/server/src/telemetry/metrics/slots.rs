@@ -6,12 +6,12 @@ use tidegate_ratelimit::LimitDelta;
 
 use super::limit_counts::{LimitCounts, SharedLimitCounts};
 
-/// Slots in the first chunk: 64 KiB. Each further chunk has twice as many, so that slots never move.
+/// Number of slots in the first chunk (64 KiB). Each further chunk doubles it, so slots never move.
 const FIRST: usize = 1 << 10;
-/// 2^32 slots and more.
+/// Number of chunks, enough for 2^32 slots.
 const CHUNKS: usize = 23;
 
-/// An array that grows where it is used, without a lock.
+/// Array that allocates chunks on first use, without a lock.
 #[derive(Debug)]
 pub(super) struct Slots([OnceLock<Box<[SharedLimitCounts]>>; CHUNKS]);
 
@@ -33,14 +33,14 @@ impl Slots {
         self.0[chunk].get_or_init(new)[at].add(tally);
     }
 
-    /// The counts of a slot.
+    /// Reads the counts of a slot.
     pub(super) fn read(&self, slot: u32) -> LimitCounts {
         self.get(slot)
             .map(SharedLimitCounts::read)
             .unwrap_or_default()
     }
 
-    /// Sets the counts of a slot to zero.
+    /// Resets the counts of a slot.
     pub(super) fn clear(&self, slot: u32) {
         if let Some(counts) = self.get(slot) {
             counts.clear();
@@ -53,7 +53,7 @@ impl Slots {
     }
 }
 
-/// The chunk of a slot, and the place in it.
+/// Index of the chunk of a slot, and of the slot in it.
 fn place(slot: u32) -> (usize, usize) {
     let number = slot as usize + FIRST;
     let chunk = (number.ilog2() - FIRST.ilog2()) as usize;

@@ -1,4 +1,4 @@
-//! The sum of all shards at one moment.
+//! Snapshot of the metrics: the sum of all shards.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ use super::shard::Shard;
 use super::shared::read;
 use crate::net::bounds::PortSample;
 
-/// The reference's pools, and its names for their connections that are open, were opened and were closed.
+/// Pools of the reference, with its names for connections that are open, were opened and were
+/// closed.
 const REFERENCE_POOLS: [(&str, [&str; 3]); 2] = [
     (
         "main",
@@ -37,23 +38,23 @@ const REFERENCE_POOLS: [(&str, [&str; 3]); 2] = [
 /// The sum of all shards, and the values of the sources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
-    /// By sanitised key: two names that differ only in replaced letters are one.
+    /// Counts by sanitised key. Names that are equal after sanitising are summed.
     pub(super) limits: BTreeMap<String, LimitCounts>,
     pub(super) unknown_domains: BTreeMap<String, u64>,
     pub(super) methods: [MethodCounts; METHODS.len()],
-    /// Calls of these methods by time, if a sink needs them.
+    /// Calls of these methods by response time class, if a sink needs them.
     pub(super) times: [Times; METHODS.len()],
-    /// Counters without labels, by the reference's name, in its dot form.
+    /// Counters without labels, by dotted name.
     pub(super) counters: Vec<(&'static str, u64)>,
-    /// Gauges, likewise.
+    /// Gauges without labels, by dotted name.
     pub(super) gauges: Vec<(&'static str, u64)>,
-    /// The state of each queue when it was last sampled.
+    /// State of each queue at the latest sample.
     pub(super) queues: Vec<QueueSample>,
-    /// What there was of workflows then.
+    /// Numbers of workflows and jobs at the latest sample.
     pub(super) census: Census,
-    /// How long attempts took, by handler.
+    /// Durations of attempts, by handler.
     pub(super) handlers: Vec<HandlerTimes>,
-    /// What the engine did, by the name of the pool.
+    /// Statistics of Redis clients, by pool.
     pub(super) redis: Vec<(&'static str, Stats)>,
     pub(super) store_errors: u64,
     pub(super) service_errors: u64,
@@ -63,7 +64,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Adds the counters of one core, but for those of limits.
+    /// Adds the counters of one core, except those of limits.
     pub(super) fn add(&mut self, shard: &Shard) {
         for (into, from) in self.methods.iter_mut().zip(&shard.methods) {
             into.merge(&from.read());
@@ -98,7 +99,7 @@ impl Snapshot {
         }
     }
 
-    /// Adds what the reference has of a pool, for the pools that it has.
+    /// Adds the metrics that the reference has for its pools.
     pub(super) fn add_reference_pools(&mut self) {
         for (pool, stats) in &self.redis {
             let Some((_, [active, opened, closed])) =
@@ -113,7 +114,7 @@ impl Snapshot {
     }
 }
 
-/// The sum over the cores; none without a client.
+/// Sum over the clients of all cores. None without a client.
 pub(super) fn total(clients: &[Client]) -> Option<Stats> {
     (!clients.is_empty()).then(|| clients.iter().map(Client::stats).sum())
 }

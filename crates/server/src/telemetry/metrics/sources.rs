@@ -1,4 +1,4 @@
-//! What is asked for more values when somebody reads.
+//! Sources of metrics that are read for each snapshot.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use super::snapshot::{Snapshot, cache_gauges, total};
 use crate::net::bounds::Bounds;
 use crate::telemetry::traces::Traces;
 
-/// What is asked for more values when somebody reads.
+/// Sources of metrics that are read for each snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     pub(super) limiter: Option<Limiter>,

@@ -1,11 +1,11 @@
-//! What became of lines for statsd.
+//! Counts of lines for StatsD.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::shared::read;
 
-/// Counts of lines for statsd.
+/// Counts of lines for StatsD.
 #[derive(Debug, Default)]
 pub(crate) struct StatsdCounts {
     sent: AtomicU64,
@@ -14,13 +14,13 @@ pub(crate) struct StatsdCounts {
 }
 
 impl StatsdCounts {
-    /// Counts lines that were handed to the system, or that may have been before this failed.
+    /// Counts lines that were sent, or that may have been sent before a failure.
     pub(crate) fn count(&self, lines: u64, sent: &io::Result<()>) {
         let count = if sent.is_ok() { &self.sent } else { &self.lost };
         count.fetch_add(lines, Relaxed);
     }
 
-    /// Counts a line that does not fit into a datagram.
+    /// Counts a line that is longer than a datagram.
     pub(crate) fn too_long(&self) {
         self.too_long.fetch_add(1, Relaxed);
     }

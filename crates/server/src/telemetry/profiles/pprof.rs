@@ -1,4 +1,5 @@
-//! A profile in the format of pprof: a message of protobuf, compressed. Numbers of fields are those of the format.
+//! Encoder of the pprof format: a compressed protobuf message. The field numbers are those of the
+//! format.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -34,7 +35,7 @@ struct Profile {
     default_sample_type: i64,
 }
 
-/// Positions in the table of strings.
+/// A type of value, as indices in the table of strings.
 #[derive(Clone, Copy, PartialEq, Message)]
 struct ValueType {
     #[prost(int64, tag = "1")]
@@ -45,7 +46,7 @@ struct ValueType {
 
 #[derive(Clone, PartialEq, Message)]
 struct Sample {
-    /// The innermost first.
+    /// Ids of the stack's locations, the innermost first.
     #[prost(uint64, repeated, tag = "1")]
     location_id: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
@@ -76,7 +77,7 @@ struct Function {
     system_name: i64,
 }
 
-/// The profile of `threads`, which began at `time_nanos` since 1970 and took `duration`.
+/// Encodes the profile of `threads`. It began `time_nanos` after 1970, and took `duration`.
 pub(super) fn encode(threads: &[Thread], time_nanos: u64, duration: Duration) -> Vec<u8> {
     let mut names = Names::default();
     let [waiting, cpu] = ["waiting", "cpu"].map(|kind| ValueType {
@@ -129,7 +130,7 @@ pub(super) fn encode(threads: &[Thread], time_nanos: u64, duration: Duration) ->
     encoder.finish().unwrap_or_default()
 }
 
-/// Names that a profile refers to by number. What has a name has a function and a place in it.
+/// Table of strings, with a function and a location for each name.
 struct Names {
     texts: Vec<String>,
     known: HashMap<String, i64>,
@@ -138,7 +139,7 @@ struct Names {
 }
 
 impl Default for Names {
-    /// The first text is the empty one, as the format wants.
+    /// The format requires that the first string is empty.
     fn default() -> Self {
         let known = HashMap::from([(String::new(), 0)]);
         Self {

@@ -1,4 +1,4 @@
-//! What the kernel counts of each thread.
+//! CPU times of threads, as the kernel counts them.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -7,42 +7,42 @@ use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
 
-/// Where the kernel shows them.
+/// Folder of the kernel with the threads of this process.
 const THREADS: &str = "/proc/self/task";
 
-/// A thread, and what it took since it began, or for some time.
+/// A thread with its times since its start, or within a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Thread {
     id: u64,
     pub(super) name: String,
-    /// As `ps` shows it.
+    /// State as in the output of `ps`.
     state: char,
     /// Nanoseconds on a core.
     pub(super) running: u64,
-    /// Nanoseconds in which it could run and had no core.
+    /// Nanoseconds in which the thread was runnable without a core.
     pub(super) waiting: u64,
-    /// Ticks of the clock in code of its own, and in the kernel. They say how `running` is shared out.
+    /// Clock ticks in user and in kernel mode. They divide `running` between both.
     ticks: [u64; 2],
 }
 
 impl Thread {
-    /// What it ran, in code of its own and in the kernel.
+    /// Time on a core, in user and in kernel mode.
     pub(super) fn modes(&self) -> [(&'static str, u64); 2] {
         let [own, kernel] = self.ticks.map(u128::from);
-        // A thread that ran for less than a tick ran its own code, as far as anybody knows.
+        // A thread without a full tick counts as user mode.
         let in_kernel = (u128::from(self.running) * kernel)
             .checked_div(own + kernel)
             .unwrap_or(0) as u64;
         [("user", self.running - in_kernel), ("kernel", in_kernel)]
     }
 
-    /// The name of what it does in a mode. Lists without stacks show it alone.
+    /// Name of a mode of this thread. Lists without stacks show this name alone.
     pub(super) fn part(&self, mode: &str) -> String {
         format!("{} ({mode})", self.name)
     }
 }
 
-/// All threads. Those that end meanwhile are left out.
+/// Samples all threads, except those that end meanwhile.
 pub(super) fn look() -> Vec<Thread> {
     let tick = 1_000_000_000 / clock_ticks_per_second().max(1);
     let folder = fs::read_dir(THREADS).into_iter().flatten().flatten();
@@ -52,7 +52,7 @@ pub(super) fn look() -> Vec<Thread> {
             let mut thread = read_stat(&read("stat").ok()?)?;
             match read("schedstat").ok().as_deref().and_then(read_schedstat) {
                 Some([running, waiting]) => (thread.running, thread.waiting) = (running, waiting),
-                // Some sandboxes have only ticks.
+                // Some sandboxes provide only ticks.
                 None => thread.running = thread.ticks.iter().sum::<u64>().saturating_mul(tick),
             }
             Some(thread)
@@ -62,7 +62,7 @@ pub(super) fn look() -> Vec<Thread> {
     threads
 }
 
-/// What the threads that are there after some time took meanwhile.
+/// Times of the threads between two samples.
 pub(super) fn difference(before: &[Thread], after: Vec<Thread>) -> Vec<Thread> {
     let before: HashMap<_, _> = before.iter().map(|thread| (thread.id, thread)).collect();
     let spent = |mut thread: Thread| {
@@ -98,12 +98,12 @@ pub(super) fn page() -> String {
     page
 }
 
-/// `ID (NAME) STATE ..`: the name may hold anything.
+/// Parses `ID (NAME) STATE ..`. The name may contain any characters.
 fn read_stat(text: &str) -> Option<Thread> {
     let (id, rest) = text.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let fields: Vec<_> = rest.split(' ').collect();
-    // Counted from the state, which is field 3: `utime` is field 14, `stime` 15.
+    // Index from the state, which is field 3: `utime` is field 14, `stime` 15.
     let number = |at: usize| fields.get(at)?.parse().ok();
     Some(Thread {
         id: id.parse().ok()?,
@@ -114,7 +114,7 @@ fn read_stat(text: &str) -> Option<Thread> {
     })
 }
 
-/// Nanoseconds on a core, nanoseconds without one, and turns.
+/// Parses the nanoseconds on a core, and those of waiting for one.
 fn read_schedstat(text: &str) -> Option<[u64; 2]> {
     let mut numbers = text.split_whitespace().map(str::parse);
     Some([numbers.next()?.ok()?, numbers.next()?.ok()?])

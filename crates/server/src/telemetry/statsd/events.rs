@@ -1,4 +1,5 @@
-//! Events of DogStatsD: what an operator wants to see beside the graphs. They are told with a flush, each at most once in it.
+//! Events of DogStatsD, which dashboards show beside graphs. Each kind is sent at most once in a
+//! flush.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,7 +7,7 @@ use tidegate_api::Availability;
 
 use crate::telemetry::metrics::Loads;
 
-/// What was told last.
+/// Counts at the previous flush, to detect changes.
 #[derive(Default)]
 pub(super) struct Events {
     loaded: u64,
@@ -15,7 +16,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Writes what has happened since the last time, a line each.
+    /// Writes the events since the previous flush, one per line.
     pub(super) fn write(
         &mut self,
         loads: &Loads,

@@ -1,4 +1,4 @@
-//! The lines of statsd and of DogStatsD.
+//! Writer of lines for StatsD and DogStatsD.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -9,25 +9,27 @@ use regex_lite::Captures;
 use crate::settings::{Dialect, Mogrifier};
 use crate::telemetry::metrics::dotted::{Kind, Place, Sample};
 
-/// In front of each tag in a name.
+/// Prefix of each tag in a name.
 const TAG: &str = ".__";
-/// The most calls that one line of a timer stands for, where calls are few. Receivers keep each of them for a moment.
+/// Limit of calls per line of a timer, while there are few calls. Receivers expand each line into
+/// its calls.
 const WEIGHT: u64 = 1_000;
-/// The most lines for the calls of one time.
+/// Limit of lines for the calls of one response time class.
 const LINES: u64 = 1_000;
 
-/// Writes lines in one dialect, with the same tags.
+/// Writes lines in one dialect, with the tags of the settings.
 pub(super) struct Writer {
     dialect: Dialect,
     tags: BTreeMap<String, String>,
-    /// The tags as they end a line, where a sample has none of its own.
+    /// Tags in the form that ends a line, for samples without their own tags.
     end: String,
-    /// The name of the line that is written.
+    /// Buffer for the name of the current line.
     name: String,
 }
 
 impl Writer {
-    /// A writer with these tags on every line. As in the reference, one without a name or a value is left out.
+    /// Creates a writer with these tags on every line. As in the reference, a tag without a name or
+    /// a value is omitted.
     pub(super) fn new(dialect: &Dialect, tags: &[(String, String)]) -> Self {
         let tags = tags
             .iter()
@@ -50,7 +52,7 @@ impl Writer {
         }
     }
 
-    /// The tags in the form of DogStatsD, after what ends a value.
+    /// Tags in the form of DogStatsD, to append to a value.
     pub(super) fn tags(&self) -> &str {
         &self.end
     }
@@ -60,7 +62,8 @@ impl Writer {
         let mut name = std::mem::take(&mut self.name);
         name.clear();
         let _ = write!(Cleaned(&mut name), "{}", sample.name);
-        // A client may name its descriptors as it likes, but adds no tags.
+        // Only names of the server may contain tags: a client must not add tags by the name of a
+        // descriptor.
         let tagged = if sample.place == Place::Own {
             name.find(TAG)
         } else {
@@ -96,7 +99,7 @@ impl Writer {
         self.name = name;
     }
 
-    /// A name without the tags in it, and these tags with those of every line.
+    /// Separates a name from the tags in it, and merges these with the tags of every line.
     fn split<'n>(&self, name: &'n str, at: Option<usize>) -> (&'n str, BTreeMap<String, String>) {
         let (name, own) = name.split_at(at.unwrap_or(name.len()));
         let pairs = own.split(TAG).filter_map(|pair| pair.split_once('='));
@@ -105,7 +108,7 @@ impl Writer {
     }
 }
 
-/// Appends a line for a counter or a gauge, and as many as needed for a timer.
+/// Appends a line for a counter or a gauge, and one or more for a timer.
 fn values(sample: &Sample<'_>, name: &str, tags: &str, out: &mut Vec<u8>) {
     // A write into memory does not fail.
     let mut line = |value: &dyn Display, end: &dyn Display| {
@@ -129,15 +132,15 @@ fn values(sample: &Sample<'_>, name: &str, tags: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// The sample rate of a line that stands for this many calls. It has as few digits as tell the number: receivers that cut off `1 / rate` get it, and
-/// others get a ten-thousandth more at most.
+/// Sample rate of a line that stands for `calls` calls. It has just enough digits: receivers that
+/// truncate `1 / rate` get the exact number, and others at most a ten-thousandth more.
 fn rate(calls: u64) -> f64 {
     let digits = calls.max(1).ilog10() as i32 + 1;
     let places = 10_f64.powi((digits + 4).max(2 * digits + 1));
     (places / calls as f64).floor() / places
 }
 
-/// The new name and the tags by the first rule that matches.
+/// New name and tags by the first rule that matches.
 fn mogrified(rules: &[Mogrifier], name: &str) -> Option<(String, Vec<(String, String)>)> {
     rules.iter().find_map(|rule| {
         let groups = rule.pattern.captures(name)?;
@@ -149,7 +152,8 @@ fn mogrified(rules: &[Mogrifier], name: &str) -> Option<(String, Vec<(String, St
     })
 }
 
-/// `template` with `$n` replaced by what group n matched. A number that is not of a group stays.
+/// `template` with `$n` replaced by the match of group n. The number of an unknown group stays as
+/// it is.
 fn filled(template: &str, groups: &Captures<'_>) -> String {
     let mut parts = template.split('$');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -170,7 +174,7 @@ fn filled(template: &str, groups: &Captures<'_>) -> String {
     out
 }
 
-/// `|#a:b,c:d`; nothing without tags.
+/// Tags in the form `|#a:b,c:d`. Empty without tags.
 fn listed(tags: &BTreeMap<String, String>) -> String {
     let pairs: Vec<_> = tags
         .iter()
@@ -191,14 +195,14 @@ fn with_more(mut tags: String, more: &[(String, String)]) -> String {
     tags
 }
 
-/// `text` without what would end a name, a tag or a line, and without these characters.
+/// `text` without characters that would end a name, a tag or a line, and without those in `more`.
 fn clean(text: &str, more: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let _ = Cleaned(&mut out).write_str(text);
     out.replace(|c| more.contains(c), "_")
 }
 
-/// Replaces what would end a name or a line: others choose names.
+/// Writer that replaces characters that would end a name or a line, since clients choose names.
 struct Cleaned<'o>(&'o mut String);
 
 impl std::fmt::Write for Cleaned<'_> {

@@ -1,4 +1,4 @@
-//! The receiver of metrics: looked up, connected and connected again.
+//! Connection to the receiver of metrics, with DNS lookups and reconnects.
 
 use std::fmt;
 use std::io;
@@ -13,18 +13,20 @@ use tokio::time::{Instant, timeout};
 
 use crate::settings::Transport;
 
-/// The longest wait for addresses, and for a connection.
+/// Timeout of a DNS lookup, and of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(3);
-/// The wait before the first try after a failure. It doubles up to the last.
+/// Shortest and longest back-off after a failure. It doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
-/// Nothing tells that a name leads elsewhere when datagrams are sent: it is looked up again after this time.
+/// Maximum age of a UDP socket, after which the name is resolved again. Datagrams do not reveal a
+/// changed address.
 const SOCKET_AGE: Duration = Duration::from_secs(60);
 
-/// Finds the addresses of a host. It may take as long as it likes.
+/// Function that resolves a host. It may block.
 pub(super) type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// The system's answer. IPv4 goes first: a datagram to an address where nobody listens is lost without a word.
+/// Resolves a host by the system. IPv4 addresses come first, since a datagram to an address without
+/// a listener is lost silently.
 pub(super) fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mut addresses: Vec<_> = std::net::ToSocketAddrs::to_socket_addrs(&(host, port))?.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
@@ -36,10 +38,11 @@ pub(super) struct Peer {
     port: u16,
     transport: Transport,
     look_up: LookUp,
-    /// There is never a second one: a resolver that hangs holds one thread.
+    /// DNS lookup in progress. There is at most one, so a resolver that hangs holds only one
+    /// thread.
     looking_up: Option<JoinHandle<io::Result<Vec<SocketAddr>>>>,
     socket: Option<(Socket, Instant)>,
-    /// Failures since the last success, and when the next try is due.
+    /// Number of failures since the last success, and the time of the next attempt.
     failures: u32,
     due: Instant,
 }
@@ -79,10 +82,11 @@ impl Peer {
         self.transport
     }
 
-    /// Connects, unless there is a connection that the peer has not closed. Dropped half way, it goes on where it was.
+    /// Connects, unless there is an open connection. If the future is dropped, the next call
+    /// continues the lookup.
     ///
     /// # Errors
-    /// There is no connection, or it is too early to try again.
+    /// There is no connection, or it is too early for another attempt.
     pub(super) async fn ready(&mut self) -> io::Result<()> {
         match &self.socket {
             Some((Socket::Tcp(stream), _)) if !is_closed(stream) => return Ok(()),
@@ -102,7 +106,7 @@ impl Peer {
                 Ok(())
             }
             Err(error) => match &mut self.socket {
-                // The old socket of datagrams may still be right.
+                // The old UDP socket may still have the right address.
                 Some((Socket::Udp(_), opened)) => {
                     *opened = Instant::now();
                     Ok(())
@@ -115,10 +119,11 @@ impl Peer {
         }
     }
 
-    /// Sends all of `piece`. Dropped half way, a part of it may have been sent: close the connection then.
+    /// Sends all bytes of `piece`. If the future is dropped, a part may have been sent; the caller
+    /// must close the connection then.
     ///
     /// # Errors
-    /// It was not sent, or a part of it.
+    /// The bytes were not sent, or only a part of them.
     pub(super) async fn send(&mut self, piece: &[u8]) -> io::Result<()> {
         match &mut self.socket {
             Some((Socket::Tcp(stream), _)) => stream.write_all(piece).await,
@@ -127,13 +132,13 @@ impl Peer {
         }
     }
 
-    /// Ends the connection. The next one waits for a moment.
+    /// Closes the connection. The next attempt waits for the back-off.
     pub(super) fn close(&mut self) {
         self.socket = None;
         let pause = FIRST_PAUSE
             .saturating_mul(1 << self.failures.min(5))
             .min(LAST_PAUSE);
-        // Servers that lost their receiver together should not come back together.
+        // Servers that lose their receiver at one time should not reconnect at one time.
         self.due = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.failures = self.failures.saturating_add(1);
     }
@@ -146,7 +151,8 @@ impl Peer {
                 .map_err(|_| timed_out("no connection"))?
                 .map(Socket::Tcp);
         }
-        // Nothing answers a datagram, so no address shows that it works. Each try begins with another one.
+        // UDP has no handshake that would show whether an address works, so each attempt begins
+        // with another address.
         let first = self.failures as usize % addresses.len().max(1);
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses[first..].iter().chain(&addresses[..first]) {
@@ -188,10 +194,10 @@ fn timed_out(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{what} in {CONNECT:?}"))
 }
 
-/// Whether the peer has closed its side. What it says is not read for.
+/// Whether the peer has closed its side. Bytes that it sends are discarded.
 fn is_closed(stream: &TcpStream) -> bool {
     let mut said = [0; 4096];
-    // A peer that talks all the time is left alone after some kilobytes.
+    // The number of reads is limited, for a peer that sends all the time.
     for _ in 0..16 {
         match stream.try_read(&mut said) {
             Ok(0) => return true,
@@ -220,7 +226,8 @@ mod tests {
         Ok(vec![([127, 0, 0, 1], port).into()])
     }
 
-    /// A resolver that does not answer must not gather threads, and its answer counts when it comes at last.
+    /// A resolver that does not answer must not gather threads, and its answer counts when it comes
+    /// at last.
     #[tokio::test]
     async fn a_name_that_hangs_is_looked_up_once_at_a_time() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

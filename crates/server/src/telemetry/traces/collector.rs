@@ -1,4 +1,4 @@
-//! The connection to the collector: OTLP over HTTP/1.1 or gRPC, with or without TLS.
+//! Client of the collector: OTLP over HTTP/1.1 or gRPC, with or without TLS.
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -23,29 +23,29 @@ use super::otlp;
 use crate::settings::{self, TraceProtocol};
 use crate::tls::CertificateFileError;
 
-/// The most bytes of an answer, which is a count and a sentence.
+/// Size limit of an answer in bytes. It has a number and a sentence.
 const ANSWER: usize = 64 * 1024;
-/// The most characters of a collector's words in the log.
+/// Limit of characters of the collector's message in the log.
 const WORDS: usize = 200;
-/// What comes before a message of gRPC: whether it is compressed, and its length.
+/// Length in bytes of the prefix of a gRPC message: the compression flag and the length.
 const FRAME: usize = 5;
 
-/// What a collector took, which may be a part.
+/// Answer to a message that the collector accepted, perhaps partially.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     pub(super) rejected: u64,
-    /// Why it rejected them.
+    /// Reason for the rejected spans.
     pub(super) reason: String,
 }
 
-/// Why a message was not taken.
+/// Reason why a message was not accepted.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) reason: String,
     pub(super) may_be_repeated: bool,
 }
 
-/// A collector, and the connection to it while there is one.
+/// Collector, with its connection while there is one.
 #[derive(Debug)]
 pub(super) struct Collector {
     settings: settings::Collector,
@@ -55,7 +55,7 @@ pub(super) struct Collector {
 #[derive(Debug)]
 struct Connection {
     requests: Requests,
-    /// Moves its bytes.
+    /// Task that drives the connection.
     driver: JoinHandle<()>,
 }
 
@@ -81,7 +81,7 @@ impl Collector {
         }
     }
 
-    /// The body of a request with this message.
+    /// Encodes a message as the body of a request.
     pub(super) fn encode(&self, message: &otlp::Request) -> Vec<u8> {
         let mut body = message.encode_to_vec();
         if self.settings.gzip {
@@ -100,7 +100,7 @@ impl Collector {
         body
     }
 
-    /// Sends a body. A connection that fails is not used again.
+    /// Sends a body. A connection that fails is closed.
     pub(super) async fn send(&mut self, body: &[u8]) -> Result<Taken, Refused> {
         let result = match timeout(self.settings.timeout, self.exchange(body)).await {
             Ok(Ok(answer)) => return read(self.settings.protocol, answer),
@@ -197,7 +197,8 @@ impl Collector {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let socket = TokioIo::new(socket);
-        // How a connection ended is told to the request that waits for it. The connection is its driver's owner, and aborts it.
+        // Each request gets the error of its connection, so the driver drops it. The connection
+        // owns the driver, and aborts it.
         Ok(match self.settings.protocol {
             TraceProtocol::Http => {
                 let (requests, work) = http1::handshake(socket).await?;
@@ -226,7 +227,7 @@ impl Connection {
     }
 }
 
-/// What a collector has answered.
+/// Reads the answer of the collector.
 fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<Taken, Refused> {
     let (head, body) = answer.into_parts();
     if !head.status.is_success() {
@@ -270,7 +271,7 @@ fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<T
     })
 }
 
-/// Which codes may be repeated is said by OTLP.
+/// OTLP defines the codes after which a message may be sent again.
 fn check(code: tonic::Code) -> Result<(), Refused> {
     use tonic::Code;
     let may_be_repeated = match code {
@@ -292,7 +293,7 @@ fn check(code: tonic::Code) -> Result<(), Refused> {
 
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
-    // An error of the system says what it is about only with its kind.
+    // An I/O error is printed with the text of its kind.
     causes
         .map(|cause| {
             cause

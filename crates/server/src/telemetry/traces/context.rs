@@ -1,4 +1,4 @@
-//! What the headers of a call say about its trace: W3C Trace Context, and B3 in both forms. Baggage is not used.
+//! Parser of trace headers: W3C Trace Context, and B3 in both forms. Baggage is not used.
 
 use http::{HeaderMap, HeaderName};
 use tidegate_api::TraceContext;
@@ -11,20 +11,20 @@ static B3_SPAN: HeaderName = HeaderName::from_static("x-b3-spanid");
 static B3_SAMPLED: HeaderName = HeaderName::from_static("x-b3-sampled");
 static B3_FLAGS: HeaderName = HeaderName::from_static("x-b3-flags");
 
-/// The most bytes of `tracestate` that are kept: as many as W3C asks for. A longer one is left out.
+/// Size limit of `tracestate` in bytes, the minimum that W3C requires. A longer value is dropped.
 const STATE: usize = 512;
 
-/// What the caller says. Without anything valid, nothing.
+/// Trace context of the caller. Empty if no header is valid.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Incoming {
     pub(super) trace: Option<u128>,
-    /// The caller's span.
+    /// Span of the caller.
     pub(super) parent: Option<u64>,
-    /// The caller's decision. None: it is ours.
+    /// Sampling decision of the caller. None if this server decides.
     pub(super) sampled: Option<bool>,
 }
 
-/// Reads the headers. As in the reference, B3 takes precedence over W3C.
+/// Parses the headers. As in the reference, B3 takes precedence over W3C.
 pub(super) fn incoming(headers: &HeaderMap) -> Incoming {
     let get = |name| headers.get(name).map(http::HeaderValue::as_bytes);
     get(&B3)
@@ -41,7 +41,7 @@ pub(super) fn incoming(headers: &HeaderMap) -> Incoming {
         .unwrap_or_default()
 }
 
-/// The vendors' part of the context, as it came.
+/// The `tracestate` header with the data of vendors, unchanged.
 pub(super) fn state(headers: &HeaderMap) -> String {
     let mut state = String::new();
     for value in headers.get_all(&TRACESTATE) {
@@ -59,7 +59,7 @@ pub(super) fn state(headers: &HeaderMap) -> String {
     state
 }
 
-/// Where the caller of a call is, to be kept with what the call creates.
+/// Trace context of the caller, to store with a workflow that the call creates.
 pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
     let Incoming {
         trace,
@@ -88,7 +88,7 @@ fn traceparent(text: &[u8]) -> Option<Incoming> {
     })
 }
 
-/// `TRACE-SPAN[-SAMPLED[-PARENT]]`, or the decision alone.
+/// Parses `TRACE-SPAN[-SAMPLED[-PARENT]]`, or a decision alone.
 fn b3_single(text: &[u8]) -> Option<Incoming> {
     let mut parts = text.split(|byte| *byte == b'-');
     let first = parts.next()?;
@@ -105,7 +105,7 @@ fn b3_single(text: &[u8]) -> Option<Incoming> {
     b3_ids(first, span, sampled)
 }
 
-/// The same in a header each. The parent's parent is not needed.
+/// Parses B3 with one header for each value. The parent of the caller's span is not needed.
 fn b3_multi(
     trace: Option<&[u8]>,
     span: Option<&[u8]>,
@@ -136,14 +136,14 @@ fn b3_decision(word: &[u8]) -> Option<bool> {
 }
 
 fn b3_ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> {
-    // Short ids are from old tracers.
+    // Old tracers use short ids.
     if !matches!((trace.len(), span.len()), (16 | 32, 16)) {
         return None;
     }
     ids(trace, span, sampled)
 }
 
-/// Ids of zeros are none.
+/// An id of zeros is invalid.
 fn ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> {
     let trace = hex(trace).filter(|id| *id != 0)?;
     let span = hex(span).filter(|id| *id != 0)?;
@@ -154,7 +154,7 @@ fn ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> {
     })
 }
 
-/// A number of at most 32 digits.
+/// Parses a hexadecimal number of at most 32 digits.
 fn hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number: u128, digit| {
         Some(number << 4 | u128::from((*digit as char).to_digit(16)?))

@@ -1,4 +1,4 @@
-//! The thread that encodes what was sampled and sends it.
+//! Exporter of traces: the thread that encodes and sends sampled calls.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,26 +15,26 @@ use super::queue::{Queue, WAITING};
 use super::record::Record;
 use crate::settings;
 
-/// The first pause before a message is sent again. It doubles.
+/// First back-off before a message is sent again. It doubles.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause.
+/// Longest back-off.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long a message is sent again before it is dropped.
+/// Time after which a message that cannot be sent is dropped.
 const GIVE_UP: Duration = Duration::from_secs(60);
-/// How long the end of the process waits for the collector.
+/// Time that the end of the process waits for the collector.
 const LAST: Duration = Duration::from_secs(2);
-/// How often at most the log says that traces are lost.
+/// Minimum interval between two warnings about lost traces.
 const SAID: Duration = Duration::from_secs(60);
 
-/// Sends what waits in a queue.
+/// Sends the records of a queue.
 pub(super) struct Exporter {
     queue: Arc<Queue>,
     records: Receiver<Record>,
     collector: Collector,
     resource: Resource,
-    /// How long calls may wait for others that go out with them.
+    /// Longest time that a call waits to be sent in a batch.
     delay: Duration,
-    /// The message that is being sent, and its spans.
+    /// Encoded message that is being sent, with the number of its spans.
     pending: Option<(Vec<u8>, u64)>,
     failing: bool,
     said: Option<Instant>,
@@ -60,7 +60,7 @@ impl Exporter {
         }
     }
 
-    /// Sends until `stop`, then what is left, within a bound.
+    /// Sends until `stop`, and then the rest within a time limit.
     pub(super) async fn run(&mut self, stop: &CancellationToken) {
         let too_late = async {
             stop.cancelled().await;
@@ -70,18 +70,19 @@ impl Exporter {
             () = self.until(stop) => {}
             () = too_late => {}
         }
-        // The rest is lost with the process, and a line says how much that is.
+        // The process ends without the rest; the log reports the number of lost spans.
         if let Some((_, spans)) = self.pending.take() {
             self.lose(spans);
         }
         let rest: Vec<_> = self.records.try_iter().collect();
         self.lose(spans_of(&rest));
-        // There is no later line that could tell of these.
+        // This warning must not be throttled: there is no later one.
         self.said = None;
         self.say("the server has ended before the collector took all of them");
     }
 
-    /// Sends until `stop`, then what is left. A message that is on its way at that moment is waited for: the collector may have it.
+    /// Sends until `stop`, and then the rest of the queue. Waits for a message in flight, which the
+    /// collector may already have.
     async fn until(&mut self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
             tokio::select! {
@@ -103,7 +104,7 @@ impl Exporter {
         }
     }
 
-    /// Makes the next message, unless there is one. False when nothing waits.
+    /// Encodes the next message, unless one is pending. Returns false if the queue is empty.
     fn fill(&mut self) -> bool {
         if self.pending.is_none() {
             let records = self.queue.take(&self.records);
@@ -120,7 +121,8 @@ impl Exporter {
         true
     }
 
-    /// Sends the message until the collector has it, refuses it, it is given up, or `stop`.
+    /// Sends the message until the collector accepts or refuses it, the time limit is reached, or
+    /// `stop`.
     async fn deliver(&mut self, stop: &CancellationToken) {
         let begun = Instant::now();
         let mut pause = PAUSE;
@@ -150,7 +152,7 @@ impl Exporter {
     /// Sends the message once.
     ///
     /// # Cancellation
-    /// The collector may have the message, which is sent again then.
+    /// The collector may have the message, which is sent again in that case.
     async fn attempt(&mut self) -> Result<(), Refused> {
         let Some((message, spans)) = &self.pending else {
             return Ok(());
@@ -181,7 +183,8 @@ impl Exporter {
         self.queue.dropped.fetch_add(spans, Relaxed);
     }
 
-    /// Logs how many spans were dropped since it was last said, but not too often.
+    /// Logs the number of spans that were dropped since the last warning, at most once per
+    /// interval.
     fn say(&mut self, reason: &str) {
         let [_, dropped] = self.queue.counts();
         let spans = dropped - self.dropped;

@@ -1,4 +1,4 @@
-//! The trace of the one call that a program of the command line makes.
+//! Trace of the single call of a command line tool.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -10,7 +10,7 @@ use super::record::{Record, Side, Trace};
 use super::{Queue, otlp, sampler};
 use crate::settings::Traces;
 
-/// A call in progress, as its caller sees it.
+/// A call in progress, from the view of its client.
 pub(crate) struct OneCall {
     trace: Box<Trace>,
     queue: Arc<Queue>,
@@ -36,15 +36,15 @@ impl OneCall {
         }
     }
 
-    /// The header that tells the server of it.
+    /// Header that passes the trace context to the server.
     pub(crate) fn traceparent(&self) -> String {
         self.trace.traceparent()
     }
 
-    /// Says how it ended, and sends it, once.
+    /// Records the outcome of the call, and exports the trace once.
     ///
     /// # Errors
-    /// Why the collector does not have it.
+    /// The reason why the export failed.
     pub(crate) async fn end(
         self,
         code: Code,

@@ -1,12 +1,14 @@
-//! Traces as messages of OTLP 1. Only the fields that are sent; numbers and names are those of the protocol.
+//! Messages of OTLP 1 for traces, with the fields that are sent. Numbers and names are those of the
+//! protocol.
 
 use prost::Message;
 
 use super::record::{Record, Side, Span as Part, Value};
 
-/// The version of the names of attributes of the resource.
+/// Version of the semantic conventions for the attributes of the resource.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.7.0";
-/// Bits of `flags`: sampled, and whether it is known where the parent is, and that it is elsewhere.
+/// Bits of `flags`: the span is sampled, the location of its parent is known, and the parent is
+/// remote.
 const SAMPLED: u32 = 1;
 const PARENT_KNOWN: u32 = 0x100;
 const PARENT_ELSEWHERE: u32 = 0x200;
@@ -122,7 +124,7 @@ enum OneValue {
     Integer(i64),
 }
 
-/// What a collector answers.
+/// Answer of a collector.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Response {
     #[prost(message, optional, tag = "1")]
@@ -137,7 +139,7 @@ pub(super) struct PartialSuccess {
     pub(super) error_message: String,
 }
 
-/// Describes this server by its name, its namespace and its instance.
+/// Resource that describes this server by its name, its namespace and its instance.
 pub(super) fn resource(service: &[String; 3]) -> Resource {
     let names = ["service.name", "service.namespace", "service.instance.id"];
     let attributes = names
@@ -149,7 +151,7 @@ pub(super) fn resource(service: &[String; 3]) -> Resource {
     }
 }
 
-/// One message with these calls.
+/// Message with the spans of these calls.
 pub(super) fn request(resource: &Resource, records: Vec<Record>) -> Request {
     let scope = Scope {
         name: "tidegate".to_owned(),

@@ -1,4 +1,4 @@
-//! Sampled calls on their way to the thread that sends them. Whoever adds one waits for nobody.
+//! Queue of sampled calls for the thread that exports them. Adding a call never waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -8,29 +8,29 @@ use tokio::sync::Notify;
 
 use super::record::Record;
 
-/// Bytes of sampled calls that may wait, of all cores together: about 5,000 calls.
+/// Size limit of the queue in bytes, for all cores: about 5,000 calls.
 pub(super) const WAITING: usize = 8 * 1024 * 1024;
-/// Bytes of one message to the collector. Collectors take 4 MiB by default.
+/// Size of a message to the collector in bytes. Collectors accept 4 MiB by default.
 const BATCH: usize = 1024 * 1024;
-/// Spans of one message, as in other exporters.
+/// Limit of spans in a message, as in other exporters.
 const BATCH_SPANS: usize = 512;
 
-/// Where cores leave what they sampled.
+/// Queue of sampled calls.
 #[derive(Debug)]
 pub(crate) struct Queue {
     records: Sender<Record>,
-    /// Bytes that wait.
+    /// Bytes in the queue.
     bytes: AtomicUsize,
-    /// Calls that wait.
+    /// Calls in the queue.
     calls: AtomicUsize,
-    /// Told when there is enough for a message.
+    /// Notified when the queue has enough for a message.
     enough: Notify,
     pub(super) exported: AtomicU64,
     pub(super) dropped: AtomicU64,
 }
 
 impl Queue {
-    /// A queue, and the way out of it.
+    /// Creates a queue, and its receiver.
     pub(super) fn new() -> (Arc<Self>, Receiver<Record>) {
         let (records, receiver) = channel();
         let exported = AtomicU64::new(0);
@@ -50,7 +50,7 @@ impl Queue {
         )
     }
 
-    /// Adds a call, or drops and counts it when too much waits.
+    /// Adds a call. If the queue is full, the call is dropped and counted.
     pub(super) fn add(&self, record: Record) {
         let bytes = record.bytes();
         let waiting = self.bytes.fetch_add(bytes, Relaxed);
@@ -60,14 +60,14 @@ impl Queue {
             return;
         }
         let calls = self.calls.fetch_add(1, Relaxed) + 1;
-        // The other side ends with the process.
+        // The receiver ends with the process.
         let _ = self.records.send(record);
         if calls == BATCH_SPANS / 2 || (waiting < BATCH && waiting + bytes >= BATCH) {
             self.enough.notify_one();
         }
     }
 
-    /// Takes what one message may hold. Empty when nothing waits.
+    /// Takes the calls for one message. Empty if the queue is empty.
     pub(super) fn take(&self, records: &Receiver<Record>) -> Vec<Record> {
         let mut taken = Vec::new();
         let mut bytes = 0;
@@ -85,12 +85,12 @@ impl Queue {
         taken
     }
 
-    /// Waits until there is enough for a message.
+    /// Waits until the queue has enough for a message.
     pub(super) async fn enough(&self) {
         self.enough.notified().await;
     }
 
-    /// How many spans were sent, and how many were dropped.
+    /// Number of spans that were exported, and of spans that were dropped.
     pub(super) fn counts(&self) -> [u64; 2] {
         [self.exported.load(Relaxed), self.dropped.load(Relaxed)]
     }

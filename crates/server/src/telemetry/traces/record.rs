@@ -1,4 +1,4 @@
-//! One sampled call: its spans, until somebody sends them.
+//! Record of a sampled call: its spans, until they are exported.
 
 use std::mem;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) enum Value {
     Integer(i64),
 }
 
-/// A part of a call. Times are nanoseconds since 1970.
+/// A span of a call. Times are nanoseconds since 1970.
 #[derive(Debug)]
 pub(super) struct Span {
     pub(super) name: &'static str,
@@ -30,31 +30,31 @@ pub(super) struct Span {
     pub(super) attributes: Vec<(&'static str, Value)>,
 }
 
-/// On which side of a call its first span is, or what it is instead.
+/// Kind of the first span of a record.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     #[default]
     Server,
     Client,
-    /// Work for others, who may have spans of their own below it.
+    /// Creates work for other processes, which may have their own spans below it.
     Producer,
 }
 
-/// What is known of a call. The first span is the call itself; the others are parts of it.
+/// Record of a call. The first span is the call itself; the others are parts of it.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) trace: u128,
     pub(super) side: Side,
-    /// Whether the parent of the first span is the caller's.
+    /// Whether the parent of the first span is a span of the caller.
     pub(super) has_remote_parent: bool,
     pub(super) state: String,
     pub(super) spans: Vec<Span>,
-    /// Why the call failed.
+    /// Error of the call, if it failed.
     pub(super) failure: Option<String>,
 }
 
 impl Record {
-    /// What it takes, and about what it takes when it is encoded.
+    /// Memory of the record in bytes, which is also about its encoded size.
     pub(super) fn bytes(&self) -> usize {
         let value = |(_, value): &(_, Value)| match value {
             Value::Text(text) => text.capacity(),
@@ -70,7 +70,7 @@ impl Record {
     }
 }
 
-/// A part of a call.
+/// A part of a call, before its end is known.
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) id: SpanId,
@@ -79,7 +79,7 @@ pub(crate) struct Part {
     pub(crate) attributes: Vec<(&'static str, Value)>,
 }
 
-/// The trace of a call in progress. It is handed on when it is dropped: also when the caller has left.
+/// Trace of a call in progress. Its drop queues the record, even if the caller has left.
 #[derive(Debug)]
 pub(crate) struct Trace {
     record: Record,
@@ -89,7 +89,8 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Begins with the span of the call, named `name`; `state` is the vendors' part of the caller's context.
+    /// Begins a trace with the span of the call, named `name`. `state` is the caller's
+    /// `tracestate`.
     pub(super) fn begin(
         name: &'static str,
         trace: u128,
@@ -124,22 +125,22 @@ impl Trace {
         })
     }
 
-    /// Says on which side the call is seen.
+    /// Sets the kind of the first span.
     pub(super) fn is_seen_from(&mut self, side: Side) {
         self.record.side = side;
     }
 
-    /// The context of the call, for who is called.
+    /// Value of the `traceparent` header for the server that is called.
     pub(super) fn traceparent(&self) -> String {
         format!("00-{:032x}-{:016x}-01", self.record.trace, self.call())
     }
 
-    /// An id for a span that is added later.
+    /// Creates an id for a span that is added later.
     pub(crate) fn new_id() -> SpanId {
         fastrand::u64(1..)
     }
 
-    /// The span of the call.
+    /// Id of the span of the call.
     pub(crate) fn call(&self) -> SpanId {
         self.record.spans[0].id
     }
@@ -157,7 +158,7 @@ impl Trace {
         self.record.spans.push(span);
     }
 
-    /// Says how a gRPC call ended. Without it, its caller has left.
+    /// Records the outcome of a gRPC call. Without an outcome, the caller has left.
     pub(crate) fn answered(&mut self, code: Code, failure: Option<&str>) {
         self.record.spans[0].attributes = vec![
             ("rpc.system", Value::Text("grpc".to_owned())),
@@ -171,7 +172,7 @@ impl Trace {
         self.end(failure);
     }
 
-    /// Says how a call of HTTP ended.
+    /// Records the outcome of an HTTP call.
     pub(crate) fn responded(&mut self, status: u16) {
         self.record.spans[0].attributes =
             vec![("http.response.status_code", Value::Integer(status.into()))];

@@ -1,27 +1,27 @@
-//! Which traces without a caller's decision are taken.
+//! Sampling decision for traces without a decision of the caller.
 
-/// Takes a share of all traces: every server with the same share takes the same ones.
+/// Samples a fraction of all traces. Servers with equal fractions sample the same traces.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sampler {
-    /// Ids below this are taken, by their last 63 bits.
+    /// Traces are sampled if the last 63 bits of the id are below this.
     below: u64,
 }
 
 impl Sampler {
-    /// Takes `share` of all traces, from 0 to 1.
+    /// Creates a sampler for the fraction `share` of all traces, from 0 to 1.
     pub(super) fn new(share: f64) -> Self {
         Self {
             below: (share * (1u64 << 63) as f64) as u64,
         }
     }
 
-    /// Whether the trace with this id is taken, as the OpenTelemetry SDK for Go decides.
+    /// Whether to sample the trace with this id, by the algorithm of the OpenTelemetry SDK for Go.
     pub(super) fn takes(self, id: u128) -> bool {
         (id as u64) >> 1 < self.below
     }
 }
 
-/// The id of a new trace.
+/// Creates the id of a new trace.
 pub(super) fn random_id() -> u128 {
     fastrand::u128(1..)
 }

@@ -1,4 +1,4 @@
-//! What traces show of workflows: the calls that create them, and the attempts of their jobs.
+//! Traces of workflows: calls that create workflows, and attempts of jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::record::{Record, Side, Span};
 use super::{Traces, Value, sampler};
 use crate::net::clock;
 
-/// The name of the span of an attempt. What definitions name is in its attributes.
+/// Name of the span of an attempt. Names from definitions are in its attributes.
 const ATTEMPT: &str = "job attempt";
-/// That of a call that creates workflows.
+/// Name of the span of a call that creates workflows.
 const CREATION: &str = "create workflows";
-/// The most characters of the error of an attempt.
+/// Limit of characters of an attempt's error.
 const ERROR: usize = 512;
 
 type Attributes = Vec<(&'static str, Value)>;
 
 impl Traces {
-    /// What the API needs to have its spans exported.
+    /// Exporter of the API's spans.
     pub(crate) fn of_api(&self) -> Exporter {
         let begins = self.clone();
         let ends = self.clone();
@@ -30,7 +30,7 @@ impl Traces {
         }
     }
 
-    /// Exports the attempts of workflows whose creation was sampled.
+    /// Exporter of attempts, for workflows whose creation was sampled.
     pub(crate) fn of_attempts(&self) -> Attempts {
         let queue = Arc::clone(&self.queue);
         Attempts::new(move |end| {
@@ -40,7 +40,8 @@ impl Traces {
         })
     }
 
-    /// Where the span of a call is whose caller is there, if it is sampled: as the caller decided, else by the ratio.
+    /// Context of the span of a call, if it is sampled. The decision of the caller counts, or else
+    /// the sampling rate.
     fn begin_creation(&self, caller: Option<&TraceContext>) -> Option<TraceContext> {
         let trace = caller.map_or_else(sampler::random_id, |caller| caller.trace);
         let sampled = caller
@@ -56,7 +57,7 @@ impl Traces {
     }
 }
 
-/// The record of one span.
+/// Record with one span.
 fn record(
     name: &'static str,
     (context, parent): (TraceContext, Option<u64>),
@@ -138,7 +139,7 @@ fn of_call(call: CallSpan<'_>) -> Record {
     record
 }
 
-/// The record of an attempt. None: the trace of its workflow is not sampled, or there is none.
+/// Record of an attempt. None if the trace of its workflow is not sampled, or there is none.
 fn of_attempt(end: &AttemptEnd<'_>) -> Option<Record> {
     let AttemptEnd {
         workflow,
@@ -182,7 +183,7 @@ fn of_attempt(end: &AttemptEnd<'_>) -> Option<Record> {
     Some(record)
 }
 
-/// How an attempt ended, in a word.
+/// Outcome of an attempt in one word.
 const fn word(outcome: AttemptOutcome<'_>) -> &'static str {
     match outcome {
         AttemptOutcome::Succeeded => "succeeded",
@@ -194,7 +195,7 @@ const fn word(outcome: AttemptOutcome<'_>) -> &'static str {
     }
 }
 
-/// Why an attempt failed, if it did. Who takes a job away from its worker knows what for.
+/// Error of an attempt, if it failed. Actions of a user that end an attempt are no errors.
 fn failure(outcome: AttemptOutcome<'_>) -> Option<String> {
     match outcome {
         AttemptOutcome::Failed { kind, message } => {

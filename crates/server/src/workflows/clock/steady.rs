@@ -1,22 +1,24 @@
-//! A time that follows a clock which may be set, and goes on all the same.
+//! A time that follows a clock which may be set, and never goes back.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// While the clock is behind, a tenth less than the time that passed is added. So a clock that was set back is reached within ten times the step, and
-/// what is due is late by a tenth at most.
+/// While the clock is behind, the time runs a tenth slower. So a clock that was set back is reached
+/// within ten times the step, and timers are late by at most a tenth.
 const SLOWING_DIVISOR: u64 = 10;
-/// Least step of the clock that is reported, in microseconds.
+/// Minimum step of the clock that is reported, in microseconds.
 const MIN_STEP: i64 = 1_000_000;
-/// Least jump of the time after which leases may be over although their workers live, in microseconds.
+/// Minimum jump of the time after which leases may be over although their workers live, in
+/// microseconds.
 const MIN_JUMP: i64 = 2_000_000;
 
-/// A time in microseconds. It never goes back, and passes at least nine tenths as fast as time does.
+/// A time in microseconds. It never goes back, and runs at nine tenths of the real speed or faster.
 #[derive(Debug, Default)]
 pub(super) struct SteadyClock {
     latest: Option<Latest>,
-    /// Microseconds that passed and have not slowed the time yet: less than [`SLOWING_DIVISOR`].
+    /// Microseconds that have passed and have not slowed the time yet: less than
+    /// [`SLOWING_DIVISOR`].
     rest: u64,
     /// Largest step of the clock since [`SteadyClock::take_step`], in microseconds.
     step: i64,
@@ -24,18 +26,18 @@ pub(super) struct SteadyClock {
     jumped: bool,
 }
 
-/// The reading that was returned last.
+/// The latest reading.
 #[derive(Debug, Clone, Copy)]
 struct Latest {
     at: Instant,
-    /// The time that was returned.
+    /// The returned time.
     time: u64,
-    /// The time of the clock that is followed.
+    /// The time of the clock.
     clock: u64,
 }
 
 impl SteadyClock {
-    /// The time at `now`, when the clock says `clock`.
+    /// Returns the time at `now`, when the clock shows `clock`.
     pub(super) fn follow(&mut self, clock: u64, now: Instant) -> u64 {
         let time = match self.latest {
             None => clock,
@@ -64,7 +66,7 @@ impl SteadyClock {
         time
     }
 
-    /// Moves the time ahead with the clock, which is moved on purpose: this is no step and no jump.
+    /// Advances the time with the clock, which a test advances. This is neither a step nor a jump.
     pub(super) fn advance(&mut self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         if let Some(latest) = &mut self.latest {
@@ -73,19 +75,19 @@ impl SteadyClock {
         }
     }
 
-    /// Returns the largest step of the clock since the last call, in microseconds. `None` if the clock
-    /// was not set.
+    /// Returns the largest step of the clock since the last call, in microseconds. None if the
+    /// clock was not set.
     pub(super) fn take_step(&mut self) -> Option<i64> {
         let step = std::mem::take(&mut self.step);
         (step != 0).then_some(step)
     }
 
-    /// Whether the time has jumped ahead since this was asked last.
+    /// Whether the time has jumped ahead since the last call.
     pub(super) fn take_jump(&mut self) -> bool {
         std::mem::take(&mut self.jumped)
     }
 
-    /// How far the time is ahead of the clock, in microseconds.
+    /// Microseconds by which the time is ahead of the clock.
     pub(super) fn ahead(&self) -> i64 {
         self.latest
             .map_or(0, |latest| difference(latest.time, latest.clock))

@@ -1,24 +1,25 @@
-//! Many jobs that are alike, in rows and columns within a frame.
+//! A block of jobs with the same parents and children, in rows and columns within a frame.
 
 use super::label;
 use super::shape::{BOX_GAP, BOX_HEIGHT, Node, Point};
 use crate::graph::Graph;
 use crate::id::JobIndex;
 
-/// With more jobs the frame would be larger than a screen: they become squares without names.
+/// Maximum jobs of a block that have boxes with names. A frame with more would be larger than a
+/// screen, so its jobs become squares.
 const MOST_NAMED: usize = 200;
-/// A square has room for the mark of a state.
+/// Side of a square in pixels: it fits the mark of a state.
 const SQUARE: i32 = 16;
 const SQUARE_GAP: i32 = 4;
-/// Inside the frame; above the jobs there is a line of text.
+/// Pixels between a frame and its jobs; a line of text is above the jobs.
 const RIM: i32 = 12;
 const HEAD: i32 = 28;
-/// Room for a line that counts a few states.
+/// Minimum width of a frame in pixels: a line with the counts of a few states fits.
 const LEAST_WIDTH: i32 = 240;
-/// Frames are this much wider than high, as screens are.
+/// Ratio of width to height of a frame, similar to a screen.
 const ASPECT: f64 = 1.6;
 
-/// How the jobs of a block are arranged.
+/// The arrangement of a block's jobs.
 pub(super) struct Grid {
     cell: (i32, i32),
     gap: i32,
@@ -58,7 +59,8 @@ impl Grid {
         )
     }
 
-    /// The box of the job at `place` of a block in column `layer` whose upper left corner is at `corner`.
+    /// The box of the job at `index` of a block in column `layer` whose upper left corner is at
+    /// `corner`.
     pub(super) fn node(&self, place: usize, corner: Point, layer: u32) -> Node {
         let column = (place % self.columns) as i32;
         let row = (place / self.columns) as i32;

@@ -1,4 +1,4 @@
-//! Which lines there are: between units, and between units and the junctions that stand for many lines.
+//! Lines between units, and the junctions that replace many lines.
 
 use std::cmp::Reverse;
 
@@ -6,18 +6,20 @@ use super::units::{Alike, Classes, Unit, Units};
 use crate::graph::Graph;
 use crate::id::JobIndex;
 
-/// A junction has to save this many lines. Few lines are clearer without one.
+/// Lines that a junction must save. Few lines are clearer without a junction.
 const LEAST_SAVING: usize = 4;
-/// More lines are a grey plane to a reader and megabytes to a browser. Four for each job of a graph of ten thousand.
+/// Maximum drawn lines: more are a grey plane to a reader and megabytes to a browser. It allows
+/// four for each of 10,000 jobs.
 const MAX_LINES: usize = 40_000;
 
-/// The units of a graph, and which of them share their parents. Vertices are numbered: first the units, then the junctions.
+/// The units of a graph, and the junctions of units with common parents. Vertices are numbered:
+/// first the units, then the junctions.
 ///
-/// **Invariant:** of the dependencies of the graph nothing is copied: they may be many millions.
+/// **Invariant:** the dependencies of the graph are not copied, because there may be millions.
 pub(super) struct Joined<'a> {
     graph: &'a Graph,
     units: Units,
-    /// The junction that a unit comes after, for those that have one.
+    /// The junction before each unit, if it has one.
     junction_of: Vec<Option<u32>>,
     /// One of the units after each junction.
     junctions: Vec<u32>,
@@ -39,7 +41,8 @@ impl<'a> Joined<'a> {
             junction_of: vec![None; count],
             junctions: Vec::new(),
         };
-        // For each class that was met: whether it has a junction, and which.
+        // The junction of each class that was already visited; the inner `None` is a class without
+        // a junction.
         let mut met: Vec<Option<Option<u32>>> = vec![None; sharing.sizes.len()];
         let mut parents = Vec::new();
         for (unit, &class) in sharing.of.iter().enumerate() {
@@ -64,8 +67,8 @@ impl<'a> Joined<'a> {
         (self.units.list, self.junctions.len())
     }
 
-    /// The layer of each unit and junction: one after the last that comes before it. A unit without parents goes right before the
-    /// first that needs it.
+    /// The layer of each unit and junction: one after its last parent. A unit without parents is in
+    /// the layer before its first child.
     pub(super) fn layers(&self) -> Vec<u32> {
         let count = self.units.list.len() + self.junctions.len();
         let mut layer = vec![0_u32; count];
@@ -103,8 +106,9 @@ impl<'a> Joined<'a> {
         layer
     }
 
-    /// The lines that are drawn, and how many are not. When there are too many, vertices keep the lines from their nearest parents:
-    /// all have the same number at most, and every one that has parents keeps the line that its layer comes from.
+    /// The drawn lines, and the number of lines that are left out. If there are too many, each
+    /// vertex keeps at most the same number of lines from its nearest parents. A vertex with
+    /// parents keeps the line that determines its layer.
     pub(super) fn lines(&self, layer: &[u32]) -> (Vec<(u32, u32)>, usize) {
         let mut parents = Vec::new();
         let into_each = self.heads().map(|(_, unit)| {
@@ -132,7 +136,7 @@ impl<'a> Joined<'a> {
         (lines, undrawn)
     }
 
-    /// The vertices that lines of dependencies lead to, each with a unit that has these parents.
+    /// The vertices at the ends of dependency lines, each with a unit that has these parents.
     fn heads(&self) -> impl Iterator<Item = (u32, u32)> {
         let count = self.units.list.len() as u32;
         let alone = (0..count)
@@ -146,7 +150,7 @@ impl<'a> Joined<'a> {
         )
     }
 
-    /// The units before one, some of them more than once.
+    /// The units before a unit, with duplicates.
     fn parents(&self, unit: u32) -> impl Iterator<Item = u32> {
         let first: JobIndex = self.units.list[unit as usize].first();
         self.graph.jobs[first.index()]
@@ -155,7 +159,7 @@ impl<'a> Joined<'a> {
             .map(|parent| self.units.of_job[parent.index()])
     }
 
-    /// The units before one, each once, ascending.
+    /// The distinct units before a unit, ascending.
     fn read_parents(&self, unit: u32, parents: &mut Vec<u32>) {
         parents.clear();
         parents.extend(self.parents(unit));
@@ -164,7 +168,8 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// The largest number that, as a bound of each count, keeps their sum within `most`; at least 1.
+/// The largest bound of each count that keeps the sum of the bounded counts within `max_total`; at
+/// least 1.
 fn most_each(counts: &mut [usize], most: usize) -> usize {
     counts.sort_unstable();
     let mut rest = most;

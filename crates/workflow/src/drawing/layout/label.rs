@@ -1,19 +1,19 @@
-//! How wide a label is, without a font at hand.
+//! Estimates the width of a label without a font.
 
 use std::borrow::Cow;
 
 use crate::graph::GraphJob;
 
-/// Longer labels are cut: a box of this many characters is as wide as three short ones.
+/// Maximum characters of a label. A box of this many is as wide as three short ones.
 const MAX_CHARACTERS: usize = 32;
-/// Room beside the text: the mark of the state on the left, and a rim.
+/// Pixels of a box that are not text: the mark of the state on the left, and the padding.
 const BESIDE: f64 = 44.0;
-/// Handlers are written in 11 pixels, names in 13.
+/// Ratio of font sizes: handlers are written in 11 pixels, names in 13.
 const SMALLER: f64 = 11.0 / 13.0;
 const LEAST_WIDTH: f64 = 96.0;
 
-/// A text of at most 32 characters. What is left out is left out of the middle, since names that are long tend to differ at
-/// their ends; `gap` takes its place.
+/// A text of at most 32 characters. `gap` replaces the middle of a longer text, because long names
+/// tend to differ at their ends.
 pub(crate) fn elided(text: &str, gap: char) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= MAX_CHARACTERS {
@@ -33,7 +33,8 @@ pub(super) fn box_width(job: &GraphJob) -> i32 {
     (text + BESIDE).max(LEAST_WIDTH).ceil() as i32
 }
 
-/// Advances at 13 pixels in the widest of the common sans-serif fonts: a box that is too wide looks better than a cut name.
+/// Estimated width in pixels at 13 pixels, from the widest of the common sans-serif fonts. A box
+/// that is too wide looks better than a cut name.
 fn width(text: &str) -> f64 {
     let advance = |character| match character {
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '|' | '!' | '\'' => 4.5,

@@ -1,4 +1,4 @@
-//! Units in layers, each in a later one than its parents, and what lines pass on their way.
+//! Assigns units to layers, each after its parents, and routes lines through the layers between.
 
 use hashbrown::HashMap;
 
@@ -7,8 +7,8 @@ use super::neighbours::Neighbours;
 use super::units::{Alike, Unit};
 use crate::graph::Graph;
 
-/// Places where lines pass a layer. Those of the longest lines are left out beyond this: they go by a rail above the picture. A
-/// picture of a thousand jobs whose lines pass a few layers each stays below it.
+/// Maximum bends, the points at which lines pass a layer. Beyond it, the longest lines go by a rail
+/// above the picture. A picture of 1,000 jobs whose lines pass a few layers each has fewer.
 const MAX_BENDS: usize = 60_000;
 
 /// A graph in layers. Vertices are numbered: first the units, then the junctions, then the bends.
@@ -20,17 +20,17 @@ pub(crate) struct Layered {
     pub(crate) layer: Vec<u32>,
     /// The vertices of each layer, from top to bottom.
     pub(crate) layers: Vec<Vec<u32>>,
-    /// The vertices that each one has lines to in the layer before.
+    /// The vertices in the previous layer to which each vertex has lines.
     pub(crate) before: Neighbours,
-    /// The vertices that each one has lines to in the layer after.
+    /// The vertices in the next layer to which each vertex has lines.
     pub(crate) after: Neighbours,
     /// The lines, from end to end.
     pub(crate) routes: Vec<Route>,
-    /// Lines that are left out, because there are too many.
+    /// Number of lines that are left out because there are too many.
     pub(crate) undrawn: usize,
 }
 
-/// A line between units and junctions.
+/// A routed line between units and junctions.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) from: u32,
@@ -38,10 +38,10 @@ pub(crate) struct Route {
     pub(crate) via: Via,
 }
 
-/// How a line gets past the layers between its ends.
+/// The route of a line past the layers between its ends.
 #[derive(Debug)]
 pub(crate) enum Via {
-    /// Through a bend in each of them; none between neighbours.
+    /// Through a bend in each layer; empty between adjacent layers.
     Bends(Vec<u32>),
     /// Above the picture.
     Rail,
@@ -74,20 +74,20 @@ impl Layered {
         }
     }
 
-    /// What stands at a vertex; none at junctions and bends.
+    /// The unit at a vertex. `None` if the vertex is a junction or a bend.
     pub(crate) fn unit(&self, vertex: u32) -> Option<&Unit> {
         self.units.get(vertex as usize)
     }
 }
 
-/// Lines share the bends at the end that has more of them.
+/// The end of a line whose other lines share its bends: the end with more lines.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Hub {
     From(u32),
     To(u32),
 }
 
-/// The lines with their bends, shortest lines first while there are bends. New bends are appended to `layer`.
+/// Routes lines, shortest first until the bends are used up. New bends are appended to `layer`.
 fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
     let mut lines_of = vec![(0_u32, 0_u32); layer.len()];
     for &(from, to) in lines {
@@ -136,7 +136,7 @@ fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
     routes
 }
 
-/// The pieces of all lines, each between neighbouring layers and once.
+/// The distinct segments of all lines between adjacent layers.
 fn links(routes: &[Route]) -> Vec<(u32, u32)> {
     let mut links = Vec::with_capacity(routes.len());
     let mut pieces = Vec::new();

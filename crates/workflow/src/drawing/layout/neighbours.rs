@@ -1,4 +1,4 @@
-//! What each vertex is joined to.
+//! The adjacency lists of vertices.
 
 /// A list of vertices for each vertex, in one allocation.
 #[derive(Debug, Default)]

@@ -2,14 +2,15 @@
 
 use super::layers::Layered;
 
-/// After this many sweeps the orders hardly change.
+/// Maximum sweeps: later sweeps hardly change the order.
 const MOST_SWEEPS: usize = 12;
-/// So many sweeps in a row without fewer crossings are the last ones.
+/// Sweeps in a row without fewer crossings after which ordering ends.
 const PATIENCE: usize = 4;
-/// Lines that all sweeps may look at together: a million take about 50 ms.
+/// Maximum lines that all sweeps read: a million take about 50 ms.
 const LINE_VISITS: usize = 1_000_000;
 
-/// Orders each layer by the places of the jobs around (the barycentre method), down and up, and keeps the best.
+/// Orders each layer by the positions of adjacent vertices (barycentre method), down and up, and
+/// keeps the best order.
 pub(crate) fn reduce_crossings(layered: &mut Layered) {
     follow_lines(layered);
     let mut places = Places::of(layered);
@@ -47,7 +48,8 @@ enum Side {
     After,
 }
 
-/// The place of each vertex in its layer, and the same as a share of the layer, which compares layers of different lengths.
+/// The position of each vertex in its layer: as a number, and as a fraction of the layer, which
+/// compares layers of different lengths.
 struct Places {
     numbers: Vec<u32>,
     shares: Vec<f32>,
@@ -73,7 +75,8 @@ impl Places {
     }
 }
 
-/// A first order: go along the lines, depth first, so that what belongs together is together.
+/// Makes the first order: follows the lines depth first, so that connected vertices are near each
+/// other.
 fn follow_lines(layered: &mut Layered) {
     let count = layered.layer.len();
     let mut seen = vec![false; count];
@@ -123,13 +126,13 @@ fn sort_layer(layered: &mut Layered, places: &mut Places, at: usize, side: Side)
     places.set(&layered.layers[at]);
 }
 
-/// How many pairs of lines cross.
+/// Number of pairs of lines that cross.
 pub(super) fn crossings(layered: &Layered) -> u64 {
     crossings_at(layered, &Places::of(layered))
 }
 
-/// In each gap, read the lines from top to bottom by where they begin; each pair that ends the
-/// other way round crosses. A Fenwick tree counts them.
+/// Counts crossings between adjacent layers. Lines are read from top to bottom by their begin; each
+/// pair whose ends are in reverse order crosses. A Fenwick tree counts these pairs.
 fn crossings_at(layered: &Layered, places: &Places) -> u64 {
     let widest = layered.layers.iter().map(Vec::len).max().unwrap_or(0);
     let mut tree = Fenwick {
@@ -148,7 +151,7 @@ fn crossings_at(layered: &Layered, places: &Places) -> u64 {
                     .iter()
                     .map(|&next| places.numbers[next as usize]),
             );
-            // Lines with a common begin do not cross: count all of them before adding one.
+            // Lines with a common begin do not cross, so all are counted before one is added.
             crossings += ends.iter().map(|&end| lines - tree.up_to(end)).sum::<u64>();
             ends.iter().for_each(|&end| tree.add(end));
             lines += ends.len() as u64;
@@ -158,7 +161,7 @@ fn crossings_at(layered: &Layered, places: &Places) -> u64 {
     crossings
 }
 
-/// Counts how many numbers up to a bound were added.
+/// Counts the added numbers up to a bound.
 struct Fenwick {
     sums: Vec<u64>,
 }

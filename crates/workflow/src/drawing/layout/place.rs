@@ -1,8 +1,9 @@
-//! Coordinates: each vertex level with those around it as far as the order and the space between boxes allow.
+//! Coordinates: each vertex is level with its neighbours as far as the order and the space between
+//! boxes allow.
 
 use super::layers::Layered;
 
-/// A layer from left to right. Its width is 0 when no job is in it.
+/// A layer from left to right. Its width is 0 if it has no job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub(super) left: i32,
@@ -15,17 +16,19 @@ impl Column {
     }
 }
 
-/// Down and up this often; more moves little.
+/// Rounds of aligning all layers down and up; further rounds move little.
 const ROUNDS: usize = 4;
-/// A line that passes layers should be straight, rather than a box be in the middle of its lines.
+/// Weight of a bend against a unit of weight 1: a straight long line matters more than a box in the
+/// middle of its lines.
 const BEND_WEIGHT: f64 = 8.0;
-/// A vertex without lines on that side keeps its place, if no other vertex needs it.
+/// Weight of a vertex without lines on the aligned side: it stays unless another vertex needs its
+/// position.
 const IDLE_WEIGHT: f64 = 0.01;
-/// Between layers, where lines are level.
+/// Minimum pixels between layers, used where lines are level.
 const LEAST_GAP: i32 = 48;
-/// Between layers, where lines go far up or down.
+/// Maximum pixels between layers, used where lines are steep.
 const MOST_GAP: i32 = 160;
-/// A line that rises by this many pixels gets a pixel more of width.
+/// Pixels of rise for which a line gets one more pixel of width.
 const RISE: i32 = 6;
 
 #[derive(Clone, Copy)]
@@ -35,10 +38,10 @@ enum Side {
     Both,
 }
 
-/// The middle of each vertex from top to bottom; the upper side of the highest is at 0.
+/// The middle of each vertex from top to bottom; the top of the highest is at 0.
 ///
-/// Heights are those of the units; junctions and lines that pass are `bend` high, and all are `gap` apart. Whole numbers, so that
-/// rounding never makes boxes touch.
+/// `heights` are those of the units. Junctions and bends are `bend` high, and vertices are `gap`
+/// apart. Coordinates are whole numbers, so that rounding never makes boxes touch.
 pub(crate) fn rows(layered: &Layered, heights: &[i32], bend: i32, gap: i32) -> Vec<i32> {
     let middles = vec![0.0; layered.layer.len()];
     let mut placing = Placing {
@@ -75,7 +78,7 @@ struct Placing<'a> {
     pools: Vec<Pool>,
 }
 
-/// Neighbours in a layer that touch and move together.
+/// Adjacent vertices of a layer that touch and move as one.
 struct Pool {
     weight: f64,
     weighted: f64,
@@ -96,13 +99,13 @@ impl Placing<'_> {
             .unwrap_or(self.bend)
     }
 
-    /// From middle to middle of neighbours in a layer.
+    /// Distance between the middles of adjacent vertices of a layer.
     fn distance(&self, upper: u32, lower: u32) -> i32 {
         let halves = (self.height(upper) + self.height(lower) + 1) / 2;
         halves + self.gap
     }
 
-    /// Puts a layer together around 0.
+    /// Stacks a layer around 0.
     fn stack(&mut self, layer: &[u32]) {
         let mut middle = 0;
         for (place, &vertex) in layer.iter().enumerate() {
@@ -118,7 +121,7 @@ impl Placing<'_> {
             .for_each(|&vertex| self.middles[vertex as usize] -= f64::from(middle) / 2.0);
     }
 
-    /// Where the middle of a vertex should be, and with which weight.
+    /// The desired middle of a vertex, and its weight.
     fn wish(&self, vertex: u32, side: Side) -> (f64, f64) {
         let before = self.layered.before.of(vertex);
         let after = self.layered.after.of(vertex);
@@ -144,8 +147,9 @@ impl Placing<'_> {
         (sum / count as f64, weight)
     }
 
-    /// Moves a layer as near to its wishes as its order and spacing allow, by least squares: with the spacing taken off, the
-    /// middles must not fall, and neighbours that would are pooled. Linear in the layer and its lines.
+    /// Moves a layer as near to its desired middles as order and spacing allow, by least squares.
+    /// With the spacing subtracted, middles must not decrease; adjacent vertices that would are
+    /// pooled. Linear in the layer and its lines.
     fn settle(&mut self, layer: &[u32], side: Side) {
         self.pools.clear();
         let mut offset = 0;
@@ -182,7 +186,7 @@ impl Placing<'_> {
         }
     }
 
-    /// Whole middles from top to bottom, the highest upper side at 0.
+    /// Middles as whole numbers from top to bottom; the highest top is at 0.
     fn rounded(&self) -> Vec<i32> {
         let mut rows: Vec<i32> = self
             .middles
@@ -190,7 +194,7 @@ impl Placing<'_> {
             .map(|middle| middle.floor() as i32)
             .collect();
         for layer in &self.layered.layers {
-            // Distances are whole, but sums of large floats may be a little short of them.
+            // Distances are whole, but sums of large floats may be slightly less.
             for pair in layer.windows(2) {
                 let least = rows[pair[0] as usize] + self.distance(pair[0], pair[1]);
                 rows[pair[1] as usize] = rows[pair[1] as usize].max(least);
@@ -203,7 +207,8 @@ impl Placing<'_> {
     }
 }
 
-/// The columns of the layers, as wide as the widest unit. Between two layers there is more space where lines go far up or down.
+/// The columns of the layers, as wide as the widest unit. The gap between layers is wider where
+/// lines are steep.
 pub(super) fn columns(layered: &Layered, widths: &[i32], rows: &[i32], margin: i32) -> Vec<Column> {
     let width = |&vertex: &u32| widths.get(vertex as usize).copied().unwrap_or(0);
     let mut left = margin;

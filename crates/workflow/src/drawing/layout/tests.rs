@@ -315,7 +315,8 @@ fn many_jobs_alike_stand_in_a_frame() {
 
 #[test]
 fn lines_that_are_too_many_come_from_the_nearest_parents() {
-    // Everybody comes after a random half of those before it. The first jobs have few parents and keep all of them.
+    // Everybody comes after a random half of those before it. The first jobs have few parents and
+    // keep all of them.
     let random =
         |one: usize, other: usize| ((one * 7_919 + other * 104_729) % 1_009).is_multiple_of(2);
     let arrows = (1..500_usize).flat_map(|to| {
@@ -373,7 +374,8 @@ fn large_graphs_are_laid_out_within_bounds() {
         COUNT,
         (1..COUNT - 1).flat_map(|at| [(0, at), (at, COUNT - 1)]),
     ));
-    // Each job comes right after the one before it, and the first and the last know everybody: lines of any length.
+    // Each job comes right after the one before it, and the first and the last know everybody:
+    // lines of any length.
     let spokes = (2..COUNT - 1).flat_map(|at| [(at - 1, at), (0, at), (at, COUNT - 1)]);
     let layout = check(&graph(COUNT, spokes.chain([(0, 1)])));
     let points: usize = layout.edges.iter().map(|edge| edge.points.len()).sum();

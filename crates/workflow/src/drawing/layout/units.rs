@@ -1,31 +1,33 @@
-//! What has a place of its own in a picture: a job, or a block of many jobs that are alike.
+//! Units, the objects that a layout positions: a job, or a block of jobs with the same parents and
+//! children.
 
 use hashbrown::HashMap;
 
 use crate::graph::Graph;
 use crate::id::JobIndex;
 
-/// A column of more jobs is taller than a screen.
+/// Maximum jobs with the same parents and children that are drawn one by one. A column of more is
+/// taller than a screen.
 const MOST_IN_COLUMN: usize = 24;
 
-/// Whether many jobs with the same parents and the same children are drawn as one.
+/// Whether jobs with the same parents and the same children are drawn as one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Alike {
     Apart,
-    /// When they are more than a column takes.
+    /// Jobs are drawn as a block if they are more than [`MAX_COLUMN_JOBS`].
     Together,
 }
 
-/// One or many jobs with one place.
+/// A job or a block of jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unit {
     Job(JobIndex),
-    /// In the order of the graph.
+    /// The jobs in the order of the graph.
     Block(Vec<JobIndex>),
 }
 
 impl Unit {
-    /// Any of its jobs: all have the same parents.
+    /// Any job of the unit: all have the same parents.
     pub(super) fn first(&self) -> JobIndex {
         match self {
             Self::Job(job) => *job,
@@ -43,7 +45,7 @@ impl Unit {
 
 /// The units of a graph.
 pub(super) struct Units {
-    /// Each in the place of its first job.
+    /// The units in the order of their first jobs.
     pub(super) list: Vec<Unit>,
     /// The unit of each job.
     pub(super) of_job: Vec<u32>,
@@ -92,11 +94,11 @@ impl Units {
     }
 }
 
-/// Things by what they have in common.
+/// A partition of items into classes with equal keys.
 pub(super) struct Classes {
-    /// The class of each.
+    /// The class of each item.
     pub(super) of: Vec<usize>,
-    /// How many are in each class.
+    /// The number of items of each class.
     pub(super) sizes: Vec<usize>,
 }
 

@@ -1,17 +1,18 @@
-//! The space between two layers in a terminal: each line that goes up or down gets a column of its own to do so.
+//! The channel between two layers in a terminal: each line that goes up or down gets a column of
+//! it.
 
 use hashbrown::HashMap;
 
-/// Lines that belong together: of one job to its children, or of jobs to their only child. Drawn as one tree.
+/// Lines that are drawn as one tree: from a job to its children, or from jobs to their only child.
 #[derive(Debug, Default)]
 pub(super) struct Net {
-    /// Rows where it comes in from the left.
+    /// Rows at which the net enters from the left.
     pub(super) left: Vec<i32>,
-    /// Rows where it goes out to the right.
+    /// Rows at which the net leaves to the right.
     pub(super) right: Vec<i32>,
-    /// Where it goes on in another net's column: the row, and that net.
+    /// The row at which the net continues in the column of another net, and that net.
     pub(super) onward: Option<(i32, usize)>,
-    /// Its column; none when it goes straight through.
+    /// The column of the net. `None` if the net is straight.
     pub(super) track: Option<usize>,
 }
 
@@ -35,9 +36,10 @@ impl Net {
     }
 }
 
-/// Gives each net its column, from left to right, so that a line is never drawn over another one. On a row where one net comes in
-/// and others go out, the one that comes in has to turn off first. Nets that wait for each other are drawn in two columns, by a
-/// row that is `free`; without one there is no drawing.
+/// Gives each net its column, from left to right, so that a line is never drawn over another one.
+/// On a row where one net comes in and others go out, the one that comes in has to turn off first.
+/// Nets that wait for each other are drawn in two columns, by a row that is `free`; without one
+/// there is no drawing.
 pub(super) fn assign(mut nets: Vec<Net>, free: impl Iterator<Item = i32>) -> Option<Vec<Net>> {
     let mut free: Vec<i32> = free.collect();
     let mut first_halves: HashMap<usize, usize> = HashMap::new();
@@ -105,7 +107,7 @@ fn splittable(net: &Net, first_halves: &HashMap<usize, usize>, place: usize) -> 
     net.onward.is_none() && !first_halves.contains_key(&place) && !net.right.is_empty()
 }
 
-/// For each open net, those whose column must be left of its own.
+/// For each unassigned net, the nets whose column must be to the left of its own.
 fn blockers(nets: &[Net], open: &[usize]) -> HashMap<usize, Vec<usize>> {
     let mut entering: HashMap<i32, usize> = HashMap::new();
     for (place, net) in nets

@@ -1,4 +1,4 @@
-//! Graphviz.
+//! Graph pictures in the language of Graphviz.
 
 use std::fmt::{self, Write};
 
@@ -39,7 +39,7 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
     writeln!(out, "}}")
 }
 
-/// Text of a label: Graphviz reads backslashes and the entities of HTML in it.
+/// Text of a label. Graphviz interprets backslashes and HTML entities in labels.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {

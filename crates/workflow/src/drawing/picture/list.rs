@@ -9,7 +9,7 @@ use crate::drawing::layout::layers::Layered;
 use crate::drawing::layout::units::{Alike, Unit};
 use crate::id::JobIndex;
 
-/// What is left out is counted.
+/// Limits of the list. Layers, jobs and parents beyond them are counted and not listed.
 const MAX_LAYERS: usize = 30;
 const MAX_JOBS: usize = 10;
 const MAX_PARENTS: usize = 3;
@@ -131,7 +131,7 @@ const fn dots(terminal: &Terminal) -> &'static str {
     }
 }
 
-/// Writes a line, which goes on in the next when the terminal is too narrow for it.
+/// Writes a text, wrapped to the width of the terminal.
 fn line(terminal: &Terminal, out: &mut String, text: &str, ansi: Option<&str>) -> fmt::Result {
     for text in wrapped(text, terminal.width) {
         match ansi.filter(|_| terminal.colour == Colour::Ansi) {
@@ -142,9 +142,9 @@ fn line(terminal: &Terminal, out: &mut String, text: &str, ansi: Option<&str>) -
     Ok(())
 }
 
-/// `text` in lines of at most `most` columns, broken between words where that is possible.
+/// `text` in lines of at most `max_columns` columns, broken between words where that is possible.
 fn wrapped(text: &str, most: usize) -> Vec<String> {
-    // What a line goes on with is indented, unless there is hardly any room.
+    // Continuation lines are indented unless the terminal is very narrow.
     let indent = if most < 20 { 0 } else { 4 };
     let wide = |text: &str| text.chars().map(columns).sum::<usize>();
     let mut lines = Vec::new();
@@ -156,7 +156,7 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
             used = indent;
         }
         for character in word.chars() {
-            // A space at the edge needs no room.
+            // A trailing space needs no column.
             if character != ' ' && used > indent && used + columns(character) > most {
                 lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
                 used = indent;

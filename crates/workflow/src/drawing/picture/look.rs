@@ -1,19 +1,19 @@
-//! What each state looks like, wherever it is drawn.
+//! The colours and marks of job states in all pictures.
 
 use crate::state::JobState;
 
-/// The look of a state.
+/// The style of a state.
 #[derive(Debug)]
 pub(super) struct Look {
     pub(super) word: &'static str,
-    /// A character that most fonts have.
+    /// A character that most fonts contain.
     pub(super) mark: char,
     pub(super) ascii: char,
-    /// The code of a terminal colour.
+    /// The ANSI code of a terminal colour.
     pub(super) ansi: &'static str,
-    /// Fill and rim of a box on a light page.
+    /// Fill and border colours of a box on a light page.
     pub(super) light: (&'static str, &'static str),
-    /// And on a dark one.
+    /// Fill and border colours of a box on a dark page.
     pub(super) dark: (&'static str, &'static str),
 }
 
@@ -34,7 +34,7 @@ const fn look(
     }
 }
 
-/// In the order of [`JobState::WORDS`].
+/// Styles in the order of [`JobState::WORDS`].
 pub(super) const LOOKS: [Look; 8] = [
     look(
         0,
@@ -100,7 +100,7 @@ impl Look {
     }
 }
 
-/// What a reader looks for comes first.
+/// The rank of a state in lists: states that readers search for are first.
 pub(super) fn interest(state: JobState) -> u8 {
     match state {
         JobState::Failed => 0,

@@ -1,4 +1,4 @@
-//! Mermaid flowcharts.
+//! Graph pictures as Mermaid flowcharts.
 
 use std::fmt::{self, Write};
 
@@ -39,8 +39,8 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
     Ok(())
 }
 
-/// Text of a label. Mermaid looks for directives, comments, styles, Markdown and HTML in the whole source before it reads quotes,
-/// so all but plain characters are written as codes.
+/// Text of a label. Mermaid searches the whole source for directives, comments, styles, Markdown
+/// and HTML before it parses quotes, so all but plain characters are written as codes.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {

@@ -1,4 +1,4 @@
-//! What a picture shows: a graph and the states of its jobs.
+//! The subject of a picture: a graph and the states of its jobs.
 
 use super::look::Look;
 use crate::graph::Graph;
@@ -13,7 +13,8 @@ pub struct Picture<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// Draws the graph alone when there are no states. States are in the order of the jobs; a job without one is waiting.
+    /// A picture of a graph. Without states only the graph is drawn. States are in the order of the
+    /// jobs; a job without a state is waiting.
     #[must_use]
     pub const fn new(graph: &'a Graph, states: Option<&'a [JobState]>) -> Self {
         Self { graph, states }
@@ -28,7 +29,7 @@ impl<'a> Picture<'a> {
             .map(|states| states.get(job.index()).copied().unwrap_or_default())
     }
 
-    /// "3 jobs: 2 succeeded, 1 running".
+    /// A text such as "3 jobs: 2 succeeded, 1 running".
     pub(super) fn summary(&self, jobs: impl ExactSizeIterator<Item = JobIndex>) -> String {
         let count = jobs.len();
         let mut text = format!("{count} {}", if count == 1 { "job" } else { "jobs" });

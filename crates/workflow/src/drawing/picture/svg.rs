@@ -1,4 +1,4 @@
-//! SVG, by the layout of the graph.
+//! Graph pictures as SVG, drawn from the layout of the graph.
 
 use std::fmt::{self, Write};
 
@@ -10,12 +10,12 @@ use crate::graph::GraphJob;
 use crate::id::JobIndex;
 
 const LEGEND_HEIGHT: i32 = 28;
-/// A swatch, a word, a number and some space.
+/// Pixels of a legend entry: a swatch, a word, a number and some space.
 const LEGEND_ENTRY: i32 = 128;
 const MARGIN: i32 = 16;
-/// Beside the text of a frame.
+/// Pixels between a frame and its text.
 const FRAME_RIM: i32 = 12;
-/// Most characters of small text are narrower.
+/// Pixels of a character of small text; most characters are narrower.
 const SMALL_ADVANCE: i32 = 6;
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
@@ -55,7 +55,8 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
     out.write_str("</svg>\n")
 }
 
-/// Rules carry the class of the picture, so that it can stand in a page among others.
+/// Writes the style sheet. All rules contain the class of the picture, so that a page can contain
+/// several pictures.
 fn style(out: &mut impl Write) -> fmt::Result {
     const OF: &str = ".tidegate-graph";
     write!(
@@ -93,7 +94,7 @@ fn style(out: &mut impl Write) -> fmt::Result {
     )
 }
 
-/// Level pieces are straight, the others are curves that leave and arrive level.
+/// Writes a line. Level pieces are straight; the others are curves that begin and end level.
 fn line(edge: &Edge, out: &mut impl Write) -> fmt::Result {
     let [first, rest @ ..] = &edge.points[..] else {
         return Ok(());
@@ -117,7 +118,7 @@ fn line(edge: &Edge, out: &mut impl Write) -> fmt::Result {
     write!(out, r#"{head}"/>"#)
 }
 
-/// Around the jobs of a block, with their number, and their states if there is room.
+/// Writes the frame of a block with the number of its jobs, and their states if these fit.
 fn frame(picture: &Picture<'_>, block: &Block, out: &mut impl Write) -> fmt::Result {
     let Node {
         x,
@@ -197,7 +198,7 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
     out.write_str("</g>")
 }
 
-/// The name of a job, and below it its handler if that is another word.
+/// Writes the name of a job, and its handler below if that differs.
 fn job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -> fmt::Result {
     let Node { y, height, .. } = node;
     let name = elided(&job.name, '…');
@@ -216,7 +217,7 @@ fn job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -> fmt:
     )
 }
 
-/// States that occur, and what was left out.
+/// The states that occur, and the number of lines that are not drawn.
 struct Legend {
     entries: Vec<(&'static str, char, u32)>,
     undrawn: usize,
@@ -277,7 +278,7 @@ impl Legend {
     }
 }
 
-/// Text that is only text in XML, between tags and in attributes.
+/// Text that is escaped for XML, between tags and in attributes.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -289,7 +290,8 @@ impl fmt::Display for Escaped<'_> {
                 '&' => formatter.write_str("&amp;")?,
                 '"' => formatter.write_str("&quot;")?,
                 '\'' => formatter.write_str("&#39;")?,
-                // Not allowed in XML at all; names have no control characters, but handlers of stored graphs once might.
+                // XML does not allow these characters. New names contain none; handlers of old
+                // stored graphs may.
                 '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
                     formatter.write_char(char::REPLACEMENT_CHARACTER)?
                 }

@@ -1,39 +1,39 @@
-//! What a terminal can show, and how wide text is there.
+//! Capabilities of a terminal, and the width of text in it.
 
 use super::subject::Picture;
 use crate::drawing::layout::label::elided;
 use crate::id::JobIndex;
 
-/// How a terminal is written to.
+/// The terminal that a picture is drawn for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terminal {
-    /// Its columns.
+    /// Number of columns.
     pub width: usize,
-    /// What it can show.
+    /// The characters that it can show.
     pub glyphs: Glyphs,
-    /// Whether it understands colours.
+    /// Whether it shows colours.
     pub colour: Colour,
 }
 
-/// Which characters a picture is made of. Names keep their own.
+/// The characters of a picture. Names keep their own characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Glyphs {
     /// Box drawing characters and marks.
     Unicode,
-    /// Nothing beyond ASCII.
+    /// ASCII characters only.
     Ascii,
 }
 
-/// How states are told apart, besides their marks.
+/// Whether colours distinguish states, in addition to their marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
-    /// Not at all.
+    /// No colours.
     None,
-    /// By ANSI sequences.
+    /// Colours by ANSI sequences.
     Ansi,
 }
 
-/// The mark of a job, when there are states, and its name.
+/// The name of a job, after the mark of its state if there are states.
 pub(super) fn label(picture: &Picture<'_>, terminal: &Terminal, job: JobIndex) -> String {
     let gap = if terminal.glyphs == Glyphs::Ascii {
         '~'
@@ -61,7 +61,8 @@ pub(super) fn marked(
     }
 }
 
-/// How many columns most terminals give a character: by blocks of Unicode, which is right for all but rare ones.
+/// Columns of a character in most terminals, by Unicode blocks: this is right for all but rare
+/// characters.
 pub(super) fn columns(character: char) -> usize {
     match u32::from(character) {
         0x0300..=0x036f

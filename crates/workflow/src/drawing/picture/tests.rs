@@ -160,7 +160,8 @@ fn a_job_without_a_state_is_waiting() {
 
 #[test]
 fn lines_beyond_the_bound_are_counted() {
-    // Each job comes after a different choice of the first 300, so that no junction can stand for the lines.
+    // Each job comes after a different choice of the first 300, so that no junction can stand for
+    // the lines.
     let arrows = (300..600_usize).flat_map(|to| {
         (0..300)
             .filter(move |from| (from + to) % 300 > 1)
@@ -289,8 +290,8 @@ fn text_never_becomes_syntax() {
     );
 }
 
-/// The jobs that lines lead to from each job, by what a reader sees: lines go right, or up and down in between, and go on behind
-/// glyphs that have no arm towards them.
+/// The jobs that lines lead to from each job, by what a reader sees: lines go right, or up and down
+/// in between, and go on behind glyphs that have no arm towards them.
 fn seen(text: &str) -> Vec<(usize, usize)> {
     let cells: Vec<Vec<char>> = text.lines().map(|line| line.chars().collect()).collect();
     let at = |row: usize, column: usize| {

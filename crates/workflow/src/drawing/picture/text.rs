@@ -1,4 +1,4 @@
-//! A drawing in characters, for graphs that fit a terminal.
+//! Graph pictures in characters, for graphs that fit a terminal.
 
 use std::fmt::{self, Write};
 
@@ -15,10 +15,11 @@ use crate::drawing::layout::place::rows;
 use crate::drawing::layout::units::{Alike, Unit};
 use crate::id::JobIndex;
 
-/// Larger graphs are shown as lists: lines over several screens cannot be followed.
+/// Maximum size of a drawn graph. Larger graphs become lists, because lines over several screens
+/// cannot be followed.
 const MAX_UNITS: usize = 200;
 const MAX_ROWS: i32 = 100;
-/// Up to this height jobs have a row of space between them, which looks better.
+/// Maximum height at which jobs have an empty row between them, which is easier to read.
 const MAX_LOOSE_ROWS: i32 = 30;
 
 pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String) -> fmt::Result {
@@ -29,7 +30,7 @@ pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String
     }
 }
 
-/// Directions in which a line leaves a cell.
+/// Directions in which a line leaves a cell, as bits.
 const UP: u8 = 1;
 const DOWN: u8 = 2;
 const LEFT: u8 = 4;
@@ -39,7 +40,7 @@ const RIGHT: u8 = 8;
 enum Cell {
     #[default]
     Blank,
-    /// Directions, and how the line goes on here.
+    /// The directions of a line, and whether it turns or passes here.
     Line(u8, Course),
     Head,
     Char(char, Option<&'static str>),
@@ -47,8 +48,9 @@ enum Cell {
     Covered,
 }
 
-/// A line that turns or branches is in front of those that only pass, and hides them: its arms are all that is seen. So a line
-/// that ends at a glyph without an arm towards it goes on behind it, and no two lines seem to be joined that are not.
+/// Whether a line turns or passes in a cell. A line that turns or branches hides lines that pass.
+/// So a line that ends at a glyph without an arm towards it continues behind it, and unconnected
+/// lines never seem connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Course {
     Passes,
@@ -60,7 +62,7 @@ struct Canvas {
 }
 
 impl Canvas {
-    /// None when the picture is too large.
+    /// Draws a picture. `None` if it does not fit the terminal.
     fn of(picture: &Picture<'_>, terminal: &Terminal, alike: Alike) -> Option<Self> {
         let layered = Layered::of(picture.graph, alike);
         if layered.units.len() > MAX_UNITS
@@ -93,7 +95,7 @@ impl Canvas {
                 .map(|&vertex| Label::of(picture, terminal, &layered, vertex));
             let labels: Vec<Label> = labels.collect();
             let right = left + labels.iter().map(|label| label.width).max().unwrap_or(0);
-            // A label ends with a space.
+            // A label ends with a space, which may be cut.
             if right > terminal.width.saturating_add(1) {
                 return None;
             }
@@ -121,7 +123,7 @@ impl Canvas {
         &mut row[column]
     }
 
-    /// Writes a label and gives the column where its line can begin.
+    /// Writes a label and returns the column at which its line can begin.
     fn label(&mut self, label: &Label, row: i32, left: usize) -> usize {
         let mut column = left;
         for &(character, width) in &label.characters {
@@ -129,7 +131,7 @@ impl Canvas {
             (1..width).for_each(|more| *self.cell(row, column + more) = Cell::Covered);
             column += width;
         }
-        // A space after a name; lines that only pass have neither.
+        // A space follows a name. A line that passes has neither.
         column + usize::from(column > left)
     }
 
@@ -144,12 +146,13 @@ impl Canvas {
         };
     }
 
-    /// A level line over the columns from `begin` to before `end`.
+    /// Draws a level line over the columns `begin..end`.
     fn level(&mut self, row: i32, begin: usize, end: usize) {
         (begin..end).for_each(|column| self.join(row, column, LEFT | RIGHT, Course::Passes));
     }
 
-    /// Draws the lines between a layer that ends at `right` and the next one. Gives the column where that begins.
+    /// Draws the lines between a layer that ends at `right` and the next one. Returns the column at
+    /// which the next layer begins.
     fn gap(
         &mut self,
         layered: &Layered,
@@ -248,8 +251,9 @@ impl Canvas {
     }
 }
 
-/// The lines from a layer to the next, and the rows where they arrive, with whether a job is there. Jobs with the same children
-/// share a line: whoever follows it from one of them reaches all of these children, and no others.
+/// The lines from a layer to the next, and the rows at which they arrive, each with whether a job
+/// is there. Jobs with the same children share a line, which leads to all of these children and to
+/// no others.
 fn nets(layered: &Layered, rows: &[i32], layer: &[u32]) -> (Vec<Net>, Vec<(i32, bool)>) {
     let mut nets: Vec<Net> = Vec::new();
     let mut places: HashMap<Vec<u32>, usize> = HashMap::new();
@@ -279,7 +283,7 @@ fn nets(layered: &Layered, rows: &[i32], layer: &[u32]) -> (Vec<Net>, Vec<(i32, 
     (nets, arrivals)
 }
 
-/// Changes the colour of what follows, if it has to.
+/// Writes the sequence that changes the colour, if it changes.
 fn paint(
     lit: &mut Option<&'static str>,
     ansi: Option<&'static str>,
@@ -303,7 +307,7 @@ fn line_glyph(directions: u8, glyphs: Glyphs) -> char {
     }
 }
 
-/// The mark and the name of a unit, as characters and their columns. Nothing for lines that pass.
+/// The mark and name of a unit, as characters with their columns. Empty for lines that pass.
 struct Label {
     characters: Vec<(char, usize)>,
     width: usize,
@@ -327,7 +331,7 @@ impl Label {
             .chars()
             .map(|character| (character, columns(character)))
             .collect();
-        // Characters of no width belong to the cell before; a canvas of cells cannot hold them.
+        // Characters of no width belong to the previous cell; a canvas of cells cannot hold them.
         let characters: Vec<(char, usize)> = characters
             .into_iter()
             .filter(|&(_, width)| width > 0)
@@ -345,7 +349,8 @@ impl Label {
     }
 }
 
-/// "299 jobs: 298 succeeded, 1 failed", with the look of the job that a reader would look for; and that job.
+/// Returns a text such as "299 jobs: 298 succeeded, 1 failed", and the job whose state matters most
+/// to readers.
 fn block_label(
     picture: &Picture<'_>,
     terminal: &Terminal,

@@ -1,4 +1,4 @@
-//! The answer of a desk to a request.
+//! The answer of an actor to a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,40 +21,41 @@ use crate::workflow::reachability::Reachability;
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: Option<Status>,
-    /// The state of the request's job now.
+    /// State of the job that the request names, afterwards.
     pub(crate) state: Option<JobState>,
-    /// Whether the same event had happened before.
+    /// Whether the event had happened before.
     pub(crate) already: bool,
-    /// How long the attempt took that was reported.
+    /// Duration of the reported attempt.
     pub(crate) took: Option<Duration>,
-    /// The attempts that it ended; none if nobody wants to know.
+    /// Attempts that the request ended. Empty without an observer of attempts.
     pub(crate) ended: Vec<Ended>,
-    /// Leases under limits that are over and go on, and when they end.
+    /// Leases under limits that continue past their end, because their workers could not extend
+    /// them, and their new ends.
     pub(crate) spared: Vec<(LeaseRef, Timestamp)>,
-    /// The jobs that are leased to the caller now.
+    /// Jobs that are leased to the caller now.
     pub(crate) leased: Vec<Leased>,
-    /// Another workflow has the idempotency key.
+    /// Another workflow that has the idempotency key.
     pub(crate) existing: Option<WorkflowId>,
 }
 
 /// Most bytes of an error that a worker reports: kind, message and trace.
 pub(crate) const ERROR_BYTES: usize = 33 << 10;
 
-/// What a parent left behind.
+/// Result of a parent, as an input of its child.
 #[derive(Debug)]
 pub(crate) struct Returned {
     pub(crate) job: JobIndex,
-    /// Its state, for a job that may run although not all of its parents have succeeded.
+    /// State of the parent, if the child may run although not all of its parents have succeeded.
     pub(crate) state: Option<&'static str>,
     output_bytes: u32,
-    /// None: it must be read from the store, if there is any.
+    /// `None` if the output must be read from the store, or if there is none.
     pub(crate) output: Option<Bytes>,
-    /// Where its latest error is.
+    /// Field of the parent's latest error, if its state is an error.
     pub(crate) error: Option<ResultField>,
 }
 
 impl Returned {
-    /// What a job gets of a parent. None: nothing.
+    /// Returns the input that a job gets from a parent. `None` if it gets none.
     pub(super) fn of(
         workflow: &Workflow,
         rule: TriggerRule,
@@ -90,14 +91,14 @@ impl Returned {
         })
     }
 
-    /// What must be read from the store.
+    /// Returns the fields that must be read from the store.
     pub(crate) fn missing(&self) -> impl Iterator<Item = ResultField> + use<> {
         let output = (self.output_bytes > 0 && self.output.is_none())
             .then_some(ResultField::Output(self.job));
         output.into_iter().chain(self.error)
     }
 
-    /// How much of an answer its output and error take at most.
+    /// Returns the most bytes that the output and the error take of an answer.
     pub(crate) fn bytes(&self) -> usize {
         self.output_bytes as usize + if self.error.is_some() { ERROR_BYTES } else { 0 }
     }
@@ -110,13 +111,13 @@ pub(crate) struct Leased {
     pub(crate) token: u64,
     pub(crate) expires: Timestamp,
     pub(crate) attempt: u16,
-    /// The number of the lease. None: the store does not keep it.
+    /// Number of the lease. Each lease of a job has a higher one than those before it.
     pub(crate) fence: u64,
-    /// Whether it may be what kills its workers.
+    /// Whether the job may be the cause of crashes of its workers.
     pub(crate) suspect: bool,
     pub(crate) graph: Arc<Graph>,
-    /// What its parents left behind.
+    /// Results of its parents.
     pub(crate) inputs: Vec<Returned>,
-    /// Gives it back if it does not reach the worker.
+    /// Releases the lease if it does not reach the worker.
     pub(crate) undelivered: UndeliveredLease,
 }

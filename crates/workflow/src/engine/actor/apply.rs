@@ -27,7 +27,7 @@ pub(super) struct Player<'a> {
     pub(super) give_back: &'a GiveBack,
 }
 
-/// The lease that a report ends, and what its worker wants next.
+/// A lease that a report ends, and the worker's claim on the jobs after it.
 struct Reported<'a> {
     lease: LeaseRef,
     hand_over: &'a ClaimOnReport,
@@ -89,7 +89,8 @@ impl Player<'_> {
         })
     }
 
-    /// The jobs that a request leases to its caller. Jobs in `known` were ready before it.
+    /// Returns the jobs that a request leases to its caller. The first `ready_before` of the newly
+    /// ready jobs were ready before the request.
     fn lease_jobs(
         &self,
         entry: &mut CachedWorkflow,
@@ -107,7 +108,7 @@ impl Player<'_> {
                 };
                 vec![self.leased(entry, claimed, lease.expires, now)]
             }
-            // Nothing is handed over to a caller who has left.
+            // A caller that has gone gets no jobs.
             Request::Report {
                 job,
                 token,
@@ -131,8 +132,8 @@ impl Player<'_> {
         }
     }
 
-    /// Leases jobs that have just become ready to the worker whose report made them ready, so that they do not enter the queue. Jobs
-    /// in `known` were ready before.
+    /// Leases jobs that have just become ready to the worker whose report made them ready, so that
+    /// they do not enter the queue. The first `ready_before` of them were ready before.
     fn hand_over(
         &self,
         entry: &mut CachedWorkflow,
@@ -146,7 +147,8 @@ impl Player<'_> {
         );
         let mut leased = Vec::new();
         for job in ready {
-            // A job that is tried again at once waits behind those that were there before, so that it does not keep its worker for itself.
+            // A job that is retried at once waits behind older jobs, so that it does not occupy its
+            // worker.
             if job == lease.job || !self.may_hand_over(&entry.workflow, job, hand_over) {
                 continue;
             }
@@ -170,9 +172,9 @@ impl Player<'_> {
         leased
     }
 
-    /// The jobs that were handed over with the same report before: its answer was lost, or is still on its way. They are not given back
-    /// when this answer does not arrive, because the other one may have, and from now on not when that one does not either: the
-    /// number of the lease tells.
+    /// Returns the jobs that were leased with an earlier copy of this report, whose answer was lost
+    /// or is on its way. If this answer is lost, the leases stay, because the other answer may have
+    /// arrived. The new fence keeps the other answer from releasing them, too.
     fn hand_over_again(
         &self,
         entry: &mut CachedWorkflow,
@@ -182,7 +184,7 @@ impl Player<'_> {
         let again = |(at, about): (usize, &Job)| match about.state {
             JobState::Running { expires } => {
                 let again = lease.successor(JobIndex(at as u32));
-                // Whoever reports it too has it.
+                // The worker has a job that it reports in the same call.
                 let wanted = about.token == again.token && !hand_over.reported.contains(&again);
                 wanted.then_some((again, expires))
             }
@@ -211,13 +213,13 @@ impl Player<'_> {
             && workflow.job(job).state == JobState::Ready
             && hand_over.queues.contains(&about.queue)
             && !hand_over.except.has(workflow.id, job)
-            // What it needs under its limits must be taken first.
+            // The permits and units of its limits must be acquired first.
             && workflow.graph.limits(job).is_none()
             && hand_over.handlers.as_ref().is_none_or(|handlers| handlers.contains(&about.handler))
             && self.context.queues.may_hand_over(&about.queue, about.priority)
     }
 
-    /// What a worker gets with a leased job.
+    /// Returns a leased job, with the data that its worker gets.
     pub(super) fn leased(
         &self,
         entry: &CachedWorkflow,

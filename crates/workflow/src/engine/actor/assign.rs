@@ -1,4 +1,5 @@
-//! Jobs that become ready go to workers that wait, with the write that makes them ready: without a claim, that is one write instead of two.
+//! Assigns jobs that become ready to waiting workers, in the write that makes them ready. This
+//! saves the second write of a claim.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -18,22 +19,22 @@ use crate::time::Timestamp;
 use crate::transition::event::{Event, Lease};
 use crate::transition::transition;
 
-/// Jobs of one workflow for one worker. It is given them when they are written.
+/// Jobs of one workflow for one waiting worker, which gets them when they are written.
 pub(super) struct Assignment {
     pub(super) chosen: ReservedWorker,
     pub(super) leased: Vec<Leased>,
 }
 
-/// The workers that were chosen for jobs of one handler in one queue, and want more.
+/// Workers that were chosen for jobs of one handler in one queue, and that can take more.
 #[derive(Default)]
 struct WorkerRotation {
-    /// Their places. The first has the fewest jobs.
+    /// Indices of their assignments. The first worker has the fewest jobs.
     chosen: VecDeque<usize>,
-    /// Whether no other one waits.
+    /// Whether no other worker waits.
     is_complete: bool,
 }
 
-/// The most urgent first; those as urgent as others stay in their order.
+/// Sorts jobs by priority, the most urgent first. Jobs of one priority keep their order.
 pub(super) fn by_priority(graph: &Graph, jobs: &[JobIndex]) -> Vec<JobIndex> {
     let mut sorted = jobs.to_vec();
     sorted.sort_by_key(|job| Reverse(graph.jobs[job.index()].priority));
@@ -41,10 +42,12 @@ pub(super) fn by_priority(graph: &Graph, jobs: &[JobIndex]) -> Vec<JobIndex> {
 }
 
 impl Player<'_> {
-    /// Leases jobs that became ready since the last write to workers that wait at this server. Each worker gets one before any gets another.
+    /// Leases jobs that became ready since the last write to workers that wait at this server. Each
+    /// worker gets one job before any gets another.
     ///
-    /// Limited jobs go through the queue, since what they need must be taken before. While a part of the store is in trouble all jobs do: a worker must
-    /// not wait for a write that may take long, as others could have work for it.
+    /// Limited jobs go through the queue, since their permits and units must be acquired before.
+    /// While a partition of the store fails, all jobs do: a worker must not wait for a slow write
+    /// while other servers may have work for it.
     pub(super) fn assign_to_waiting(
         &self,
         entry: &mut CachedWorkflow,

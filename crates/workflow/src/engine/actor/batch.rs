@@ -1,4 +1,4 @@
-//! The requests of a round about one workflow, and their answers.
+//! The requests of a group commit about one workflow, and their answers.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,35 +15,38 @@ use crate::id::WorkflowId;
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
-/// The requests of a round about one workflow.
+/// A batch has the requests of a group commit about one workflow, and the state of the workflow.
 pub(super) struct WorkflowBatch {
     pub(super) id: WorkflowId,
     pub(super) posted: Vec<Envelope>,
     pub(super) entry: Option<Box<CachedWorkflow>>,
-    /// Its graph, if only that is known.
+    /// The graph, if only the graph is cached.
     pub(super) graph: Option<Arc<Graph>>,
-    /// Why its state cannot be read.
+    /// Error of reading the state, if it cannot be read.
     pub(super) broken: Option<Box<StoreError>>,
     pub(super) basis: StateSource,
-    /// The write since which others may have changed the state in memory.
+    /// Stamp of the write after which other servers may have changed the state in memory.
     pub(super) since: Option<Stamp>,
-    /// What may be in the store and should not, if a write stopped half way.
+    /// Rows that may be in the store and should not, after a partial write.
     pub(super) strays: Option<Box<Delete>>,
     pub(super) answers: Vec<Result<Answer, EngineError>>,
-    /// Jobs that go to workers that wait.
+    /// Jobs that go to waiting workers.
     pub(super) handed: Vec<Assignment>,
-    /// Why the store did not say that the latest change was written. It was not.
+    /// Error that the store returned instead of an answer to the latest change. The change was not
+    /// written.
     pub(super) refused: Option<Box<StoreError>>,
 }
 
-/// Where a state comes from.
+/// Source of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StateSource {
-    /// An earlier round. Another server may have changed it since; only a write that succeeds proves that none did.
+    /// The cache. Another server may have changed the state since; only a write that succeeds
+    /// proves that none did.
     Cache,
-    /// From the store, just now.
+    /// The store, in this commit.
     Store,
-    /// The store has one, which must be read, or at least what others have made of the one in memory.
+    /// The store, later: the state, or the changes of other servers to the cached one, must be
+    /// read.
     MustReload,
 }
 
@@ -56,7 +59,7 @@ impl WorkflowBatch {
         };
         Self {
             id,
-            // Mostly one: a few would be a kilobyte.
+            // Usually there is one request. The default capacity of four would take a kilobyte.
             posted: Vec::with_capacity(1),
             entry,
             graph,
@@ -70,7 +73,7 @@ impl WorkflowBatch {
         }
     }
 
-    /// Whether its state is not in memory. A request that creates a workflow contains its state.
+    /// Whether the state must be read. A request that creates a workflow brings its state along.
     pub(super) fn needs_state(&self) -> bool {
         let creates = || {
             self.basis != StateSource::MustReload
@@ -79,7 +82,7 @@ impl WorkflowBatch {
         self.entry.is_none() && !creates()
     }
 
-    /// Where it stands among groups that are played together: creations after all others, and among these the most urgent first.
+    /// Sort key of the batches of one commit: creations come last, the most urgent of them first.
     pub(super) fn urgency(&self) -> (bool, Reverse<u8>) {
         match &self.posted[0].request {
             Request::Create { graph, .. } => {
@@ -90,7 +93,7 @@ impl WorkflowBatch {
         }
     }
 
-    /// Applies the requests, and returns what to write.
+    /// Applies the requests, and returns the change to write, if any.
     pub(super) fn play(&mut self, player: &Player<'_>) -> Option<Change> {
         self.answers.clear();
         self.answers.reserve_exact(self.posted.len());
@@ -116,7 +119,7 @@ impl WorkflowBatch {
             .change(fastrand::u32(..), player.store.style(), now)
     }
 
-    /// Creates the workflow if it does not exist and a request creates it.
+    /// Creates the workflow if it does not exist and the request creates it.
     fn begin(&mut self, at: usize, player: &Player<'_>) {
         let posted = &self.posted[at];
         if let (
@@ -137,7 +140,9 @@ impl WorkflowBatch {
         }
     }
 
-    /// Takes out the second half of its requests, if there are more than `few`. None of them has an answer.
+    /// Splits off the later half of the requests, and keeps at least `min_kept`. No request may
+    /// have an answer yet. All are kept after an error of the store, since smaller writes would not
+    /// avoid it.
     pub(super) fn split_off_half(&mut self, few: usize) -> Vec<Envelope> {
         debug_assert!(self.answers.is_empty());
         let kept = if self.refused.is_some() {
@@ -148,7 +153,7 @@ impl WorkflowBatch {
         self.posted.split_off(kept.min(self.posted.len()))
     }
 
-    /// Returns to the state that the store has.
+    /// Replaces the state by the one that the store has.
     pub(super) fn rebuild(&mut self, state: Option<StoredState>) -> Result<(), StoreError> {
         let entry = self.entry.take();
         self.basis = StateSource::Store;
@@ -156,13 +161,13 @@ impl WorkflowBatch {
         if let (Some(state), Some(entry)) = (state, entry) {
             let graph = Arc::clone(&entry.workflow.graph);
             let workflow = Workflow::read_state(self.id, graph, &state)?;
-            // Outputs are not kept: another server wrote, and their jobs may have run again.
+            // Outputs are dropped: another server wrote, and their jobs may have run again.
             self.entry = Some(entry.rebuilt(workflow));
         }
         Ok(())
     }
 
-    /// Returns to the state that the store has, which others have made of the one in memory.
+    /// Updates the state with the changes that other servers made to it.
     pub(super) fn catch_up(&mut self, later: &NewerState) -> Result<(), StoreError> {
         self.take_back();
         let Some(entry) = &mut self.entry else {
@@ -176,7 +181,7 @@ impl WorkflowBatch {
         Ok(())
     }
 
-    /// The bytes of the meta that the store has.
+    /// Bytes of the meta record that the store has.
     pub(super) fn stored_meta(&self) -> Option<Vec<u8>> {
         self.entry
             .as_ref()?
@@ -185,7 +190,7 @@ impl WorkflowBatch {
             .map(<[u8]>::to_vec)
     }
 
-    /// Its state, which is in the store, may be outdated: it is read again.
+    /// Marks the state as possibly outdated. The store has one, which is read again.
     pub(super) fn must_reload(&mut self) {
         self.outdated(
             self.entry
@@ -194,26 +199,28 @@ impl WorkflowBatch {
         );
     }
 
-    /// Others have changed its state since this write, after which nothing was written here. It is read again, of a large workflow what they
-    /// have changed.
+    /// Marks the state as changed by other servers after `stale_since`, the last write that this
+    /// server knows. A small workflow is read again. Of a large one, only the changes are read.
     pub(super) fn outdated(&mut self, since: Option<Stamp>) {
         self.take_back();
         self.basis = StateSource::MustReload;
         self.since = since;
         match &self.entry {
             Some(entry) if since.is_some() && entry.workflow.is_large() => {}
-            // Its graph is that of a request, and another one may be there.
+            // The graph is that of a request that creates, and the stored workflow may have another
+            // one.
             _ if since.is_none() => self.entry = None,
             _ => self.forget(),
         }
     }
 
-    /// Forgets the state, and keeps the graph.
+    /// Drops the state, and keeps the graph.
     pub(super) fn forget(&mut self) {
         self.graph = self.entry.take().map(|entry| entry.workflow.graph);
     }
 
-    /// Gives back the jobs that the answers contain. Workers that wait look for themselves.
+    /// Drops the leases of the answers, which were not written. Waiting workers are woken and claim
+    /// for themselves.
     fn take_back(&mut self) {
         for Assignment { leased, .. } in &mut self.handed {
             leased

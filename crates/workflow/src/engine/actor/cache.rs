@@ -1,4 +1,4 @@
-//! The states of workflows that are kept in memory, of all partitions together.
+//! The cache of workflow states, of all partitions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,14 +15,15 @@ use crate::id::WorkflowId;
 
 type Entries = Cache<WorkflowId, CacheValue, CacheWeigher, DefaultHashBuilder, Collect>;
 
-/// The states of recently used workflows, and graphs that were looked at, within one bound: one workflow may take nearly all of it.
+/// States of recently used workflows, and graphs that were read, within one bound in bytes. One
+/// workflow may take nearly all of it.
 #[derive(Debug)]
 pub(crate) struct StateCache {
     entries: Mutex<Entries>,
     pub(crate) shapes: GraphInterner,
 }
 
-/// Collects what has to make room, so that it is freed when nobody waits for that.
+/// Collects evicted values, so that they are freed after the lock is released.
 #[derive(Debug, Clone)]
 struct Collect;
 
@@ -37,9 +38,10 @@ impl Lifecycle<WorkflowId, CacheValue> for Collect {
 }
 
 impl StateCache {
-    /// Keeps states of at most `memory` bytes.
+    /// Creates a cache of at most `max_bytes` bytes.
     pub(crate) fn new(memory: u64) -> Self {
-        /// About the least that a workflow takes.
+        /// Bytes that a small workflow takes, about. The quotient is the expected number of
+        /// entries.
         const SMALL: u64 = 2_048;
         let number = (memory / SMALL) as usize;
         let entries = Cache::with(
@@ -59,14 +61,14 @@ impl StateCache {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The graph of a workflow.
+    /// Returns the cached graph of a workflow.
     pub(crate) fn graph(&self, id: WorkflowId) -> Option<Arc<Graph>> {
         self.entries()
             .get(&id)
             .and_then(|kept| kept.graph().cloned())
     }
 
-    /// Keeps a graph that was looked at, for whoever looks or works next.
+    /// Caches a graph that was read, unless the workflow is cached already.
     pub(crate) fn keep_graph(&self, id: WorkflowId, graph: &Arc<Graph>) {
         let mut entries = self.entries();
         if entries.get(&id).is_none() {
@@ -77,7 +79,7 @@ impl StateCache {
         }
     }
 
-    /// Groups requests by workflow, and takes out the states of these workflows that are in memory.
+    /// Groups requests by workflow, and takes the cached states of these workflows out.
     pub(super) fn take(&self, posted: Vec<Envelope>) -> Vec<WorkflowBatch> {
         let mut places: HashMap<WorkflowId, usize> = HashMap::with_capacity(posted.len());
         let mut groups: Vec<WorkflowBatch> = Vec::with_capacity(posted.len());
@@ -96,9 +98,9 @@ impl StateCache {
         groups
     }
 
-    /// Keeps a state, unless the workflow has ended.
+    /// Caches a state, unless the workflow has ended.
     pub(super) fn keep(&self, id: WorkflowId, entry: Box<CachedWorkflow>) {
-        // Ended workflows are rarely asked for. The memory is for the others.
+        // Ended workflows are rarely used. The memory is for the others.
         if !entry.workflow.is_stored() || entry.workflow.meta().status.is_over() {
             return self.give_up(id);
         }
@@ -108,7 +110,7 @@ impl StateCache {
         drop(evicted);
     }
 
-    /// Nothing is kept of one that was worked on.
+    /// Removes the placeholder of a workflow whose state was taken out.
     pub(super) fn give_up(&self, id: WorkflowId) {
         self.entries()
             .remove_if(&id, |kept| matches!(kept, CacheValue::Taken));

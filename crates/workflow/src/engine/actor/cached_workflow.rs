@@ -1,4 +1,4 @@
-//! A workflow in memory, with the latest outputs of its jobs.
+//! A cached workflow, with the latest outputs of its jobs.
 
 use std::sync::Arc;
 
@@ -13,34 +13,35 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
-/// How many outputs of one workflow are kept for the jobs after them.
+/// Most bytes of outputs of one workflow that are cached for the jobs after them.
 const KEPT_OUTPUTS: usize = 64 * 1024;
-/// What the tables of the cache take for an entry: its slot, its place, and a share of free places.
+/// Bytes of the cache's tables for one entry: its slot, its key, and a share of free slots.
 const KEPT: usize = 96;
-/// What the table of outputs takes for one of them, besides its text.
+/// Bytes of the table of outputs for one output, besides its text.
 const OUTPUT: usize = 96;
 
-/// A workflow in memory, and the latest outputs of its jobs.
+/// A cached workflow, and the latest outputs of its jobs.
 #[derive(Debug)]
 pub(crate) struct CachedWorkflow {
     pub(crate) workflow: Workflow,
     pub(crate) outputs: HashMap<JobIndex, Bytes>,
     output_bytes: usize,
-    /// What the rest takes, in bytes.
+    /// Bytes of memory for everything but the outputs.
     rest_bytes: usize,
 }
 
-/// What is kept of a workflow.
+/// Cached value of a workflow.
 #[derive(Debug)]
 pub(super) enum CacheValue {
     State(Box<CachedWorkflow>),
-    /// Only its graph, which never changes.
+    /// Only the graph, which never changes.
     Graph(Box<CachedGraph>),
-    /// The place of one that is worked on. Its neighbours among all that are kept are not touched.
+    /// Placeholder of a state that an actor has taken out. It keeps the entry, so that the tables
+    /// of the cache need no change.
     Taken,
 }
 
-/// A graph, and how much memory it uses, in bytes.
+/// A graph, and the bytes of memory that it uses.
 #[derive(Debug)]
 pub(super) struct CachedGraph {
     pub(super) graph: Arc<Graph>,
@@ -66,7 +67,7 @@ impl CacheValue {
     }
 }
 
-/// Measures how much memory is used by what is kept.
+/// Measures the memory of cached values, in bytes.
 #[derive(Debug, Clone)]
 pub(super) struct CacheWeigher;
 
@@ -91,12 +92,13 @@ impl CachedWorkflow {
         })
     }
 
-    /// How much memory it uses, in bytes.
+    /// Returns the bytes of memory that the workflow uses.
     fn weight(&self) -> usize {
         self.rest_bytes + self.output_bytes + self.outputs.capacity() * OUTPUT
     }
 
-    /// The same entry with a state that another server wrote. Outputs are not kept: their jobs may have run again.
+    /// Returns an entry with a state that another server wrote. Outputs are dropped: their jobs may
+    /// have run again.
     pub(super) fn rebuilt(&self, workflow: Workflow) -> Box<Self> {
         Box::new(Self {
             workflow,
@@ -106,8 +108,8 @@ impl CachedWorkflow {
         })
     }
 
-    /// The state that another server wrote, from what it changed. False: the workflow must be read. Outputs of jobs that changed are not
-    /// kept: they may have run again.
+    /// Updates the state with changes that other servers wrote. Returns false if the workflow must
+    /// be read instead. Outputs of changed jobs are dropped: these jobs may have run again.
     pub(super) fn catch_up(&mut self, later: &NewerState) -> Result<bool, StoreError> {
         for (job, _) in &later.state.jobs {
             if let Some(output) = self.outputs.remove(job) {
@@ -117,7 +119,7 @@ impl CachedWorkflow {
         self.workflow.rebase(later)
     }
 
-    /// Fills in outputs of parents that were reported in the same round and are written now.
+    /// Fills in outputs of parents that were reported in the same commit and are written now.
     pub(super) fn fill_inputs(&self, leased: &mut [Leased]) {
         for input in leased.iter_mut().flat_map(|leased| &mut leased.inputs) {
             if input.output.is_none() {
@@ -126,7 +128,7 @@ impl CachedWorkflow {
         }
     }
 
-    /// Keeps those that other jobs will get.
+    /// Caches the outputs that other jobs get as inputs.
     pub(super) fn keep_outputs(&mut self, results: &[(ResultField, Vec<u8>)]) {
         for (field, value) in results {
             if let ResultField::Output(job) = field
@@ -156,7 +158,7 @@ mod tests {
     use crate::time::Timestamp;
     use crate::workflow::write_set::WriteOptions;
 
-    /// So many entries of workflows with so many jobs, each after the first.
+    /// Returns `number` workflows of `jobs` jobs each, all of which run after the first.
     fn entries(number: usize, jobs: usize) -> Vec<CachedWorkflow> {
         let job = |at: usize| {
             let after = if at > 0 {
@@ -205,7 +207,7 @@ mod tests {
             * 1024
     }
 
-    /// Set in the process that measures.
+    /// Environment variable of the process that measures.
     const ALONE: &str = "TIDEGATE_WEIGH_ALONE";
 
     fn weigh() {
@@ -219,7 +221,7 @@ mod tests {
             println!(
                 "{number} workflows of {jobs} jobs weigh {weights} and take {took}: {ratio:.2}"
             );
-            // What is freed would be used again by the next ones.
+            // Freed memory would be used again for the next workflows.
             kept.push(entries);
             assert!(
                 (0.85..1.3).contains(&ratio),
@@ -228,8 +230,8 @@ mod tests {
         }
     }
 
-    /// A million small workflows took one and a half times the memory that they were allowed. Other tests take memory too, so this one runs
-    /// itself again in a process of its own.
+    /// A million small workflows took one and a half times the memory that they were allowed. Other
+    /// tests use memory too, so this test runs itself again in a separate process.
     #[test]
     #[expect(
         clippy::disallowed_methods,

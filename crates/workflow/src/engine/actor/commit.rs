@@ -1,4 +1,5 @@
-//! One round of a desk: requests are applied to states, and what changed is written with one call of the store.
+//! A group commit applies requests of many callers to states. It writes what changed with one call
+//! of the store, and deletes workflows with another one before.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +22,7 @@ use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::transition::outcome::Outcome;
 
-/// What a round needs.
+/// A group commit of one partition.
 pub(super) struct Round<'a> {
     pub(super) player: Player<'a>,
     pub(super) partition: Partition,
@@ -29,31 +30,32 @@ pub(super) struct Round<'a> {
     pub(super) torn: &'a PartialWrites,
 }
 
-/// What a store did with changes.
+/// Result of writing changes.
 struct StoreOutcome {
     applied: Vec<Applied>,
-    /// Why those that are not done were refused for good.
+    /// Error that refused the changes that are not done, for good.
     refused: Option<StoreError>,
-    /// Why the store itself did not say so.
+    /// Error that the store returned instead of an answer, although the stored states show what was
+    /// written.
     unanswered: Option<StoreError>,
 }
 
-/// Groups that change something, and the change of each.
+/// Batches that change something, and the change of each.
 #[derive(Default)]
 struct ChangedBatches {
     groups: Vec<WorkflowBatch>,
     changes: Vec<Change>,
 }
 
-/// Groups whose requests were applied.
+/// Batches whose requests were applied.
 struct Prepared {
-    /// Groups whose requests must be applied again.
+    /// Batches whose requests must be applied again.
     retry: Vec<WorkflowBatch>,
-    /// Groups that remove their workflows.
+    /// Batches that delete their workflows.
     deletes: ChangedBatches,
-    /// Groups that change something else.
+    /// Batches that change something else.
     updates: ChangedBatches,
-    /// Groups that change nothing in what the store has.
+    /// Batches that change nothing in the store.
     no_ops: Vec<WorkflowBatch>,
 }
 
@@ -62,7 +64,7 @@ impl Round<'_> {
         self.player.context
     }
 
-    /// Applies requests and writes changes. Returns the groups that must be applied again.
+    /// Applies requests and writes changes. Returns the batches that must be applied again.
     pub(super) async fn commit(&self, mut groups: Vec<WorkflowBatch>) -> Vec<WorkflowBatch> {
         if let Err(error) = load_missing(self.player.store, &self.states.shapes, &mut groups).await
         {
@@ -83,7 +85,7 @@ impl Round<'_> {
             no_ops: unchanged,
         } = self.play(groups);
         again.extend(self.finish_unchanged(unchanged).await);
-        // What frees memory goes first and alone: a store that is full refuses the rest.
+        // Deletes free memory, so they are written first and alone: a full store refuses the rest.
         for (asked, changed) in [
             (StoreOperation::Removal, freeing),
             (StoreOperation::Write, changed),
@@ -93,7 +95,7 @@ impl Round<'_> {
         again
     }
 
-    /// Writes changes. Returns the groups that must be applied again.
+    /// Writes changes. Returns the batches that must be applied again.
     async fn write(
         &self,
         asked: StoreOperation,
@@ -119,7 +121,7 @@ impl Round<'_> {
             })
             | Err(error) => Err(error),
         };
-        // A refusal for another version proves nothing.
+        // A conflict with another version says nothing about the health of the store.
         if outcome.map_or(true, |applied| applied.contains(&Applied::Done)) {
             self.context().troubles.note(self.partition, asked, outcome);
         }
@@ -136,7 +138,8 @@ impl Round<'_> {
                     match &refused {
                         Some(error) if applied != Applied::Done => self.fail(group, error),
                         _ => {
-                            // What a write that stopped left over is not mended by it.
+                            // A refused write does not repair the rows that a partial write left
+                            // over.
                             group.strays = group.strays.filter(|_| refused.is_none());
                             group.refused = unanswered.clone().map(Box::new);
                             again.extend(self.on_applied(group, change, applied));
@@ -152,7 +155,8 @@ impl Round<'_> {
     }
 
     fn play(&self, mut groups: Vec<WorkflowBatch>) -> Prepared {
-        // Of workflows that are created together, the most urgent has the first of the workers that wait.
+        // Of workflows that are created in one commit, the most urgent gets the first waiting
+        // worker.
         if groups.len() > 1 && self.context().queues.has_waiting_claims() {
             groups.sort_by_cached_key(WorkflowBatch::urgency);
         }
@@ -178,7 +182,8 @@ impl Round<'_> {
                     changed.groups.push(group);
                     changed.changes.push(change);
                 }
-                // The state in memory may be outdated, and doing nothing or refusing may be wrong for the current state.
+                // The cached state may be outdated. No change, or a refusal, may be wrong for the
+                // stored state.
                 None if group.basis == StateSource::Cache => {
                     group.must_reload();
                     played.retry.push(group);
@@ -229,8 +234,9 @@ impl Round<'_> {
         }
     }
 
-    /// Answers requests that found everything done already. That may be the work of a write that is not acknowledged yet. Returns the
-    /// groups that must be applied again.
+    /// Answers requests that found their work done already. A write that is not acknowledged yet
+    /// may have done that work, so it is confirmed first. Returns the batches that must be applied
+    /// again.
     async fn finish_unchanged(&self, groups: Vec<WorkflowBatch>) -> Vec<WorkflowBatch> {
         let store = self.player.store;
         let acknowledges = |group: &WorkflowBatch| {
@@ -266,7 +272,7 @@ impl Round<'_> {
         Vec::new()
     }
 
-    /// Handles the store's answer. Returns the group when its requests must be applied again.
+    /// Handles the result of one change. Returns the batch if its requests must be applied again.
     fn on_applied(
         &self,
         group: WorkflowBatch,
@@ -291,7 +297,7 @@ impl Round<'_> {
         None
     }
 
-    /// The group, to be applied again to the state that `rebuild` gives it.
+    /// Counts a conflict, and returns the batch with the state that `rebuild` sets.
     fn retry_on(
         &self,
         mut group: WorkflowBatch,
@@ -307,7 +313,7 @@ impl Round<'_> {
         }
     }
 
-    /// Counts the attempts that were reported, and tells of those that ended.
+    /// Counts the reported attempts, and notifies the observer of those that ended.
     fn count(&self, group: &WorkflowBatch) {
         let Some(entry) = &group.entry else { return };
         if let Some(attempts) = &self.context().attempts {
@@ -333,7 +339,7 @@ impl Round<'_> {
         }
     }
 
-    /// Frees the places of leases that ended.
+    /// Releases the permits of leases that ended.
     fn free(&self, group: &WorkflowBatch) {
         let ended = group
             .entry
@@ -344,7 +350,7 @@ impl Round<'_> {
         }
     }
 
-    /// Answers, tells subscribers and queues, and keeps the state.
+    /// Sends the answers, notifies watchers and queues, and caches the state.
     fn finish(&self, mut group: WorkflowBatch, change: Option<&Change>) {
         if let Some(change) = change {
             if group.strays.is_some() {
@@ -391,7 +397,8 @@ impl Round<'_> {
     }
 }
 
-/// How the attempt ended that a request reports. None: it does not count.
+/// Returns how the attempt ended that a request reports. `None` if the request reports none that
+/// counts.
 fn ended(request: &Request) -> Option<(JobIndex, Ended)> {
     match request {
         Request::Report {
@@ -412,7 +419,7 @@ fn is_delete(change: &Change) -> bool {
     matches!(change.write, Write::Delete(_))
 }
 
-/// Tells queues and subscribers what a change did.
+/// Notifies queues and watchers of a change.
 fn publish(context: &Context, group: &WorkflowBatch, change: &Change) {
     match &change.write {
         Write::Put(put) => publish_put(context, group, put),
@@ -445,8 +452,8 @@ fn publish_put(context: &Context, group: &WorkflowBatch, put: &Put) {
     }
 }
 
-/// Whether what was written is as safe as if the answer had not been lost. When nothing was written and replicas are missing, to apply it
-/// again would only wait for them again.
+/// Whether the written changes are as safe as if the answer had not been lost. False if nothing was
+/// written and the store waits for replicas: another attempt would only wait for them again.
 async fn confirm_written(
     store: &Store,
     partition: Partition,
@@ -469,7 +476,8 @@ async fn confirm_written(
     store.confirm(partition, &states).await == Ok(true)
 }
 
-/// Finds out which changes were written although the answer was lost: the stored state names its writer.
+/// Finds out which changes were written although the answer was lost: the stored state names its
+/// writer.
 async fn recover(store: &Store, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
     let ids: Vec<_> = changes.iter().map(|change| change.workflow).collect();
     let stored = store.load(&ids).await?;

@@ -1,4 +1,4 @@
-//! Attempts that a request ended, for whoever wants to know of each.
+//! Attempts that a request ended, for the observer of attempts.
 
 use super::answer::Answer;
 use super::request::Request;
@@ -15,13 +15,13 @@ use crate::workflow::Workflow;
 #[derive(Debug)]
 pub(crate) struct Ended {
     job: JobIndex,
-    /// The job as it was.
+    /// The job as it was during the attempt.
     during: Job,
-    /// Why, unless its worker said so.
+    /// Cause of the end, unless the worker reported it.
     by: Option<LeaseEnd>,
 }
 
-/// The attempts that an event may end.
+/// Returns the running jobs whose attempts an event may end, as they are before it.
 pub(super) fn may_end(workflow: &Workflow, event: &Event, now: Timestamp) -> Vec<(JobIndex, Job)> {
     let running = |job: &JobIndex| matches!(workflow.job(*job).state, JobState::Running { .. });
     let cloned = |job: JobIndex| (job, workflow.job(job).clone());
@@ -52,7 +52,7 @@ pub(super) fn may_end(workflow: &Workflow, event: &Event, now: Timestamp) -> Vec
 }
 
 impl Ended {
-    /// Those of them that `event` has ended.
+    /// Returns the jobs of `before` whose attempts `event` has ended.
     pub(super) fn of(
         workflow: &Workflow,
         event: &Event,
@@ -76,7 +76,7 @@ impl Ended {
     fn outcome<'a>(&self, request: &'a Request) -> Option<AttemptOutcome<'a>> {
         match (self.by, request) {
             (Some(by), _) => Some(AttemptOutcome::Revoked(by)),
-            // It was none.
+            // A job that was not begun had no attempt.
             (
                 None,
                 Request::Report {
@@ -99,7 +99,7 @@ impl Ended {
     }
 }
 
-/// Tells of the attempts that a request ended.
+/// Notifies the observer of the attempts that a request ended.
 pub(super) fn tell(
     attempts: &Attempts,
     workflow: &Workflow,

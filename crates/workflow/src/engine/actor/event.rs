@@ -1,4 +1,4 @@
-//! From a request to the event of the state machine.
+//! Converts a request to an event of the state machine.
 
 use hashbrown::HashMap;
 
@@ -11,7 +11,7 @@ use crate::transition::event::{DeleteIf, Event};
 use crate::transition::refusal::{Refusal, wrong_status};
 use crate::workflow::Workflow;
 
-/// The event of a request. None: the workflow only has to exist.
+/// Returns the event of a request. `None` if the workflow only has to exist.
 pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Event>, EngineError> {
     Ok(Some(match request {
         Request::Create {
@@ -106,7 +106,7 @@ fn event_of_action(
     })
 }
 
-/// The same position, if the workflow has a job there.
+/// Returns `job` if the workflow has a job with that index.
 fn placed(workflow: &Workflow, job: JobIndex) -> Result<JobIndex, EngineError> {
     let none = || EngineError::NoJob {
         workflow: workflow.id,
@@ -128,7 +128,7 @@ fn named(workflow: &Workflow, name: &str) -> Result<JobIndex, EngineError> {
     workflow.graph.find(name).ok_or_else(none)
 }
 
-/// The jobs with these names, each once.
+/// Returns the indices of the jobs with these names, without duplicates.
 fn all_named(workflow: &Workflow, names: &[String]) -> Result<Vec<JobIndex>, EngineError> {
     // There may be as many names as jobs, so a search for each name would be quadratic.
     let each = workflow.graph.jobs.iter().enumerate();

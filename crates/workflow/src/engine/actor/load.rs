@@ -1,4 +1,5 @@
-//! Reads the states that a round needs and that are not in memory: in pieces, because what is read at once must be bounded.
+//! Reads the states that a group commit needs and the cache does not have. It reads in chunks,
+//! because the bytes of one read must be bounded.
 
 use std::sync::Arc;
 
@@ -12,12 +13,12 @@ use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
-/// So many states are read without a look at their sizes.
+/// Most states that are read without reading their sizes before.
 const UNMEASURED: usize = 8;
-/// The bytes of graphs at which a piece takes no more: a read of this size is far from any time-out.
+/// Bytes at which a chunk is full: a read of this size is far from any timeout.
 const PIECE: u64 = 4 << 20;
 
-/// Divides the groups of a round into pieces. What must be read for one piece is bounded in bytes.
+/// Divides batches into chunks. The bytes that must be read for one chunk are bounded.
 pub(super) async fn pieces(store: &Store, groups: Vec<WorkflowBatch>) -> Vec<Vec<WorkflowBatch>> {
     let missing: Vec<WorkflowId> = groups
         .iter()
@@ -27,7 +28,7 @@ pub(super) async fn pieces(store: &Store, groups: Vec<WorkflowBatch>) -> Vec<Vec
     if missing.len() <= UNMEASURED {
         return vec![groups];
     }
-    // If the sizes cannot be read, states cannot either, and the callers hear of that.
+    // If the sizes cannot be read, the states cannot either, and callers get that error.
     let mut sizes = store.sizes(&missing).await.unwrap_or_default().into_iter();
     let mut pieces = vec![Vec::new()];
     let mut bytes = 0;
@@ -44,7 +45,7 @@ pub(super) async fn pieces(store: &Store, groups: Vec<WorkflowBatch>) -> Vec<Vec
     pieces
 }
 
-/// Brings the states that may be outdated up to date, and reads those that are not in memory.
+/// Updates states that may be outdated, and reads states that are not in memory.
 pub(super) async fn load_missing(
     store: &Store,
     shapes: &GraphInterner,
@@ -79,7 +80,8 @@ pub(super) async fn load_missing(
     Ok(())
 }
 
-/// Reads what has changed in a state that is in memory. If that is not told, the state is forgotten.
+/// Reads what has changed in a state that is in memory. Drops the state if the store does not know
+/// its changes.
 async fn catch_up(store: &Store, group: &mut WorkflowBatch) -> Result<(), StoreError> {
     let (Some(since), Some(entry)) = (group.since.take(), &group.entry) else {
         return Ok(());
@@ -114,10 +116,11 @@ fn read(
     Ok(CachedWorkflow::new(workflow?))
 }
 
-/// What is read of one workflow.
+/// Result of reading one workflow, if the store has it.
 type Loaded = Result<Option<Stored>, StoreError>;
 
-/// Reads workflows. One that is corrupt fails alone: it is found by halves.
+/// Reads workflows. A corrupt workflow fails alone: the read is halved until that workflow is
+/// found.
 ///
 /// # Errors
 /// The store cannot be read.
@@ -148,7 +151,7 @@ mod tests {
     use crate::store::simulated::SimulatedStore;
     use crate::time::Timestamp;
 
-    /// The groups of one request each about these workflows.
+    /// Returns batches of one request each about these workflows.
     fn groups(ids: &[WorkflowId]) -> Vec<WorkflowBatch> {
         let group = |&workflow: &WorkflowId| {
             let answer = ReplySet::new(1).reply(0);

@@ -1,5 +1,6 @@
-//! Writes that the store began and did not finish. What adds comes before the state, and what removes after it, so whichever state
-//! counts has all of its rows. Rows that should not be there may be left over: all rows are written again, and these are removed.
+//! Writes that the store began and did not finish. Rows are added before the state is written, and
+//! removed after it. So the state that counts has all of its rows, but others may be left over. A
+//! repair writes all rows again and removes the others.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,18 +12,19 @@ use crate::codec::rows::Row;
 use crate::id::WorkflowId;
 use crate::time::Timestamp;
 
-/// How often what is torn is tried to be mended, beside every other write of these workflows.
+/// Least time between repairs of one partition. Every other write of such a workflow repairs it,
+/// too.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
-/// The most workflows of a partition that are remembered. `tidegate store check` finds the others.
+/// Most workflows of a partition that are recorded. `tidegate store check` finds the others.
 const MOST: usize = 4_096;
 
-/// The workflows of a partition whose rows may not be those of their state.
+/// The workflows of a partition whose rows may not match their state.
 #[derive(Debug, Default)]
 pub(crate) struct PartialWrites(Mutex<PartialWriteTable>);
 
 #[derive(Debug, Default)]
 struct PartialWriteTable {
-    /// Each with what may be there and should not.
+    /// Rows of each workflow that may be in the store and should not.
     each: HashMap<WorkflowId, Delete>,
     tried: Option<Timestamp>,
 }
@@ -32,7 +34,7 @@ impl PartialWrites {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A change was not written as a whole.
+    /// Records a change that was not written as a whole.
     pub(super) fn note(&self, change: &Change) {
         let mut known = self.known();
         if known.each.len() >= MOST && !known.each.contains_key(&change.workflow) {
@@ -57,7 +59,7 @@ impl PartialWrites {
         }
     }
 
-    /// The rows of a workflow are not those of its state; these should not be there.
+    /// Records rows that are in the store and should not.
     pub(crate) fn note_rows(&self, workflow: WorkflowId, ready: &[Row], index: &[Row]) {
         let mut known = self.known();
         if known.each.len() < MOST || known.each.contains_key(&workflow) {
@@ -67,7 +69,8 @@ impl PartialWrites {
         }
     }
 
-    /// What may be there of a workflow and should not. None: its rows are those of its state.
+    /// Returns the rows of a workflow that may be in the store and should not. `None` if its rows
+    /// match its state.
     pub(crate) fn orphan_rows(&self, workflow: WorkflowId) -> Option<Delete> {
         let known = self.known();
         if known.each.is_empty() {
@@ -77,7 +80,7 @@ impl PartialWrites {
         }
     }
 
-    /// All rows of a workflow were written, or it is gone with all of them.
+    /// Forgets a workflow whose rows were all written again, or that was deleted with all of them.
     pub(crate) fn repaired(&self, workflow: WorkflowId) {
         let mut known = self.known();
         if !known.each.is_empty() {
@@ -85,12 +88,12 @@ impl PartialWrites {
         }
     }
 
-    /// Whether there are none.
+    /// Whether no workflow is recorded.
     pub(crate) fn is_none(&self) -> bool {
         self.known().each.is_empty()
     }
 
-    /// Workflows to mend now, at most `most` and every 5 s.
+    /// Returns at most `max` workflows to repair now. There are none within 5 s after a repair.
     pub(crate) fn due(&self, now: Timestamp, most: usize) -> Vec<WorkflowId> {
         let mut known = self.known();
         if most == 0

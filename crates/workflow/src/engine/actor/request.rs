@@ -19,22 +19,22 @@ use crate::transition::event::{Intent, Lease, RestartScope};
 use crate::transition::outcome::Outcome;
 use crate::workflow::imported::Imported;
 
-/// What an operator can do to a workflow. Jobs are named by name.
+/// An action of an operator on a workflow. Jobs are named by name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Starts it.
+    /// Starts the workflow.
     Start,
     /// Cancels all jobs that have not ended.
     Cancel,
-    /// Pauses it: workers get no more of its jobs.
+    /// Pauses the workflow: workers get no more of its jobs.
     Pause,
-    /// Resumes it: workers get its jobs again.
+    /// Resumes the workflow: workers get its jobs again.
     Resume,
     /// Runs jobs again that failed or were cancelled, and then the jobs that they blocked.
     RetryFailed,
     /// Runs ended jobs again.
     Restart {
-        /// Their names.
+        /// Names of the jobs.
         jobs: Vec<String>,
         /// Whether the jobs after them run again, too.
         scope: RestartScope,
@@ -45,51 +45,53 @@ pub enum Action {
     SkipJob(String),
     /// Marks a job as succeeded.
     MarkSucceeded {
-        /// Its name.
+        /// Name of the job.
         job: String,
-        /// Its output.
+        /// Output of the job.
         output: Option<Json>,
     },
     /// Cancels one job.
     CancelJob(String),
     /// Sets how long the workflow is kept: after its end or, if it has ended, from now on.
     Keep(Retention),
-    /// Removes it, if it has ended or was never started.
+    /// Deletes the workflow, if it has ended or was never started.
     Delete,
 }
 
-/// When an action takes place. It is judged on the state that the action changes, at whatever server that state was written.
+/// Condition of an action. It is checked on the state that the action changes, whichever server
+/// wrote that state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Condition {
-    /// The workflow has one of these statuses. Empty: any.
+    /// Statuses of the workflow that allow the action. Empty if all do.
     pub statuses: Vec<Status>,
-    /// A retry or a restart leaves jobs alone that ended later, since they have run again: the same action can be sent twice.
+    /// A retry or a restart skips jobs that ended after this time, since they have run again. So
+    /// the same action can be sent twice.
     pub as_of: Option<Timestamp>,
 }
 
-/// What became of an action.
+/// Result of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionResult {
-    /// The status of the workflow now.
+    /// Status of the workflow now.
     pub status: Status,
-    /// There was nothing left to do.
+    /// Whether there was nothing left to do.
     pub already: bool,
 }
 
-/// What happens to a workflow right after its creation.
+/// Start of a workflow right after its creation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum StartMode {
-    /// It waits to be started.
+    /// The workflow waits to be started.
     #[default]
     Later,
-    /// It starts.
+    /// The workflow starts.
     Now,
-    /// It continues from the state that it had in another system.
+    /// The workflow continues from the state that it had in another system.
     As(Box<Imported>),
 }
 
 impl Action {
-    /// What is done to the workflow or the job, as a word.
+    /// Returns a verb for the action, for messages.
     pub(super) const fn verb(&self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -125,7 +127,8 @@ pub(crate) enum Request {
         outcome: Outcome,
         hand_over: Option<Arc<ClaimOnReport>>,
     },
-    /// A lease did not reach its worker. With a higher number than `fence` it reached whoever sent the report again.
+    /// Returns the job of a lease that did not reach its worker. If the job's fence is higher than
+    /// `fence`, the repetition of the report has the lease, and it stays.
     GiveBack {
         job: JobIndex,
         token: u64,
@@ -141,14 +144,14 @@ pub(crate) enum Request {
         served_since: Timestamp,
     },
     Purge,
-    /// Its rows are written again if a write stopped half way.
+    /// Writes the rows of the workflow again after a partial write.
     Mend,
-    /// Its idempotency key, which the store has lost, is written again.
+    /// Writes the idempotency key of the workflow again, which the store has lost.
     MendKey,
 }
 
 impl Request {
-    /// The job that it is about, if any.
+    /// Returns the job that the request names, if any.
     pub(super) fn job(&self) -> Option<JobIndex> {
         match self {
             Self::Claim { job, .. }
@@ -160,24 +163,24 @@ impl Request {
     }
 }
 
-/// Which of the jobs that become ready by a report go to the worker that reports.
+/// The claim of a reporting worker on jobs that become ready by its report.
 #[derive(Debug)]
 pub(crate) struct ClaimOnReport {
     pub(crate) queues: Vec<String>,
-    /// What the worker can run. None: everything.
+    /// Handlers that the worker can run. `None` if it runs all.
     pub(crate) handlers: Option<Vec<String>>,
     pub(crate) worker: Worker,
     pub(crate) lease: Duration,
     /// All leases that the worker reports in the same call.
     pub(crate) reported: Vec<LeaseRef>,
-    /// Those that it gives back.
+    /// Jobs that the worker returns in the same call.
     pub(crate) except: ExcludedJobs,
-    /// How many more jobs the worker wants.
+    /// Number of jobs that the worker still wants.
     pub(crate) left: AtomicUsize,
 }
 
 impl ClaimOnReport {
-    /// Counts one more job. Returns false when the worker wants no more.
+    /// Reserves one more job. Returns false if the worker wants no more.
     pub(super) fn take_one(&self) -> bool {
         self.left
             .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
@@ -189,7 +192,7 @@ impl ClaimOnReport {
     }
 }
 
-/// A request and where to send its answer.
+/// A request, and the sender of its reply.
 #[derive(Debug)]
 pub(crate) struct Envelope {
     pub(crate) workflow: WorkflowId,

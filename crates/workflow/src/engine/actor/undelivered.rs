@@ -7,28 +7,29 @@ use crate::codec::lease::LeaseRef;
 use crate::engine::limits::unbegun::Charged;
 use crate::time::Timestamp;
 
-/// Who takes back what workers do not have, or have no more. Without waiting.
+/// Releases what workers do not have, or no longer have. The methods do not block.
 pub(crate) trait LeaseReleaser: Send + Sync {
-    /// Gives the job of a lease with this number back.
+    /// Returns the job of a lease with this number to its queue.
     fn give_back(&self, lease: LeaseRef, fence: u64, now: Timestamp);
 
-    /// Frees the places of leases in sets of limits.
+    /// Releases the permits of leases in sets of limits.
     fn release_permits(&self, places: Vec<(String, LeaseRef)>);
 
-    /// Gives back what was taken for one job under rate limits.
+    /// Refunds the units that one job was charged under rate limits.
     fn refund(&self, charged: Charged);
 }
 
-/// See [`LeaseReleaser`].
+/// A shared [`LeaseReleaser`].
 pub(crate) type GiveBack = Arc<dyn LeaseReleaser>;
 
-/// Gives a job back when this is dropped before the worker has the job. The job is ready at once, and no lost lease is counted.
+/// Returns a job to its queue if this is dropped before the worker has the job. The job is ready at
+/// once, and no lost lease is counted.
 pub(crate) struct UndeliveredLease {
     give_back: Option<GiveBack>,
     lease: LeaseRef,
     fence: u64,
     now: Timestamp,
-    /// The units that were taken for the job under rate limits.
+    /// Units that the job was charged under rate limits.
     charged: Option<Charged>,
 }
 
@@ -43,14 +44,15 @@ impl UndeliveredLease {
         }
     }
 
-    /// What was taken under rate limits is given back with the job.
+    /// Adds units of rate limits, which are refunded if the job is returned.
     pub(crate) fn with_charge(&mut self, charged: Charged) {
         if self.give_back.is_some() {
             self.charged = Some(charged);
         }
     }
 
-    /// To be called when the worker has the job, or the lease was never written. Returns what was taken for it.
+    /// Must be called when the worker has the job, or when the lease was never written. Returns the
+    /// charged units.
     pub(crate) fn mark_delivered(&mut self) -> Option<Charged> {
         self.give_back = None;
         self.charged.take()

@@ -1,10 +1,11 @@
-//! The time that a call was told.
+//! The time during a call, from the time at which it began.
 
 use tokio::time::Instant;
 
 use crate::time::Timestamp;
 
-/// The time at which a call began. It may have waited for the store for long when it hears for how long a limit has no room.
+/// Clock of one call. A call may wait for the store for long, and what a limiter answers then
+/// counts from the current time.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct CallClock {
     started_at: Timestamp,
@@ -19,12 +20,12 @@ impl CallClock {
         }
     }
 
-    /// When the call began.
+    /// Time at which the call began.
     pub(in crate::engine) fn started_at(self) -> Timestamp {
         self.started_at
     }
 
-    /// What time it is by now.
+    /// Current time.
     pub(in crate::engine) fn now(self) -> Timestamp {
         self.started_at + self.began.elapsed()
     }

@@ -1,4 +1,4 @@
-//! What a worker gets with a lease.
+//! The answer to a claim: leased jobs with their inputs.
 
 use std::sync::Arc;
 
@@ -15,17 +15,19 @@ use crate::time::Timestamp;
 pub struct Claimed {
     /// The lease, which the worker names in its report.
     pub lease: LeaseRef,
-    /// When the lease ends unless it is extended.
+    /// Time at which the lease ends unless it is extended.
     pub expires: Timestamp,
-    /// The number of the attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u16,
-    /// The number of the lease: higher than those of all earlier leases of the job.
+    /// Fencing token: higher than those of all earlier leases of the job.
     pub fence: u64,
-    /// Two attempts in a row were lost or crashed: it is to run alone in a new process.
+    /// Whether two attempts in a row were lost or crashed. The worker must run such a job alone in
+    /// a new process.
     pub suspect: bool,
-    /// What the parents left behind. For a job that runs only if all parents succeed, parents without an output are left out.
+    /// Outputs of the parents. For a job that runs only if all parents succeed, parents without an
+    /// output are left out.
     pub inputs: Vec<Input>,
-    /// Parents whose output is too large for this answer. The worker must read it separately.
+    /// Parents whose output is too large for this answer. The worker must read them separately.
     pub omitted: Vec<JobIndex>,
     pub(super) graph: Arc<Graph>,
 }
@@ -44,16 +46,16 @@ impl Claimed {
     }
 }
 
-/// What a parent left behind.
+/// Output of a parent, or the reason why it has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
-    /// The parent.
+    /// Parent of the job.
     pub job: JobIndex,
-    /// What it returned, as JSON text; `null` when it returned nothing.
+    /// Output as JSON text; `null` if there is none.
     pub output: Bytes,
-    /// Its state in a word, `doomed` or `blocked` when it cannot run because of a failure. Only for a job that may run although not all of its parents
-    /// have succeeded.
+    /// State of the parent in a word; `doomed` or `blocked` if it cannot run because of a failure.
+    /// Only for a job that may run although not all of its parents have succeeded.
     pub state: Option<&'static str>,
-    /// Why it failed, if it did.
+    /// Error of the parent, if it failed.
     pub error: Option<AttemptError>,
 }

@@ -1,4 +1,4 @@
-//! The inputs of leased jobs: what the jobs before them left behind.
+//! Inputs of leased jobs: outputs and errors of their parents.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,14 @@ use crate::state::AttemptError;
 type Results = BTreeMap<(WorkflowId, ResultField), Bytes>;
 
 impl Engine {
-    /// What workers get with these leases: reads, at once, the outputs and errors of parents that are not in memory.
+    /// Completes leases for the worker: reads the outputs and errors of parents that are not in
+    /// memory, with one call of the store.
     ///
     /// # Errors
-    /// The store failed. The jobs are given back.
+    /// The store failed. The jobs are returned to their queues.
     ///
     /// # Cancellation
-    /// When the future is dropped, the jobs are given back at once.
+    /// When the future is dropped, the jobs are returned to their queues at once.
     pub async fn deliver(&self, leases: LeasedBatch) -> Result<Vec<Claimed>, EngineError> {
         let mut missing: BTreeMap<WorkflowId, Vec<ResultField>> = BTreeMap::new();
         for (id, leased, _) in &leases.jobs {
@@ -41,7 +42,8 @@ impl Engine {
         Ok(each.collect())
     }
 
-    /// Makes the answer to the worker. From now on the job is not given back, unless the worker says that it did not begin it.
+    /// Makes the answer to the worker. From now on the job returns to its queue only if the worker
+    /// reports that it did not begin.
     fn claimed(
         &self,
         workflow: WorkflowId,
@@ -117,7 +119,7 @@ fn input(workflow: WorkflowId, returned: Returned, found: &Results) -> Option<In
     let result = |field| found.get(&(workflow, field));
     let output = output.or_else(|| result(ResultField::Output(job)).cloned());
     let output = output.or_else(|| state.map(|_| Bytes::from_static(b"null")))?;
-    // An error that cannot be read must not keep the job from its worker.
+    // An error that cannot be decoded must not withhold the job from its worker.
     let error =
         error.and_then(|field| decode(result(field)?, || format!("an error of job {job}")).ok());
     Some(Input {
@@ -128,7 +130,8 @@ fn input(workflow: WorkflowId, returned: Returned, found: &Results) -> Option<In
     })
 }
 
-/// An error that takes no more of an answer than it was counted for: a message of control characters takes six bytes for each of them.
+/// Truncates an error to the bytes that its answer has reserved. In JSON, a control character takes
+/// six bytes.
 fn shortened(mut error: AttemptError) -> AttemptError {
     let mut left = ERROR_BYTES.saturating_sub(written(&error.kind));
     let fits = |(_, byte): &(usize, u8)| {

@@ -1,31 +1,33 @@
-//! Leased jobs whose inputs were not read yet: as many as one answer may contain, and how large it can be.
+//! Leased jobs whose inputs are not read yet: as many as one answer may contain, and its maximum
+//! size.
 
 use crate::engine::actor::answer::{Leased, Returned};
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 
-/// The most bytes of params, outputs and errors in one answer. Without a bound, a thousand jobs with large inputs, or a join of many
-/// jobs, would fill the memory of the server and of the worker.
+/// Maximum number of bytes of params, outputs and errors in one answer. A thousand jobs with large
+/// inputs, or a join of many jobs, would else fill the memory of the server and of the worker.
 const MAX_VALUE_BYTES: usize = 32 << 20;
-/// The most bytes of names and of what is written around them. A thousand jobs after a thousand jobs each name a million.
+/// Maximum number of bytes of names and JSON syntax in one answer. A thousand jobs with a thousand
+/// parents each have a million names.
 const MOST_NAMES: usize = 16 << 20;
-/// What a job takes besides names and values: lease, times, numbers, and the keys of these.
+/// Bytes of a job in JSON besides names and values: lease, times, numbers, and their keys.
 const JOB_OVERHEAD: usize = 512;
-/// What an input takes besides names and values.
+/// Bytes of an input in JSON besides names and values.
 const AROUND_INPUT: usize = 128;
-/// What the name of a parent takes whose output is left out.
+/// JSON syntax around the name of a parent whose output is left out, in bytes.
 const AROUND_NAME: usize = 3;
 
-/// Leased jobs that are not on their way to the worker yet. They are given back when this is dropped.
+/// Leased jobs that were not sent to the worker yet. Dropping them returns them to their queues.
 #[derive(Debug, Default)]
 pub struct LeasedBatch {
-    /// Each with the parents whose output is left out.
+    /// Jobs, each with the parents whose output is left out.
     pub(super) jobs: Vec<(WorkflowId, Leased, Vec<JobIndex>)>,
-    /// Bytes of params, outputs and errors, at most.
+    /// Maximum bytes of params, outputs and errors in JSON.
     values: usize,
-    /// Bytes of all the rest, at most.
+    /// Maximum bytes of everything else in JSON.
     names: usize,
-    /// Whether a job had no room.
+    /// Whether a job did not fit.
     full: bool,
 }
 
@@ -36,13 +38,14 @@ impl LeasedBatch {
         leases
     }
 
-    /// Whether there are none.
+    /// Whether there are no jobs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// How many bytes their answer can have, as JSON. What is read for it has no more.
+    /// Maximum size of the answer as JSON, in bytes. The inputs that are read for it are not
+    /// larger.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.values + self.names
@@ -56,8 +59,8 @@ impl LeasedBatch {
         self.full
     }
 
-    /// Adds jobs as long as they fit. The other ones go back to their queues. The first job of all is always included, if necessary with
-    /// only some of its inputs.
+    /// Adds jobs as long as they fit. The others return to their queues. The first job of all is
+    /// always included, if necessary with only some of its inputs.
     pub(super) fn add(&mut self, leased: Vec<(WorkflowId, Leased)>) {
         for (id, mut leased) in leased {
             let (values, names) = of_job(&leased);
@@ -82,7 +85,8 @@ impl LeasedBatch {
         }
     }
 
-    /// Keeps the inputs that fit. Returns the parents of the others, whose names are told in any case.
+    /// Keeps the inputs that fit. Returns the parents of the others; the answer lists their names
+    /// in any case.
     fn include_some_inputs(&mut self, leased: &mut Leased) -> Vec<JobIndex> {
         let mut omitted = Vec::new();
         let Leased { inputs, graph, .. } = leased;
@@ -114,7 +118,7 @@ impl LeasedBatch {
     }
 }
 
-/// What a job takes without its inputs: its params, and all the rest.
+/// Bytes of a job without its inputs: its params, and everything else.
 fn of_job(leased: &Leased) -> (usize, usize) {
     let job = &leased.graph.jobs[leased.job.index()];
     let params = [
@@ -138,18 +142,18 @@ fn of_job(leased: &Leased) -> (usize, usize) {
     )
 }
 
-/// What an input takes besides its output and error.
+/// Bytes of an input besides its output and error.
 fn of_input(graph: &Graph, input: &Returned) -> usize {
     let parent = &graph.jobs[input.job.index()];
     AROUND_INPUT + written(&parent.name) + written(&parent.handler)
 }
 
-/// How many bytes a text has in JSON, at most.
+/// Maximum number of bytes of a text in JSON.
 pub(super) fn written(text: &str) -> usize {
     text.bytes().map(written_byte).sum()
 }
 
-/// How many bytes a character or a part of one has in JSON, at most.
+/// Maximum number of bytes in JSON of one byte of a text.
 pub(super) const fn written_byte(byte: u8) -> usize {
     match byte {
         b'"' | b'\\' => 2,

@@ -1,18 +1,19 @@
-//! Jobs that were taken out of the queues and are being claimed.
+//! Jobs that were dequeued and are being claimed.
 
 use crate::engine::actor::answer::Answer;
 use crate::engine::error::EngineError;
 use crate::engine::queues::{ClaimEnd, DequeuedJob, QueueCache};
 use crate::store::error::StoreError;
 
-/// Jobs that were taken out of the queues. The queues are told how their claims ended, also when this is dropped early.
+/// Dequeued jobs of a claim. The queues get the outcome of each, also if this is dropped early.
 pub(in crate::engine) struct PendingClaims<'a> {
     queues: &'a QueueCache,
     taken: Vec<DequeuedJob>,
     asked: Submission,
 }
 
-/// Whether the desks were asked for the jobs. If they were, the claims take place even when the caller has left.
+/// Whether requests for the jobs were sent to actors. If so, the claims take place even if the
+/// caller has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Submission {
     NotSent,
@@ -28,7 +29,7 @@ impl<'a> PendingClaims<'a> {
         }
     }
 
-    /// The jobs that were taken out.
+    /// The dequeued jobs.
     pub(in crate::engine) fn jobs(&self) -> &[DequeuedJob] {
         &self.taken
     }
@@ -37,7 +38,7 @@ impl<'a> PendingClaims<'a> {
         self.taken.extend(taken);
     }
 
-    /// Puts the others back.
+    /// Requeues the jobs that `keep` excludes. Jobs behind its end are kept.
     pub(in crate::engine) fn put_back_unless(&mut self, keep: &[bool]) {
         let queues = self.queues;
         let mut keep = keep.iter();
@@ -50,18 +51,18 @@ impl<'a> PendingClaims<'a> {
         });
     }
 
-    /// The jobs, for somebody else who settles them.
+    /// Returns the jobs to a caller that finishes their claims itself.
     pub(in crate::engine) fn into_jobs(mut self) -> Vec<DequeuedJob> {
         std::mem::take(&mut self.taken)
     }
 
-    /// From here on the desks are asked for the jobs.
+    /// Marks the requests for the jobs as sent.
     pub(super) fn asked(mut self) -> Self {
         self.asked = Submission::Sent;
         self
     }
 
-    /// Tells the queues how the claims ended.
+    /// Passes the outcome of each claim to the queues.
     pub(super) fn resolve(mut self, answers: &[Result<Answer, EngineError>]) {
         for (taken, answer) in std::mem::take(&mut self.taken).iter().zip(answers) {
             self.settle_one(taken, answer);
@@ -72,12 +73,13 @@ impl<'a> PendingClaims<'a> {
         let queues = self.queues;
         match answer {
             Ok(_) => queues.finish_claim(taken, ClaimEnd::Leased),
-            // The job was not ready any more, and who changed that removes the row.
+            // The job was not ready any more, and the server that changed it removes the row.
             Err(EngineError::NoWorkflow { .. } | EngineError::Refused(_)) => {
                 queues.finish_claim(taken, ClaimEnd::Unknown);
                 queues.note_orphan(taken);
             }
-            // Nothing was written, for a reason that is not the store's: others who wait may have the job at once.
+            // Nothing was written, and the store is not the reason: other waiting workers may get
+            // the job at once.
             Err(EngineError::Overloaded | EngineError::Contended { .. } | EngineError::Closed) => {
                 queues.requeue(taken)
             }
@@ -85,7 +87,8 @@ impl<'a> PendingClaims<'a> {
                 queues.finish_claim(taken, ClaimEnd::Unknown);
                 queues.pass_over(taken.workflow(), error);
             }
-            // Who waits is woken by the next sweep: with a store that fails, one after the other would be told so at once.
+            // The next sweep wakes a waiting worker. To wake them here would make one after the
+            // other fail while the store fails.
             Err(EngineError::Store(_)) => queues.finish_claim(taken, ClaimEnd::Failed),
             Err(_) => queues.finish_claim(taken, ClaimEnd::Unknown),
         }

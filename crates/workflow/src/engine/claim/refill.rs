@@ -1,4 +1,4 @@
-//! Reads of ready rows: what queues have in the store beside what is known of them here.
+//! Reads of ready rows: the jobs of queues in the store that are not known here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,44 +15,46 @@ use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::lane_scan::LaneScan;
 
-/// How many of each queue, when a worker asks for many queues.
+/// Minimum number of rows that are read of each queue, if a worker claims from many queues.
 const LEAST: usize = 32;
-/// How many of each lane of a queue that has more rows than were read, of all partitions together, and of one at least: of many lanes not
-/// more are remembered.
+/// Number of rows that are read of each further lane of a long queue: in all partitions, and at
+/// least in each partition. Small, because a queue with many lanes keeps no more of each.
 const EACH_LANE: usize = 32;
 const EACH_LANE_OF_ONE: usize = 2;
-/// The most lanes of a queue that are read from a partition with one call: others that ask the store wait for it. The most such calls; lanes
-/// behind these are found when these are known.
+/// Maximum number of lanes of a queue in one call to a partition, because other calls of the store
+/// wait for it; and of such calls. Later lanes are found when these are known.
 pub(crate) const LANES: usize = 128;
 const CALLS: usize = 512;
-/// The most lanes of one call when nobody waits for the answer: so short is no other kept waiting that it is noticed.
+/// Maximum number of lanes in one call of a background refill. Short calls delay other calls of the
+/// store unnoticeably.
 const LANES_BESIDE: usize = 16;
 
-/// Which ready rows are read, and how.
+/// Rows that a refill reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RefillDepth {
     All,
-    /// The same, in small pieces one after the other: nobody waits for them.
+    /// All rows, with small calls one after the other, because no caller waits for them.
     Background,
-    /// The first of each partition alone.
+    /// Only the first rows of each partition.
     First,
-    /// Without the first of each partition.
+    /// The rows behind the first ones of each partition.
     PastBacklog,
 }
 
-/// What a read found.
+/// Result of a refill.
 #[derive(Debug, Default)]
 struct RefillSummary {
-    /// How many jobs were not known.
+    /// Number of jobs that were not known.
     new: usize,
-    /// How many rows were left to their homes.
+    /// Number of rows that were left to their assigned servers.
     left: usize,
-    /// Queues that have lanes which were not looked at.
+    /// Queues with lanes that were not read.
     cut: Vec<String>,
 }
 
 impl Engine {
-    /// Reads ready rows of queues whose rows may not all be in memory. Returns how many jobs were not known.
+    /// Reads ready rows of queues that may have more than the known ones. Returns the number of
+    /// jobs that were not known.
     pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
         let queues: Vec<RefillTarget> = queues.iter().cloned().map(RefillTarget::from).collect();
         self.refill_up_to(&queues, REFILL).await
@@ -71,7 +73,8 @@ impl Engine {
         .await
     }
 
-    /// Reads ready rows of queues, at most so many of each of these partitions. Returns how many jobs were not known.
+    /// Reads at most `most` ready rows of queues in each of these partitions. Returns the number of
+    /// jobs that were not known.
     pub(crate) async fn refill_in(
         &self,
         queues: &[RefillTarget],
@@ -84,7 +87,8 @@ impl Engine {
             .new)
     }
 
-    /// [`Engine::refill_in`] for a claim. One that is patient reads only the first rows of a queue: the others are read beside it.
+    /// [`Engine::refill_in`] for a claim. With [`ClaimMode::LongPoll`] it reads only the first rows
+    /// of whole queues: a background refill reads the others.
     pub(super) async fn refill_with(
         &self,
         patience: ClaimMode,
@@ -111,7 +115,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads the first ready rows of queues in each partition. The others of queues that have more are read beside it.
+    /// Reads the first ready rows of queues in each partition. A background refill reads the others
+    /// of queues that have more.
     pub(in crate::engine) async fn refill_first(
         &self,
         names: Vec<String>,
@@ -125,8 +130,8 @@ impl Engine {
         Ok(found.new)
     }
 
-    /// Reads in these partitions what may have become ready elsewhere: of whole queues the first rows, and then the others beside it. Returns how
-    /// many jobs were not known.
+    /// Reads announced jobs in these partitions. Of whole queues it reads the first rows, and
+    /// starts a background refill for the others. Returns the number of jobs that were not known.
     pub(in crate::engine) async fn refill_news(
         &self,
         queues: Vec<RefillTarget>,
@@ -141,14 +146,15 @@ impl Engine {
         let first = self
             .read_ready(&whole, wanted, REFRESH, RefillDepth::First)
             .await?;
-        // What became ready may be behind the first rows of those that have more. Of the others all is known there.
+        // The announced jobs may be behind the first rows of longer queues. Shorter queues were
+        // read completely.
         self.queues().look_again(&first.cut);
         self.refill_beside(&first.cut, PartitionScope::All);
         Ok(of_lanes.new + first.new)
     }
 
-    /// Reads those of these queues of which nobody has known all for a while, in small pieces, so that those who want something else are not
-    /// kept waiting. What is found wakes those who wait.
+    /// Starts a background refill of queues that have not been complete for a while. Its small
+    /// calls do not delay other calls. The jobs that it finds wake waiting workers.
     pub(super) fn refill_beside(&self, names: &[String], place: PartitionScope) {
         let queues = self.queues().overdue(names, place);
         if !queues.is_empty() {
@@ -158,7 +164,7 @@ impl Engine {
             };
             self.core.tasks.spawn(async move {
                 let all: Vec<Partition> = beside.engine.store().all_partitions().collect();
-                // What cannot be read now is read by a claim later.
+                // After a failure, a later claim reads the rows.
                 let _later = beside
                     .engine
                     .read_ready(&beside.queues, &all, REFRESH, RefillDepth::Background)
@@ -167,7 +173,8 @@ impl Engine {
         }
     }
 
-    /// The same without the first rows of each partition. Returns how many of these there are.
+    /// [`Engine::refill_in`] without the first rows of each partition, which are left to their
+    /// assigned servers. Returns the number of rows that were left.
     pub(super) async fn refill_beyond(
         &self,
         queues: &[RefillTarget],
@@ -221,8 +228,8 @@ impl Engine {
         })
     }
 
-    /// The result of a read in which no partition answers. What is remembered of these partitions cannot be claimed, and is read again
-    /// when they do.
+    /// Rows of a read in which no partition answers. Known jobs of these partitions cannot be
+    /// claimed, and are read again when the partitions answer.
     fn nothing_found(&self, queues: &[RefillTarget], wanted: &[Partition]) -> Vec<RefillRows> {
         let partitions = || {
             (0..self.store().partitions())
@@ -238,7 +245,8 @@ impl Engine {
             .collect()
     }
 
-    /// Reads the first rows of each partition. Returns how many of them are left to their homes.
+    /// Reads the first rows of each partition. Returns how many of them are left to their assigned
+    /// servers.
     async fn read_first_rows(
         &self,
         asked: &RefillQuery<'_>,
@@ -289,7 +297,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads the lanes that come after the last row where a queue has more rows than were asked for. Returns whether there may be more.
+    /// Reads the next lanes of queues that have more rows than the limit. Returns whether there may
+    /// be further lanes.
     async fn read_other_lanes(
         &self,
         asked: &RefillQuery<'_>,
@@ -349,7 +358,7 @@ impl Engine {
     }
 }
 
-/// Queues that are read beside the claims. When this is dropped, whoever left them to it reads again what was not found.
+/// Queues that a background refill reads. Dropping it lets claims read again what was not found.
 struct BackgroundRefill {
     engine: Engine,
     queues: Vec<RefillTarget>,
@@ -361,12 +370,12 @@ impl Drop for BackgroundRefill {
     }
 }
 
-/// What is asked of each partition.
+/// Query for the ready rows of some queues, for each partition.
 struct RefillQuery<'a> {
     queues: &'a [RefillTarget],
-    /// Of each queue, or of each of its lanes.
+    /// Prefix of the rows of each queue, or of each of its lanes.
     prefixes: Vec<Row>,
-    /// How many prefixes each queue has, and which lanes they are of.
+    /// Lanes of the prefixes of each queue. `None` if one prefix covers the whole queue.
     lanes: Vec<Option<Arc<[LaneKey]>>>,
     limit: usize,
 }
@@ -385,7 +394,7 @@ impl<'a> RefillQuery<'a> {
             }
             lanes.push(only.as_ref().map(|only| only.as_slice().into()));
         }
-        // Fewer rows of each when there are many: the read stays small.
+        // Fewer rows of each prefix if there are many, so that the read stays small.
         let limit = (most / prefixes.len().max(1)).max(LEAST.min(most)) + passed_over;
         Self {
             queues,
@@ -395,7 +404,7 @@ impl<'a> RefillQuery<'a> {
         }
     }
 
-    /// What was found of each queue in one partition.
+    /// Assigns the rows of one partition to the queues.
     fn reads(&self, rows: Vec<Vec<Row>>) -> Vec<PartitionRows> {
         let mut rows = rows.into_iter();
         let read = |lanes: &Option<Arc<[LaneKey]>>| match lanes {
@@ -437,8 +446,8 @@ impl<'a> RefillQuery<'a> {
 }
 
 impl PartitionRows {
-    /// Rows of lanes that come after those that were read, at most so many of each, and whether these are all lanes. Those of the lanes that are
-    /// skipped are left out.
+    /// Adds rows of lanes behind the covered ones, at most `each` of a lane. `all` says whether
+    /// these are all lanes. Rows of skipped lanes are left out.
     fn add_lanes(&mut self, rows: Vec<Row>, all: bool, each: usize, skipped: &HashSet<LaneKey>) {
         let mut last: Option<(LaneKey, usize)> = None;
         for row in rows {
@@ -463,7 +472,7 @@ impl PartitionRows {
     }
 }
 
-/// Leaves the first rows of a read to the home of their partition. Returns how many these are.
+/// Leaves the first rows of a read to the server of their partition. Returns their number.
 fn leave_first(read: &mut PartitionRows) -> usize {
     let more = read.rows.iter().filter_map(|row| lane_of(row)).collect();
     let (rows, left) = remote::beyond(std::mem::take(&mut read.rows));

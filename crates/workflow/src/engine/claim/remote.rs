@@ -1,4 +1,4 @@
-//! Claims of jobs in partitions that other servers are the homes of, when there are none at home here.
+//! Claims of jobs in partitions that are assigned to other servers, if there are no local jobs.
 
 use std::time::Duration;
 
@@ -13,20 +13,24 @@ use crate::engine::queues::{ClaimMode, DequeueRequest, PartitionScope};
 use crate::id::Partition;
 use crate::store::error::StoreError;
 
-/// How many partitions are tried before all of them.
+/// Number of remote partitions that are tried before all of them.
 const SAMPLED_PARTITIONS: usize = 3;
-/// How many jobs are tried while it is not known whether others go for them.
+/// Maximum number of jobs of a trial claim, while it is unknown whether other servers contend for
+/// them.
 const TRIAL_JOBS: usize = 16;
-/// How many rows of each partition are read to find jobs that their home does not take next.
+/// Number of rows that are read of each partition to find jobs behind the reserved ones.
 const BACKLOG_ROWS: usize = 512;
-/// So many are left to a home that takes its jobs: more than it has under way in one partition.
+/// Ready jobs of a lane that are left to the assigned server while it claims: more than it has in
+/// progress in one partition.
 pub(super) const RESERVED_ROWS: usize = 128;
-/// How long a home that has no more than these is waited for, and how often.
+/// Time between two attempts while the assigned servers have only reserved jobs, and number of
+/// further attempts.
 const BACKLOG_WAIT: Duration = Duration::from_millis(20);
 const BACKLOG_WAITS: usize = 2;
 
 impl Engine {
-    /// Takes jobs out of a few partitions of other homes, by chance: servers that have run out of work are not to go for the same jobs.
+    /// Dequeues jobs of a few remote partitions, chosen at random so that servers without work do
+    /// not contend for the same jobs.
     pub(super) async fn take_elsewhere(
         &self,
         limit: usize,
@@ -60,8 +64,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes jobs that their homes do not take next. Where there are none, the homes are soon through with the others; if not, these are
-    /// for anybody.
+    /// Dequeues remote jobs behind the reserved ones. If there are none, the assigned servers
+    /// finish theirs soon; jobs that still wait after that are free for all servers.
     async fn take_beyond(
         &self,
         limit: usize,
@@ -81,7 +85,7 @@ impl Engine {
                 self.refill_beyond(&incomplete, &self.few_away(), BACKLOG_ROWS)
                     .await?
             };
-            // Also what has become ready at home meanwhile.
+            // This includes local jobs that have become ready in the meantime.
             taken.add(self.queues().dequeue(wanting, limit));
             if left == 0 || !taken.jobs().is_empty() {
                 break;
@@ -90,7 +94,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The partitions that other servers are the homes of.
+    /// Returns the partitions that are assigned to other servers.
     pub(super) fn away(&self) -> Vec<Partition> {
         let mine = &self.core.context.home.mine;
         self.store()
@@ -107,7 +111,8 @@ impl Engine {
     }
 }
 
-/// Of rows of one partition and queue, those of each lane behind the first [`RESERVED_ROWS`] that are as urgent as its first. Also how many were left.
+/// Returns the rows of each lane behind its first [`RESERVED_ROWS`] that are as urgent as its first
+/// row, and the number of reserved rows. The rows are of one partition and queue.
 pub(super) fn beyond(rows: Vec<Row>) -> (Vec<Row>, usize) {
     let mut all = (Vec::new(), 0);
     let mut rows = rows.into_iter().peekable();

@@ -1,4 +1,4 @@
-//! What workers report: how attempts ended, and that they need more time.
+//! Reports of workers: outcomes of attempts, and extensions of leases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,23 +22,23 @@ use crate::time::Timestamp;
 use crate::transition::event::Intent;
 use crate::transition::outcome::Outcome;
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// The lease of the job.
     pub lease: LeaseRef,
-    /// How the attempt ended.
+    /// Outcome of the attempt.
     pub outcome: Outcome,
 }
 
 /// The answer to a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reported {
-    /// The state of the job now.
+    /// State of the job now.
     pub job: JobState,
-    /// The status of the workflow now.
+    /// Status of the workflow now.
     pub workflow: Status,
-    /// The same report was accepted before.
+    /// Whether an equal report was accepted before.
     pub already: bool,
 }
 
@@ -56,7 +56,7 @@ impl Reported {
 }
 
 impl ClaimOnReport {
-    /// What a worker claims together with its reports.
+    /// The claim that a worker makes with its reports.
     fn of(claim: &Claim, reports: &[Report]) -> Self {
         Self {
             reported: reports.iter().map(|report| report.lease).collect(),
@@ -70,7 +70,8 @@ impl ClaimOnReport {
     }
 }
 
-/// The leases of jobs that a worker gives back at once: it wants others. One that it gives back for a while it may have again after that.
+/// Returns the leases of jobs that a worker returned without a pause: it wants other jobs. A job
+/// that was returned with a pause may be leased to the same worker after it.
 #[must_use]
 pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
     let given_back = |report: &&Report| match report.outcome {
@@ -89,11 +90,13 @@ pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
 }
 
 impl Engine {
-    /// Takes reports, independently of each other, and leases more jobs to the worker: first those that became ready by its reports,
-    /// which do not enter the queue, then others. A job that the worker gives back is none of them.
+    /// Applies reports, independently of each other, and leases more jobs to the worker: first
+    /// those that its reports made ready, which do not enter the queue, then others. Jobs that the
+    /// worker returned are excluded.
     ///
     /// # Cancellation
-    /// When the future is dropped, reports may have been accepted. Leased jobs are given back at once.
+    /// When the future is dropped, reports may have been accepted. Leased jobs are returned to
+    /// their queues at once.
     pub async fn report(
         &self,
         reports: Vec<Report>,
@@ -112,7 +115,8 @@ impl Engine {
         (reported, claimed)
     }
 
-    /// The first half of [`Engine::report`], with [`Engine::deliver`] as the other half of its claim.
+    /// Applies reports and leases jobs without reading their inputs: the first half of
+    /// [`Engine::report`]. The other half is [`Engine::deliver`].
     pub async fn report_and_lease(
         &self,
         mut reports: Vec<Report>,
@@ -137,7 +141,7 @@ impl Engine {
                 job,
                 token,
             } = lease;
-            // What a report made ready is handed over once, however often the call has the report.
+            // Jobs that a report made ready are leased once, even if the call has the report twice.
             let hand_over = hand_over.clone().filter(|_| seen.insert(lease));
             (
                 workflow,
@@ -176,7 +180,7 @@ impl Engine {
         (reported, leases)
     }
 
-    /// The jobs that became ready by the reports, and others up to the number that the claim asks for.
+    /// Returns the jobs that the reports made ready, and others up to the limit of the claim.
     async fn leases_after(
         &self,
         leased: Vec<(WorkflowId, Leased)>,
@@ -209,7 +213,7 @@ impl Engine {
         Ok(leases)
     }
 
-    /// Extends leases, independently of each other, for a worker that goes on.
+    /// Extends leases, independently of each other, of workers that continue.
     pub async fn extend(
         &self,
         extensions: Vec<Extension>,
@@ -225,7 +229,7 @@ impl Engine {
         intent: Intent,
         now: Timestamp,
     ) -> Vec<Result<(), EngineError>> {
-        // A place under a limit must not end before its lease does.
+        // A permit of a limit must not expire before its lease does.
         let places = self.extend_places(&extensions, now).await;
         let known = extensions
             .iter()
@@ -237,7 +241,8 @@ impl Engine {
                 job,
                 token,
             } = lease;
-            // Whoever has lost a place has lost the lease before it. The desk refuses it, and says why.
+            // A worker that has lost a permit has lost the lease before it. The actor refuses the
+            // extension and gives the reason.
             let expires = if *place == Extended::Gone {
                 now
             } else {

@@ -1,4 +1,4 @@
-//! What is counted of attempts, for whoever operates a server.
+//! Counts and durations of attempts by handler, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -8,31 +8,32 @@ use hashbrown::HashMap;
 
 use crate::time::Timestamp;
 
-/// The ends of the first classes of durations, in milliseconds. All that took longer is in one more class.
+/// Upper bounds of the classes of durations, in milliseconds. One more class has the longer
+/// attempts.
 pub const CLASSES: [u64; 8] = [10, 100, 500, 1_000, 10_000, 60_000, 600_000, 3_600_000];
 
-/// The most handlers that are counted by name, and the most bytes of a name: definitions choose them.
+/// Most handlers that are counted by name, and most bytes of a name: definitions choose the names.
 const HANDLERS: usize = 500;
 const NAME: usize = 256;
-/// The name under which all others are counted.
+/// Name under which all other handlers are counted.
 const OTHERS: &str = "_overflow";
-/// How long a handler has had no attempt that gives its place to another.
+/// Time without an attempt after which the name of a handler may be evicted.
 const UNUSED: Duration = Duration::from_secs(3_600);
 
-/// What was counted since the start.
+/// Counts of the attempts since the start of the server.
 #[derive(Debug, Default)]
 pub struct AttemptCounts {
     handlers: Mutex<HashMap<String, HandlerHistogram>>,
-    /// The time of the latest sweep, in microseconds, and when it was last looked for handlers without attempts.
+    /// Time of the latest sweep, and of the latest search for names to evict, in microseconds.
     now: AtomicU64,
     looked: AtomicU64,
 }
 
-/// What is known of a handler.
+/// Counts of one handler.
 #[derive(Debug, Clone, Copy, Default)]
 struct HandlerHistogram {
     ended: [Durations; 2],
-    /// When an attempt was last counted.
+    /// Time of the latest attempt.
     used: Timestamp,
 }
 
@@ -43,19 +44,20 @@ pub(crate) enum Ended {
     Failed = 1,
 }
 
-/// How long attempts took.
+/// Durations of attempts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// How many are in each of [`CLASSES`], and how many took longer.
+    /// Number of attempts in each of [`CLASS_BOUNDS_MS`], and of longer ones.
     pub classes: [u64; CLASSES.len() + 1],
-    /// All of them together.
+    /// Sum of the durations.
     pub sum: Duration,
 }
 
-/// How long attempts of a handler took that were reported to this server, from their claim to their report.
+/// Durations of one handler's attempts that were reported to this server, from their claim to their
+/// report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerTimes {
-    /// Its name.
+    /// Name of the handler.
     pub handler: String,
     /// Attempts that succeeded.
     pub succeeded: Durations,
@@ -72,7 +74,7 @@ impl Durations {
 }
 
 impl AttemptCounts {
-    /// It is `now`, for the attempts that are counted next.
+    /// Sets the time of the attempts that are counted next.
     pub(crate) fn set_time(&self, now: Timestamp) {
         self.now.store(now.micros(), Relaxed);
     }
@@ -93,8 +95,8 @@ impl AttemptCounts {
         times.used = now;
     }
 
-    /// Whether one more handler may have a name. Those without an attempt for an hour are forgotten for that, which is looked for once a
-    /// minute at most.
+    /// Whether one more handler may have a name. If there is no room, names without an attempt for
+    /// an hour are evicted, at most once a minute.
     fn has_room(&self, handlers: &mut HashMap<String, HandlerHistogram>, now: Timestamp) -> bool {
         const EVICTION_INTERVAL: Duration = Duration::from_secs(60);
         let looked = Timestamp::from_micros(self.looked.load(Relaxed));
@@ -105,7 +107,7 @@ impl AttemptCounts {
         handlers.len() < HANDLERS
     }
 
-    /// The handlers by name.
+    /// Returns the durations of all handlers, sorted by name.
     #[must_use]
     pub fn handlers(&self) -> Vec<HandlerTimes> {
         let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,15 +1,15 @@
-//! Since when workers could reach a server that has the store. While they could not, a worker that lives could not extend its leases, so these
-//! end one lease later.
+//! Time since which workers could reach a server that has the store. During a gap, a live worker
+//! could not extend its leases, so they end one lease later.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::id::Partition;
 use crate::time::Timestamp;
 
-/// Since when each partition has been served without a gap.
+/// Time since which each partition has been served without a gap.
 #[derive(Debug)]
 pub(crate) struct Served {
-    /// For each partition a time in microseconds. 0: it was always served, as far as is known.
+    /// Times by partition, in microseconds. 0 if no gap is known.
     each: Vec<AtomicU64>,
     /// Whether a server looks for gaps. An engine that is used without one has none.
     watched: AtomicBool,
@@ -27,12 +27,12 @@ impl Served {
         self.each.get(usize::from(partition.0))
     }
 
-    /// Since when this partition has been served.
+    /// Returns the time since which this partition has been served.
     pub(crate) fn since(&self, partition: Partition) -> Timestamp {
         Timestamp::from_micros(self.entry(partition).map_or(0, |since| since.load(Relaxed)))
     }
 
-    /// All partitions are served from `now` on, after a gap.
+    /// Records that all partitions are served from `now` on, after a gap.
     pub(crate) fn begin(&self, now: Timestamp) {
         self.watched.store(true, Relaxed);
         self.each
@@ -40,25 +40,27 @@ impl Served {
             .for_each(|since| _ = since.fetch_max(now.micros(), Relaxed));
     }
 
-    /// A partition that could not be reached is served again.
+    /// Records that a partition is served again, after it could not be reached.
     pub(crate) fn begin_again(&self, partition: Partition, now: Timestamp) {
         if let Some(since) = self.entry(partition).filter(|_| self.watched.load(Relaxed)) {
             since.fetch_max(now.micros(), Relaxed);
         }
     }
 
-    /// Another server, whose last heartbeat was at `heard`, had served all partitions since `peer_since`.
+    /// Shortens gaps by the record of another server, which had served all partitions since
+    /// `peer_since` at its last heartbeat.
     pub(crate) fn learn(&self, heard: Timestamp, peer_since: Timestamp) {
         for since in &self.each {
             let own = since.load(Relaxed);
             if own > peer_since.micros() && heard.micros() >= own {
-                // It fails if another gap has ended meanwhile.
+                // The exchange fails if another gap has just ended.
                 let _lost_race = since.compare_exchange(own, peer_since.micros(), Relaxed, Relaxed);
             }
         }
     }
 
-    /// Since when all partitions have been served. None: no server looks for gaps.
+    /// Returns the time since which all partitions have been served. `None` if no server looks for
+    /// gaps.
     pub(crate) fn all_since(&self) -> Option<Timestamp> {
         let latest = self.each.iter().map(|since| since.load(Relaxed)).max();
         latest
@@ -91,10 +93,10 @@ mod tests {
             [at(100), at(150)]
         );
         assert_eq!(served.all_since(), Some(at(150)));
-        // One that may have died before this one began proves nothing.
+        // A server that may have died before this one began proves nothing.
         served.learn(at(99), at(5));
         assert_eq!(served.since(Partition(0)), at(100));
-        // This one was there all the time for one of them.
+        // This server was there all the time, for one of the partitions.
         served.learn(at(120), at(5));
         assert_eq!(
             [0, 1].map(|at| served.since(Partition(at))),

@@ -1,4 +1,5 @@
-//! Who watches single workflows. A change of a workflow that nobody watches costs others nothing, however many are watched.
+//! Watchers of single workflows. A change of a workflow costs nothing for the watchers of others,
+//! however many there are.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,24 +10,24 @@ use tokio::sync::watch;
 use crate::id::WorkflowId;
 use crate::state::Status;
 
-/// What a workflow has become.
+/// A new version of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionChange {
-    /// Its version now. 0: it was removed.
+    /// New version of the workflow. 0 if it was removed.
     pub version: u64,
-    /// Its status now. None: it was removed.
+    /// New status of the workflow. `None` if it was removed.
     pub status: Option<Status>,
 }
 
-/// Those who watch.
+/// The watchers of all workflows.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    /// The number of workflows in `each`. As long as there is none, a change costs one load.
+    /// Number of watched workflows. While it is 0, a change costs one atomic load.
     number: AtomicUsize,
     each: Mutex<HashMap<WorkflowId, watch::Sender<Option<VersionChange>>>>,
 }
 
-/// One who watches a workflow, until this is dropped.
+/// A subscription to one workflow, until this is dropped.
 #[derive(Debug)]
 pub struct WatchGuard {
     watchers: Arc<Watchers>,
@@ -53,7 +54,7 @@ impl Watchers {
         }
     }
 
-    /// Tells those who watch this workflow.
+    /// Notifies the watchers of a workflow.
     pub(in crate::engine) fn tell(&self, workflow: WorkflowId, notice: VersionChange) {
         if self.number.load(Relaxed) > 0
             && let Some(notices) = self.each().get(&workflow)
@@ -64,7 +65,8 @@ impl Watchers {
 }
 
 impl WatchGuard {
-    /// What the workflow has become since the last call. What this server's own calls do is told at once, what other servers do never.
+    /// Waits for a change since the last call, and returns the newest version. Changes by this
+    /// server arrive at once, changes by other servers never.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
@@ -83,7 +85,7 @@ impl WatchGuard {
 impl Drop for WatchGuard {
     fn drop(&mut self) {
         let mut each = self.watchers.each();
-        // This one still counts.
+        // The receiver of this guard still counts.
         if each
             .get(&self.workflow)
             .is_some_and(|notices| notices.receiver_count() <= 1)

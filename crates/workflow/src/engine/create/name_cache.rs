@@ -1,8 +1,9 @@
-//! The names of queues and workflows that the store's registers have, as far as this process knows. What the store loses of them is
-//! written again from here.
+//! The names of queues and workflows that this process knows to be in the store's registers. Names
+//! that the store loses are written again from this cache.
 //!
-//! Names that nobody uses any more are removed ([`crate::engine::sweep::names`]), maybe by another server. So this process trusts that a name
-//! is in a register only for [`REGISTERED_TTL`] after it has entered it, and enters it again when it is used later.
+//! Unused names are removed by [`crate::engine::sweep::name_expiry`], maybe at another server. So
+//! this process relies on a name for [`REGISTERED_TTL`] after it entered it, and enters it again
+//! when it is used later.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,25 +20,26 @@ use crate::store::query::Register;
 use crate::store::register::Looked;
 use crate::time::Timestamp;
 
-/// How many names are entered with one call.
+/// Names that one call enters.
 const REGISTER_BATCH: usize = 1_024;
-/// How many are read with one call at the start.
+/// Names that one call reads at the start.
 const READ: usize = 4_096;
-/// How long after it was entered a name is in its register for certain.
+/// The time for which a name is certainly in its register after it was entered.
 pub(crate) const REGISTERED_TTL: Duration = Duration::from_secs(3_600);
-/// Bytes of names that are remembered, with what each takes beside its text. Names beyond that are entered more often.
+/// Maximum bytes of remembered names, and the bytes that each takes in addition to its text. Above
+/// it the cache is cleared, so names are entered more often.
 const MOST_BYTES: usize = 32 << 20;
 const EACH: usize = 64;
 
-/// The names that were seen in the registers, or entered.
+/// The names that were read from the registers or entered.
 #[derive(Debug, Default)]
 pub(crate) struct NameCache {
     known: Mutex<RegisterNames>,
-    /// Losses of the store after which the names were written again.
+    /// The loss counter of the store at the latest restoration of names.
     restored: AtomicU64,
 }
 
-/// Names, each with the time at which this process entered it.
+/// Names, each with the time at which this process entered it. `None` if it did not.
 type Entered = HashMap<String, Option<Timestamp>>;
 
 /// The names of each register.
@@ -48,14 +50,14 @@ struct RegisterNames {
     bytes: usize,
 }
 
-/// Names to be entered.
+/// Names that must be entered.
 #[derive(Debug, Default)]
 struct MissingNames {
     queues: HashSet<String>,
     workflows: HashSet<String>,
 }
 
-/// Whether a name that was entered then is in its register now.
+/// Whether a name with this entry time is certainly in its register.
 fn is_trusted(entered: Option<&Option<Timestamp>>, now: Timestamp) -> bool {
     entered.is_some_and(|entered| entered.is_some_and(|at| now.since(at) < REGISTERED_TTL))
 }
@@ -91,7 +93,8 @@ impl NameCache {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that names are in a register, and that this process entered them at `at`, if it did.
+    /// Records that names are in a register. `at` is the time at which this process entered them,
+    /// if it did.
     pub(crate) fn note(
         &self,
         register: Register,
@@ -101,7 +104,7 @@ impl NameCache {
         self.known().note(register, names, at);
     }
 
-    /// Forgets names that are in a register no more.
+    /// Forgets names that were removed from a register.
     pub(crate) fn drop(&self, register: Register, names: &[String]) {
         let mut known = self.known();
         for name in names {
@@ -111,19 +114,20 @@ impl NameCache {
         }
     }
 
-    /// How many names of queues and of workflows the registers have at least: those that were entered lately.
+    /// Lower bounds of the numbers of registered queues and workflows: names that were entered
+    /// lately.
     pub(crate) fn count(&self, now: Timestamp) -> [usize; 2] {
         let known = self.known();
         let counts = |at: &&Option<Timestamp>| is_trusted(Some(*at), now);
         [&known.queues, &known.workflows].map(|names| names.values().filter(counts).count())
     }
 
-    /// Whether a queue of this name was seen.
+    /// Whether a queue of this name is known.
     pub(crate) fn has_queue(&self, name: &str) -> bool {
         self.known().queues.contains_key(name)
     }
 
-    /// Names in these graphs that may not be in the registers.
+    /// Names in these graphs that may be missing in the registers.
     fn unknown<'a>(&self, new: impl Iterator<Item = &'a Graph>, now: Timestamp) -> MissingNames {
         let known = self.known();
         let mut unknown = MissingNames::default();
@@ -143,14 +147,14 @@ impl NameCache {
     }
 }
 
-/// A name of a workflow as it is entered.
+/// The register entry of a workflow name: it has no value.
 fn unvalued(name: &str) -> (String, String) {
     (name.to_owned(), String::new())
 }
 
 impl Engine {
-    /// Enters new names of queues and workflows in the registers, so that they can be listed. Entries of other servers stay: a queue may
-    /// have been paused there.
+    /// Enters new names of queues and workflows in the registers, so that they can be listed.
+    /// Existing entries stay, because another server may have paused a queue.
     pub(super) async fn register<'a>(
         &self,
         new: impl Iterator<Item = &'a Graph>,
@@ -173,8 +177,8 @@ impl Engine {
         Ok(())
     }
 
-    /// At most `limit` queues of the register, those after a name, each with its value. When it is on a node that is gone, those that this
-    /// process knows.
+    /// At most `limit` registered queues after a name, each with its value. If the register is on a
+    /// node that is gone, the queues that this process knows.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -226,7 +230,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads the names of the registers at the start, as many as are remembered.
+    /// Reads the names of the registers at the start, up to the bound of the cache.
     pub(in crate::engine) async fn read_known_names(&self) -> Result<(), StoreError> {
         for register in [Register::Queues, Register::Names] {
             let mut last = None::<String>;
@@ -253,7 +257,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes names again that the store has lost. `before` is what was known before the store was looked at.
+    /// Enters names again that the store has lost. `before` are the counts of this process before
+    /// the store was read.
     pub(in crate::engine) async fn restore_names(
         &self,
         before: [usize; 2],

@@ -1,4 +1,4 @@
-//! Takes what jobs need that were taken out of their queues, and gives back what was taken in vain.
+//! Acquires permits and units for dequeued jobs, and releases those of jobs that are not claimed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,13 @@ use crate::store::error::StoreError;
 use crate::store::permits::{PermitGrant, PermitRequest};
 use crate::time::Timestamp;
 
-/// When a limit is asked again that could not be asked.
+/// Time after which a limit is tried again whose state could not be read.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// A set without places is asked again after this time at the latest: what is heard of places that are free may get lost, and so may the store.
+/// Maximum time until a concurrency limit without free permits is tried again: notifications of
+/// free permits may get lost, and the store may fail.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(15);
 
-/// A rate limit without room, by what it answered when it was asked at that time.
+/// The block of an exhausted rate limit, from the answer to a request at time `requested_at`.
 pub(super) fn without_units(no_room: LimitExhausted, asked: Timestamp) -> LimitBlock {
     let until = asked + no_room.again.unwrap_or_else(|| patience(no_room.after));
     LimitBlock {
@@ -38,42 +39,44 @@ pub(super) fn without_units(no_room: LimitExhausted, asked: Timestamp) -> LimitB
     }
 }
 
-/// What was taken for jobs.
+/// The permits and units that were acquired for jobs.
 #[derive(Debug)]
 pub(in crate::engine) struct Charge {
     engine: Engine,
-    /// The tokens of their leases, in the order of the jobs.
+    /// The tokens of the leases, in the order of the jobs.
     tokens: Vec<u64>,
     parts: Vec<LimitCharge>,
-    /// How many jobs had no room.
+    /// Number of jobs that a limit denied.
     pub(in crate::engine) denied: usize,
     asked: Submission,
 }
 
-/// Whether the desks were asked for the jobs. If they were, the jobs may be leased although the caller has left.
+/// Whether the claims were sent to the partition actors. The jobs may then be leased although the
+/// caller has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Submission {
     NotYet,
     Yes,
 }
 
-/// What was taken for jobs with the same limits.
+/// The charge for jobs with equal limits.
 #[derive(Debug)]
 struct LimitCharge {
     limits: Arc<Limits>,
-    /// Which of the jobs.
+    /// Indexes of the jobs.
     jobs: Vec<usize>,
     leases: Vec<LeaseRef>,
     receipt: Option<Receipt>,
-    /// The sets in which the first leases have places, or may have, and how many.
+    /// The concurrency limits in which the first leases have permits, or may have, and how many
+    /// leases.
     held: Vec<(String, usize)>,
 }
 
-/// What the store answered for one set of a part.
+/// The answer of the store for a concurrency limit of a charge.
 struct SetAnswer {
     part: usize,
     set: String,
-    /// The name of the limit.
+    /// The name under which the limit is blocked.
     limit: Arc<str>,
     held: Result<PermitGrant, StoreError>,
 }
@@ -100,7 +103,8 @@ impl LimitCharge {
         self.sets().next().is_some()
     }
 
-    /// The job whose queue and lane stand for all: their limits are equal.
+    /// The job whose queue and lane stand for all jobs of the charge, because their limits are
+    /// equal.
     fn first<'t>(&self, taken: &'t [DequeuedJob]) -> &'t DequeuedJob {
         &taken[self.jobs[0]]
     }
@@ -112,7 +116,7 @@ impl LimitCharge {
             .any(|limit| matches!(limit, Limit::Units { .. }))
     }
 
-    /// The places of all but so many leases, which are given up.
+    /// Removes and returns the permits of all leases but the first `number`.
     fn places_after(&mut self, number: usize) -> Vec<(String, LeaseRef)> {
         let mut places = Vec::new();
         for (set, held) in &mut self.held {
@@ -125,8 +129,8 @@ impl LimitCharge {
 }
 
 impl Engine {
-    /// Takes what these jobs need under their limits. Those for which there is no room go back to their queues, where they wait until there is
-    /// some.
+    /// Acquires the permits and units that these jobs need. Denied jobs return to their queues and
+    /// wait there until their limit has room.
     pub(in crate::engine) async fn charge(
         &self,
         taken: &mut PendingClaims<'_>,
@@ -163,17 +167,18 @@ impl Engine {
     }
 }
 
-/// Whether the job of a lease has a place in a set. Tokens of earlier versions say so by chance, too.
+/// Whether the job of a lease has permits. Tokens of earlier versions have the bit at random.
 pub(super) fn has_places(token: u64) -> bool {
     token & 1 == 1
 }
 
-/// How long a set gives no places after an answer of the store. `None` if it has some left.
+/// The time for which a concurrency limit is blocked after an answer of the store. `None` if
+/// permits are left.
 fn closed_for(engine: &Engine, held: &Result<PermitGrant, StoreError>) -> Option<Duration> {
     let Ok(held) = held else {
         return Some(RETRY_AFTER);
     };
-    // A server that does not hear of places that others free has to look.
+    // A server that does not receive notifications of released permits must poll.
     let longest = if engine.receives_releases() {
         MAX_RETRY_AFTER
     } else {
@@ -183,7 +188,7 @@ fn closed_for(engine: &Engine, held: &Result<PermitGrant, StoreError>) -> Option
 }
 
 fn token(places: bool) -> u64 {
-    // Without the lowest bit it could be 0.
+    // Without this bit the token could be 0, which means no lease.
     let token = new_token() | 2;
     if places { token | 1 } else { token & !1 }
 }
@@ -193,13 +198,13 @@ impl Charge {
         &self.tokens
     }
 
-    /// From here on the desks are asked for the jobs.
+    /// Marks the claims as sent to the partition actors.
     pub(in crate::engine) fn asked(mut self) -> Self {
         self.asked = Submission::Yes;
         self
     }
 
-    /// Sorts the jobs by their limits.
+    /// Groups the jobs by their limits.
     fn begin(&mut self, taken: &[DequeuedJob]) {
         let mut places: HashMap<&str, usize> = HashMap::new();
         for (at, job) in taken.iter().enumerate() {
@@ -230,7 +235,7 @@ impl Charge {
         }
     }
 
-    /// Takes places.
+    /// Acquires permits of concurrency limits.
     async fn acquire_permits(
         &mut self,
         taken: &[DequeuedJob],
@@ -247,7 +252,8 @@ impl Charge {
             let number = answer.held.map_or_else(
                 |error| {
                     tracing::warn!(set = answer.set, %error, "places under a limit of jobs could not be taken");
-                    // They may have been. Nobody waits for them: their time will be over.
+                    // The store may have granted them, so they are released in the background. If
+                    // that fails, they expire.
                     unknown.extend(part.leases.iter().map(|lease| (answer.set.clone(), *lease)));
                     0
                 },
@@ -271,7 +277,7 @@ impl Charge {
         }
     }
 
-    /// Asks the store for places in all sets.
+    /// Requests permits of all concurrency limits from the store.
     async fn hold_sets(
         &self,
         taken: &[DequeuedJob],
@@ -306,7 +312,7 @@ impl Charge {
             .collect()
     }
 
-    /// Takes units of rate limits.
+    /// Acquires units of rate limits.
     async fn take_units(&mut self, taken: &[DequeuedJob], told: CallClock, asked: u64) {
         let wants = |part: &LimitCharge| part.has_units() && !part.leases.is_empty();
         let parts: Vec<usize> = (0..self.parts.len())
@@ -322,7 +328,8 @@ impl Charge {
                 jobs: leases.len() as u32,
             }
         });
-        // An earlier moment would open limits before their windows turn, and all who wait would ask in vain.
+        // A time before the request would unblock limits before their windows end, and all waiting
+        // workers would retry without effect.
         let asking = told.now();
         let granted = units.acquire(wanted.collect()).await;
         for (
@@ -349,7 +356,7 @@ impl Charge {
         }
     }
 
-    /// Whether any of the jobs needs something.
+    /// Whether any of the jobs has limits.
     pub(in crate::engine) fn has_limits(&self) -> bool {
         !self.parts.is_empty()
     }
@@ -360,7 +367,8 @@ impl Charge {
             .block((&taken.queue, &taken.lane), limit, closing, asked);
     }
 
-    /// Frees what was taken for all but the first jobs of a part. Their units are not among what was granted.
+    /// Releases the permits of all jobs of a charge but the first `number`. Units were not granted
+    /// to the others.
     fn keep(&mut self, part: usize, number: usize) {
         let part = &mut self.parts[part];
         if number < part.leases.len() {
@@ -371,7 +379,7 @@ impl Charge {
         }
     }
 
-    /// Puts the jobs back for which there was no room.
+    /// Returns the denied jobs to their queues.
     fn leave_others(&mut self, taken: &mut PendingClaims<'_>) {
         if self.denied == 0 {
             return;
@@ -382,7 +390,7 @@ impl Charge {
                 .drain(part.leases.len()..)
                 .for_each(|at| keep[at] = false);
         }
-        // Where those that are left are now.
+        // The new index of each job that is left.
         let mut place = 0;
         let places: Vec<usize> = keep
             .iter()
@@ -400,8 +408,8 @@ impl Charge {
         taken.put_back_unless(&keep);
     }
 
-    /// Gives back what was taken for jobs that were not leased after all. What was taken for the others is given back if they do not reach
-    /// their worker.
+    /// Refunds the charges of jobs that were not leased. The charges of leased jobs are refunded if
+    /// the jobs do not reach their worker.
     pub(in crate::engine) fn settle(mut self, answers: &mut [Result<Answer, EngineError>]) {
         for part in &mut self.parts {
             let mut vain = Vec::new();
@@ -422,7 +430,7 @@ impl Charge {
                     Err(_) => vain.push(*lease),
                 }
             }
-            // The places of those that were leased are freed when their leases end.
+            // Permits of leased jobs are released when their leases end.
             let places = part
                 .held
                 .iter()
@@ -439,7 +447,7 @@ impl Charge {
     }
 }
 
-/// What was taken for jobs that nobody was asked to lease is given back.
+/// Refunds charges whose claims were not sent.
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.asked == Submission::Yes {
@@ -459,7 +467,7 @@ impl Drop for Charge {
 }
 
 impl Engine {
-    /// Gives units back, without waiting for it. Then others may take them.
+    /// Refunds units in the background, and unblocks their limits then.
     pub(in crate::engine) fn refund(&self, Charged { limits, receipt }: Charged, jobs: u32) {
         if jobs == 0 {
             return;

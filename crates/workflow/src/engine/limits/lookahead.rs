@@ -1,5 +1,5 @@
-//! Looks at keys that come next, after others had no room: windows that are used up are asked again all at the same time, and a claim is not to
-//! ask for them one after the other.
+//! Probes the limits of the next keys after others were exhausted. Windows of rate limits end at
+//! the same time, and a claim must not probe the keys one after the other.
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use super::unit_counter::UnitRequest;
 use crate::engine::Engine;
 use crate::engine::claim::call_clock::CallClock;
 
-/// The most keys that are looked at with one call.
+/// Maximum number of keys that one call probes.
 const MOST: usize = 512;
 
 impl Engine {
-    /// Closes rate limits without room among those of the next keys of these queues: of more keys each time. Takes nothing.
+    /// Blocks exhausted rate limits of the next keys of these queues; the number of keys doubles
+    /// each time. Acquires nothing.
     pub(in crate::engine) async fn block_next_keys(
         &self,
         queues: &[String],

@@ -1,4 +1,4 @@
-//! Extends and frees the places that leases have in sets.
+//! Extends and releases the permits of leases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::engine::error::EngineError;
 use crate::store::permits::Extended;
 use crate::time::Timestamp;
 
-/// How often it is tried to free a place: for ten minutes.
+/// Maximum attempts to release a permit, one second apart: ten minutes.
 const MAX_RELEASE_ATTEMPTS: u32 = 600;
 
 impl Engine {
-    /// Lets the places of leases last as long as the leases are to.
+    /// Extends the permits of leases until the leases end.
     pub(in crate::engine) async fn extend_places(
         &self,
         extensions: &[(LeaseRef, Timestamp)],
@@ -38,7 +38,7 @@ impl Engine {
                         .or_default()
                         .extend(places);
                 }
-                // The desk says so.
+                // The partition actor reports the missing workflow.
                 Ok(None) => {}
                 Err(error) => results[at] = Err(error),
             }
@@ -63,7 +63,8 @@ impl Engine {
         results
     }
 
-    /// Places that are gone because they could not be extended during an outage are taken again, if they are free.
+    /// Acquires permits again that expired because they could not be extended during an outage, if
+    /// they are free.
     async fn hold_again_after_gap(
         &self,
         extensions: &[(LeaseRef, Timestamp)],
@@ -90,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Frees places without waiting for the store.
+    /// Releases permits in the background.
     pub(in crate::engine) fn release_later(&self, places: Vec<(String, LeaseRef)>) {
         if !places.is_empty() {
             let engine = self.clone();
@@ -98,7 +99,8 @@ impl Engine {
         }
     }
 
-    /// Frees places. While the store does not take it, that is tried again: a place outlives its job otherwise, by as long as the lease was to last.
+    /// Releases permits, with retries while the store fails. A permit that is not released stays
+    /// taken until its lease would have ended.
     async fn release(&self, places: &[(String, LeaseRef)]) {
         let mut each: Vec<(&str, LeaseRef)> = places
             .iter()

@@ -1,4 +1,5 @@
-//! Places under limits of leases that go on although they are over, because their workers could not extend them.
+//! Permits of leases that continue after their end, because an outage kept workers from extending
+//! them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,15 +15,17 @@ use crate::store::permits::PermitRequest;
 use crate::time::Timestamp;
 
 impl Engine {
-    /// Whether leases of this length may have ended in a gap of a partition, in which workers could not extend them.
+    /// Whether leases of this length may have ended in a gap of a partition, in which workers could
+    /// not extend them.
     pub(super) fn had_gap(&self, partition: Partition, length: Duration, now: Timestamp) -> bool {
         let context = &self.core.context;
         context.note_gaps(now);
         context.troubles.is_failing(partition) || context.served.since(partition) + length > now
     }
 
-    /// Takes the places of these leases again until they end, if no other lease has taken them meanwhile. Returns the leases that have all of
-    /// theirs. A worker whose place is gone hears that its lease is lost.
+    /// Acquires the permits of these leases again until they end, if no other lease has acquired
+    /// them. Returns the leases that have all of their permits. A worker without its permit
+    /// receives that its lease is lost.
     pub(in crate::engine) async fn hold_spared(
         &self,
         spared: &[(LeaseRef, Timestamp)],

@@ -1,5 +1,5 @@
-//! What limits have given away and why they have no room, for people: asked of the limiter and of the store, so that every server says the
-//! same.
+//! The use of limits and the reasons for denials, for people. The data comes from the limiter and
+//! the store, so all servers show the same.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,53 +17,55 @@ use crate::store::error::StoreError;
 use crate::store::permits::PermitHolders;
 use crate::time::Timestamp;
 
-/// The names of jobs of so many workflows are read at most that are not in memory.
+/// Maximum workflows that are read to name jobs whose graph is not in memory.
 const READ: usize = 10;
 
-/// A limit that has no room for a job.
+/// A limit that denies a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Full {
     /// The limit.
     pub limit: Limit,
-    /// When it may have room again.
+    /// The time at which it may have room again.
     pub until: Timestamp,
-    /// Of a limit of jobs that run at the same time: how many do.
+    /// Number of running jobs under a concurrency limit.
     pub running: u32,
-    /// Those that lose their places first.
+    /// The holders whose permits end first.
     pub holders: Vec<Holding>,
 }
 
-/// A job that has a place.
+/// A job that holds a permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     /// Its lease.
     pub lease: LeaseRef,
-    /// Until when it has the place.
+    /// The time at which the permit ends.
     pub until: Timestamp,
-    /// Its name; `None` when many workflows have places, or it could not be read.
+    /// The name of the job. `None` if there are many workflows among the holders, or if the graph
+    /// cannot be read.
     pub job: Option<String>,
 }
 
-/// Who has the places of a limit.
+/// The holders of the permits of a concurrency limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holdings {
-    /// How many they are.
+    /// Number of holders.
     pub number: u32,
-    /// Those that lose their places first.
+    /// The holders whose permits end first.
     pub first: Vec<Holding>,
 }
 
-/// What is known of the limits of a job.
+/// The state of the limits of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
-    /// Who has the places of each limit of jobs that run at the same time; `None` for rate limits.
+    /// The holders under each concurrency limit; `None` for rate limits.
     pub holders: Vec<Option<Holdings>>,
-    /// The first limit that has no room for a job.
+    /// The first limit that denies the job.
     pub full: Option<Full>,
 }
 
 impl Engine {
-    /// Of each of these jobs' limits the first that has no room now. Nothing is taken. None: all have. At most so many holders of a limit are told.
+    /// The first exhausted limit of each of these jobs. `None` if all have room. Nothing is
+    /// acquired. At most `max_holders` holders of a limit are listed.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -81,7 +83,8 @@ impl Engine {
             .collect())
     }
 
-    /// Looks at the limits of several jobs at once. At most so many holders of a set are told.
+    /// The state of the limits of several jobs. At most `max_holders` holders of a limit are
+    /// listed.
     pub(in crate::engine) async fn look(
         &self,
         jobs: &[&Limits],
@@ -117,7 +120,7 @@ impl Engine {
         Ok(looks)
     }
 
-    /// With the names of the jobs, as far as their graphs are among `known`, in memory, or few.
+    /// Adds job names whose graphs are in `known`, in memory, or among the few that are read.
     async fn with_names(
         &self,
         holders: PermitHolders,
@@ -142,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Asks for the rate limits of the jobs that no set keeps waiting.
+    /// Probes the rate limits of the jobs that no concurrency limit denies.
     async fn look_for_units(&self, jobs: &[&Limits], looks: &mut [Look], now: Timestamp) {
         let Some(units) = self.units() else { return };
         let counted = |limits: &Limits| {
@@ -182,7 +185,7 @@ impl Engine {
     }
 }
 
-/// The set of a limit of jobs that run at the same time.
+/// The permit set of a concurrency limit.
 fn set(limit: &Limit) -> Option<&str> {
     match limit {
         Limit::Concurrency { name, .. } => Some(name),
@@ -190,7 +193,7 @@ fn set(limit: &Limit) -> Option<&str> {
     }
 }
 
-/// Why a job has no place under a limit; none if it has one.
+/// The exhausted concurrency limit of a job. `None` if it has a free permit.
 fn no_place(
     limit: &Limit,
     terms: &Policies,
@@ -212,9 +215,10 @@ fn no_place(
     })
 }
 
-/// How long a limit that is closed stays so at most before somebody asks again.
+/// Time after which an exhausted limit is tried again at the latest.
 pub(super) fn patience(after: Duration) -> Duration {
-    /// Units may come back to it before its window ends: it is asked again after an eighth of the time, between these.
+    /// Units may be refunded before a window ends, so the limit is tried after an eighth of the
+    /// time, between these bounds.
     const SOONEST: Duration = Duration::from_secs(1);
     const LATEST: Duration = Duration::from_secs(60);
     after.min((after / 8).clamp(SOONEST, LATEST))

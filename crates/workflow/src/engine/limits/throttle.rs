@@ -1,4 +1,5 @@
-//! Reports of workers that whoever is behind a limit wants nothing for a while: a vendor's 429.
+//! Reports of workers that a service behind a rate limit refuses calls for a while, such as with
+//! HTTP status 429.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,12 @@ use crate::engine::claim::report::Report;
 use crate::graph::limits::{Limit, Limits};
 use crate::transition::outcome::Outcome;
 
-/// The job itself is left alone for so long, in which its key is closed.
+/// Delay of the job itself. During it, its key is blocked.
 const ASIDE: Duration = Duration::from_secs(1);
-/// A key is closed for so long at most.
+/// Maximum time for which a report blocks a key.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
-/// A report that closes rate limits when it is accepted.
+/// A report that blocks rate limits when it is accepted.
 #[derive(Debug)]
 pub(in crate::engine) struct Throttled {
     pub(in crate::engine) lease: LeaseRef,
@@ -23,8 +24,8 @@ pub(in crate::engine) struct Throttled {
 }
 
 impl Engine {
-    /// Turns reports of what is throttled into returns of their jobs: those without rate limits wait by themselves, the others under their
-    /// key, which is closed when the report is accepted.
+    /// Turns throttled reports into returns of their jobs. Jobs without rate limits wait for the
+    /// delay. The others wait for their key, which is blocked when the report is accepted.
     pub(in crate::engine) async fn throttled(&self, reports: &mut [Report]) -> Vec<Throttled> {
         let mut throttled = Vec::new();
         for report in reports {
@@ -32,7 +33,7 @@ impl Engine {
                 continue;
             };
             let lease = report.lease;
-            // What cannot be read is refused with the report.
+            // A graph that cannot be read is refused with the report.
             let graph = self.graph(lease.workflow).await.ok().flatten();
             let limits = graph.and_then(|(graph, _)| {
                 Some(graph.limits(lease.job)?.within(lease.workflow).into_owned())
@@ -60,7 +61,7 @@ impl Engine {
         throttled
     }
 
-    /// Closes the limits of a report that was accepted, at all servers.
+    /// Blocks the limits of an accepted report at all servers.
     pub(in crate::engine) async fn throttle(&self, throttled: Throttled) {
         if let Some(units) = self.units() {
             units.throttle(throttled.limits, throttled.pause).await;

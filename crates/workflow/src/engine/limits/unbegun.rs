@@ -1,4 +1,5 @@
-//! Units that were taken under rate limits for jobs that workers have and may not have begun.
+//! Units of rate limits that were charged for jobs which workers have received and may not have
+//! begun.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,29 +17,30 @@ use crate::state::LeaseEnd;
 use crate::time::Timestamp;
 use crate::transition::refusal::Refusal;
 
-/// Most leases whose units are remembered, about 100 bytes each. Units of other leases stay spent.
+/// Maximum leases whose units are remembered, about 100 bytes each. Units of other leases are not
+/// refunded.
 const MAX_LEASES: usize = 65_536;
-/// Least time between two searches for leases that have ended, when there are too many.
+/// Minimum time between two searches for ended leases while the table is full.
 const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The units that were taken under rate limits for one job.
+/// The units that were charged for one job.
 #[derive(Debug, Clone)]
 pub(crate) struct Charged {
     pub(crate) limits: Arc<Limits>,
     pub(crate) receipt: Receipt,
 }
 
-/// The units that were taken for the jobs that workers of this server have.
+/// The units that were charged for the jobs of this server's workers.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Unbegun {
-    /// The length of `by_lease`, so that reports of jobs without limits take no lock.
+    /// The length of `by_lease`: reports of jobs without limits read it and take no lock.
     number: AtomicUsize,
     charges: Mutex<ChargesByLease>,
 }
 
 #[derive(Debug, Default)]
 struct ChargesByLease {
-    /// The units of each lease, and when the lease ends unless it is extended.
+    /// The units of each lease, and the time at which the lease ends unless it is extended.
     by_lease: HashMap<LeaseRef, (Charged, Timestamp)>,
     purged_at: Timestamp,
 }
@@ -48,7 +50,7 @@ impl Unbegun {
         self.charges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the units of a job that a worker gets now.
+    /// Remembers the units of a job that a worker receives now.
     pub(in crate::engine) fn keep(
         &self,
         lease: LeaseRef,
@@ -67,7 +69,7 @@ impl Unbegun {
         self.number.store(charges.by_lease.len(), Relaxed);
     }
 
-    /// Returns the units of a lease, once.
+    /// Removes and returns the units of a lease.
     fn take(&self, lease: LeaseRef) -> Option<Charged> {
         if self.number.load(Relaxed) == 0 {
             return None;
@@ -80,15 +82,16 @@ impl Unbegun {
 }
 
 impl Engine {
-    /// Forgets the units of a lease that was reported. If the job was not begun, they are given back, once, also when the lease was lost before: the
-    /// job was cancelled, or the worker is late.
+    /// Forgets the units of a reported lease. They are refunded if the job was not begun. That
+    /// holds also if the lease was lost before, because the job was cancelled or the worker is
+    /// late.
     pub(in crate::engine) fn settle_charge(
         &self,
         lease: LeaseRef,
         not_begun: bool,
         reported: Result<&Reported, &EngineError>,
     ) {
-        // The worker reports again.
+        // The worker will report again.
         if matches!(reported, Err(EngineError::Store(_))) {
             return;
         }
@@ -101,8 +104,8 @@ impl Engine {
     }
 }
 
-/// Whether no earlier report of the lease was accepted, at another server or with an answer that was lost: one that says how the attempt ended
-/// says that it began. In doubt, what was taken stays spent.
+/// Whether no earlier report of the lease was accepted. Such a report, at another server or with a
+/// lost answer, means that the attempt began. In doubt, units are not refunded.
 fn ended_without_report(reported: Result<&Reported, &EngineError>) -> bool {
     match reported {
         Ok(reported) => !reported.already,

@@ -1,4 +1,4 @@
-//! Opens limits when there may be room again.
+//! Unblocks limits when they may have room again.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use tokio::time::{Instant, sleep};
 use crate::engine::Engine;
 use crate::time::Timestamp;
 
-/// How often it is looked whether there are other limits, while jobs wait under some.
+/// Interval of checks for a changed configuration of limits, while jobs wait under limits.
 const CONFIG_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Engine {
-    /// Wakes workers when the windows of limits turn for which jobs wait, and when there are other limits: `changed` says whether there are since
-    /// it was last called. Only one task at a time may do this. Until one does, jobs under limits are found by whoever claims next. Never returns.
+    /// Wakes workers when windows of limits end for which jobs wait, and when the limits change.
+    /// `changed` reports whether they changed since its last call. Only one task at a time may run
+    /// this loop. Without it, the next claim finds jobs whose limits have room. Never returns.
     pub async fn unblock_loop(
         &self,
         now: impl Fn() -> Timestamp,

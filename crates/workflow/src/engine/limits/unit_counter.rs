@@ -1,4 +1,4 @@
-//! Units of rate limits: whoever counts them is elsewhere.
+//! The interface to the rate limiter, which counts units outside of this crate.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -8,52 +8,55 @@ use std::time::Duration;
 
 use crate::graph::limits::Limits;
 
-/// What is answered later.
+/// A boxed future of an answer.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Counts the units of rate limits. Calls are bounded in time by whoever answers them.
+/// Counts the units of rate limits. The implementation bounds the time of calls.
 pub trait Units: Send + Sync + Debug {
-    /// Takes the units that jobs need, for as many of them as there is room, in this order: one answer for each item. Limits that are no rate
-    /// limits are not its business.
+    /// Acquires units for as many of the jobs as have room, in this order. Returns one answer for
+    /// each item. Concurrency limits are ignored.
     fn acquire(&self, wanted: Vec<UnitRequest>) -> Later<'_, Vec<UnitGrant>>;
 
-    /// Closes the rate limits among these for jobs, at all servers and for so long. If that fails, they stay as they are.
+    /// Blocks the rate limits among `limits` for jobs, at all servers and for `pause`. If that
+    /// fails, they stay as they are.
     fn throttle(&self, limits: Arc<Limits>, pause: Duration) -> Later<'_, ()>;
 
-    /// Gives the units of so many jobs back to the windows that they were taken from. If that fails, they are lost.
+    /// Refunds the units of `jobs` jobs to the windows from which they were acquired. If that
+    /// fails, the units are lost.
     fn give_back(&self, receipt: Receipt, jobs: u32) -> Later<'_, ()>;
 }
 
-/// Jobs that have the same limits.
+/// A request of units for jobs with equal limits.
 #[derive(Debug, Clone)]
 pub struct UnitRequest {
     /// Their limits.
     pub limits: Arc<Limits>,
-    /// How many they are. For none nothing is taken, and the answer says whether there is room for one.
+    /// Number of jobs. With 0 nothing is acquired, and the answer says whether there is room for
+    /// one job.
     pub jobs: u32,
 }
 
-/// From where units were taken, as whoever counts them knows it.
+/// The windows from which units were acquired, in a form of the implementation.
 pub type Receipt = Arc<dyn Any + Send + Sync>;
 
 /// The answer to a [`UnitRequest`].
 #[derive(Debug, Clone)]
 pub struct UnitGrant {
-    /// For how many jobs units were taken.
+    /// Number of jobs for which units were acquired.
     pub jobs: u32,
-    /// What they can be given back with. None: nothing was counted.
+    /// The receipt for a refund. `None` if no units were counted.
     pub receipt: Option<Receipt>,
-    /// There is no room for another job.
+    /// The limit that denies another job.
     pub no_room: Option<LimitExhausted>,
 }
 
-/// A limit that has no room for another job.
+/// A limit that denies another job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitExhausted {
-    /// Its place among the limits.
+    /// The index of the limit among the limits of the job.
     pub limit: usize,
-    /// After this time it has room, if nothing changes before.
+    /// Time after which the limit has room if nothing changes before.
     pub after: Duration,
-    /// After this time it is of use to ask again, if that is known.
+    /// Time after which a retry is useful, if it is known.
     pub again: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! How many workflows there are, by status and name.
+//! Counts of workflows by status and name.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,22 +11,22 @@ use crate::engine::partial::{Missing, Partial};
 use crate::state::Status;
 use crate::store::query::{Register, RowRange};
 
-/// How many names are counted with one call of the store.
+/// Names that one call of the store counts.
 const COUNTED: usize = 64;
-/// How many workflows are read with one call of the store, and at most for one count.
+/// Workflows that one call of the store reads, and the maximum for one count.
 const WALKED: usize = 1_000;
 const MOST_WALKED: usize = 100_000;
 const STATUSES: usize = Status::ALL.len();
 
-/// Names, each with its numbers by status.
+/// Names, each with its counts by status.
 type NumbersByName = Vec<(String, Vec<(Status, u64)>)>;
 
-/// Numbers of workflows by name and status, a part of the names.
+/// A page of counts of workflows by name and status.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CountPage {
-    /// By name.
+    /// The counts by name.
     pub names: NumbersByName,
-    /// The name after which the next page begins. None: this is the last.
+    /// The name after which the next page begins. `None` if this is the last page.
     pub next: Option<String>,
 }
 
@@ -34,7 +34,8 @@ impl Engine {
     /// The number of workflows of each status that match the filter.
     ///
     /// # Errors
-    /// The store cannot be read, or too many workflows have the tag of a filter with a name and a tag.
+    /// The store cannot be read, or too many workflows have the tag of a filter with a name and a
+    /// tag.
     pub async fn count(&self, filter: &Filter) -> Result<Partial<Vec<(Status, u64)>>, EngineError> {
         let statuses = filter.wanted_statuses();
         let mut missing = Missing::default();
@@ -65,7 +66,8 @@ impl Engine {
         })
     }
 
-    /// The same for each name that has workflows: those of at most `limit` names after `after`, which need not have any.
+    /// Counts by status for each name with workflows, among at most `limit` names after `after`. A
+    /// page may hold fewer names, because some have no workflows.
     ///
     /// # Errors
     /// The store cannot be read, or too many workflows have the tag of the filter.
@@ -129,7 +131,7 @@ impl Engine {
         Ok((page.into_iter().map(|(name, _)| name).collect(), more))
     }
 
-    /// Counts those of these names that have workflows.
+    /// Counts the workflows of these names; names without workflows are left out.
     async fn count_names(
         &self,
         names: &[String],

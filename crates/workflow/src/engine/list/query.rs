@@ -1,4 +1,4 @@
-//! Which workflows a list contains, and in which order.
+//! Filter and order of a list of workflows.
 
 use crate::codec::rows::Section;
 use crate::id::{IdPrefix, WorkflowId};
@@ -6,41 +6,42 @@ use crate::state::{Label, Status};
 use crate::store::query::{Order, RowRange};
 use crate::time::Timestamp;
 
-/// Which workflows.
+/// The filter of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
-    /// With one of these statuses. Empty: with any.
+    /// One of these statuses. Empty means any status.
     pub statuses: Vec<Status>,
-    /// With this name.
+    /// This name.
     pub name: Option<String>,
-    /// With this tag.
+    /// This tag.
     pub tag: Option<String>,
-    /// Created at this time or later.
+    /// Creation at this time or later.
     pub created_from: Option<Timestamp>,
-    /// Created before this time.
+    /// Creation before this time.
     pub created_to: Option<Timestamp>,
-    /// With an id that begins with this.
+    /// An id with this prefix.
     pub id_prefix: Option<IdPrefix>,
 }
 
-/// Asks for a page.
+/// A request for a page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Query {
-    /// Which workflows.
+    /// The filter of the list.
     pub filter: Filter,
-    /// In which order of creation.
+    /// The order of creation.
     pub order: Order,
-    /// The highest number of workflows.
+    /// The maximum number of workflows.
     pub limit: usize,
-    /// Where the previous page ended.
+    /// The end of the previous page.
     pub after: Option<Cursor>,
 }
 
-/// Where a page ended. Workflows that are created later do not shift the next page.
+/// The end of a page. Workflows that are created later do not shift the next page.
 pub type Cursor = WorkflowId;
 
 impl Filter {
-    /// The sections of the index that together contain the wanted workflows. For a name together with a tag, each workflow must be read.
+    /// The sections of the index that contain the wanted workflows. A filter with a name and a tag
+    /// also needs the label of each workflow.
     fn sections(&self) -> Vec<Section<'_>> {
         let statuses = self.wanted_statuses().into_iter();
         match (&self.tag, &self.name) {
@@ -51,7 +52,7 @@ impl Filter {
         }
     }
 
-    /// The wanted statuses, each once.
+    /// The wanted statuses, without duplicates.
     pub(super) fn wanted_statuses(&self) -> Vec<Status> {
         let wanted = |status: &Status| self.statuses.is_empty() || self.statuses.contains(status);
         Status::ALL.into_iter().filter(wanted).collect()
@@ -82,7 +83,7 @@ impl Filter {
             .collect()
     }
 
-    /// The spans of the index for one status.
+    /// The row ranges of the index for one status.
     pub(super) fn only(&self, status: Status) -> Vec<RowRange> {
         Self {
             statuses: vec![status],
@@ -91,7 +92,7 @@ impl Filter {
         .spans(Order::OldestFirst, None)
     }
 
-    /// Whether the index leaves something to look at.
+    /// Whether the labels must be read, because the index does not cover the filter.
     pub(super) fn needs_labels(&self) -> bool {
         self.tag.is_some() && self.name.is_some()
     }

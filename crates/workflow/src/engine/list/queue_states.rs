@@ -10,7 +10,7 @@ use crate::store::query::Register;
 use crate::store::subscription::Broadcast;
 use crate::time::Timestamp;
 
-/// How many queues are read at once where all are wanted.
+/// Queues of a page when all queues are read.
 const PAGE: usize = 1_000;
 
 /// The state of a queue.
@@ -22,13 +22,14 @@ pub struct QueueState {
     pub paused: Paused,
     /// The number of ready jobs.
     pub ready: u64,
-    /// The time since which the oldest job is ready. Only the most urgent job of each partition is considered.
+    /// The time at which the oldest job became ready. Only the most urgent job of each partition is
+    /// considered.
     pub oldest: Option<Timestamp>,
-    /// The number of workers that wait at this server now.
+    /// The number of workers that wait at this server.
     pub waiting_workers: usize,
 }
 
-/// A page of queues, by name.
+/// A page of queues by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueuePage {
     /// The queues.
@@ -38,8 +39,8 @@ pub struct QueuePage {
 }
 
 impl Engine {
-    /// At most `limit` queues by name, those after `after`. A page takes two round trips, however many queues there are; a third where some have
-    /// many jobs.
+    /// At most `limit` queues by name, after the name `after`. A page takes two round trips,
+    /// however many queues there are, and a third if some have many jobs.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -61,7 +62,7 @@ impl Engine {
         })
     }
 
-    /// Those of these queues that there are.
+    /// The states of those of these queues that exist.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -80,7 +81,7 @@ impl Engine {
         .await
     }
 
-    /// The states of queues with these values.
+    /// The states of queues with these register values.
     async fn states_of(
         &self,
         queues: Vec<(String, String)>,
@@ -111,7 +112,7 @@ impl Engine {
         })
     }
 
-    /// All queues, by name.
+    /// All queues by name.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -128,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// Whether there is a queue of this name: a job named it, and it is not forgotten since.
+    /// Whether a queue of this name exists: a job named it, and the name has not expired.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -145,7 +146,8 @@ impl Engine {
         }
     }
 
-    /// Pauses or resumes a queue on all servers of the store. Workers get no jobs of a paused queue.
+    /// Pauses or resumes a queue on all servers of the store. Workers get no jobs of a paused
+    /// queue.
     ///
     /// # Errors
     /// The store cannot be written.
@@ -157,7 +159,7 @@ impl Engine {
         self.store()
             .call_out(self.server(), Broadcast::Queues)
             .await;
-        // Those who wait are woken by what is read. If that fails, the next sweep does it.
+        // The refill wakes waiting workers. If it fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! How many jobs of each queue run. A workflow with a running job has a timer, so only workflows with timers are read, a bounded number at once.
+//! Counts of running jobs by queue. A workflow with a running job has a timer, so only workflows
+//! with timers are read, a bounded number in each call.
 
 use hashbrown::HashMap;
 
@@ -13,27 +14,28 @@ use crate::state::{Job, JobState};
 use crate::store::query::{RowSet, TimeIndex};
 use crate::workflow::Workflow;
 
-/// How many workflows with a timer are looked at with one call.
+/// Maximum workflows with a timer that one call reads.
 const WORKFLOWS: usize = 1_000;
-/// How many bytes of those that are not small are read with it, but for the last one.
+/// Bytes of large workflows after which a call ends.
 const BYTES: u64 = 8 << 20;
-/// What a job of one counts, and what one counts beside its jobs: it is read by itself, so at most 128 are.
+/// Estimated bytes of a job of a large workflow, and of the workflow without its jobs. The second
+/// bounds a call to 128 large workflows.
 const JOB: u64 = 64;
 const ALONE: u64 = 64 << 10;
 
-/// Where the next call goes on.
+/// The start of the next call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunningCursor {
     partition: u16,
     after: Option<Row>,
 }
 
-/// Jobs that run, of some of the workflows.
+/// Running jobs of some of the workflows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunningJobs {
-    /// By queue.
+    /// The counts by queue.
     pub queues: HashMap<String, u64>,
-    /// None: there are no more.
+    /// The start of the next call. `None` if there are no more workflows.
     pub next: Option<RunningCursor>,
 }
 
@@ -52,8 +54,8 @@ impl RunningJobs {
 }
 
 impl Engine {
-    /// Jobs that run, by queue, of at most 1,000 workflows from a place on; the default is the first. What is read in pieces is not of one
-    /// moment. Partitions that do not answer are left out.
+    /// Running jobs by queue, of at most 1,000 workflows from `from` on; the default is the start.
+    /// Results of several calls are not of one moment. Partitions that do not answer are left out.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -101,7 +103,8 @@ impl Engine {
             .await?)
     }
 
-    /// Adds the running jobs of the workflows of these rows, until so many bytes were read. Returns of how many, and the bytes.
+    /// Adds the running jobs of the workflows of these rows, until `bytes` bytes were read. Returns
+    /// the number of processed rows, and the bytes.
     async fn add_running(
         &self,
         rows: &[Row],
@@ -122,7 +125,7 @@ impl Engine {
                 break;
             }
             looked_at += 1;
-            // It may have been removed, or nobody can read it.
+            // The workflow may have been removed, or its record is unreadable.
             let Ok(Some(Ok(listed))) = head.map(|head| head.map(|head| listed(id, &head))) else {
                 continue;
             };
@@ -145,7 +148,7 @@ impl Engine {
         Ok((looked_at, cost))
     }
 
-    /// Adds the running jobs of a workflow that is not small. Returns how many bytes that took, about.
+    /// Adds the running jobs of a large workflow. Returns the approximate bytes that were read.
     async fn add_running_of(
         &self,
         id: WorkflowId,
@@ -162,7 +165,7 @@ impl Engine {
     }
 }
 
-/// The queue of all jobs of a graph, if they have one.
+/// The queue of all jobs of a graph, if they have the same.
 fn only_queue(graph: &Graph) -> Option<&str> {
     let mut queues = graph.jobs.iter().map(|job| job.queue.as_str());
     let first = queues.next()?;

@@ -1,4 +1,4 @@
-//! Which jobs wait under which limits, for people. The key of a job is all of its limits together.
+//! Limit keys with waiting jobs, for people. The limit key of a job stands for all of its limits.
 
 use crate::codec::rows::{ReadyJob, ReadyRow, Row, lane_of};
 use crate::engine::Engine;
@@ -10,47 +10,49 @@ use crate::id::Partition;
 use crate::store::lane_scan::LaneScan;
 use crate::time::Timestamp;
 
-/// How often each partition is read for one page, when most lanes are of jobs without limits.
+/// Maximum reads of each partition for one page, when most lanes are of jobs without limits.
 const ROUNDS: usize = 10;
-/// The most holders of a set that are told.
+/// Maximum holders of a concurrency limit that are listed.
 const TOLD: usize = 10;
 
-/// Ready jobs of one queue and one handler that have the same limits.
+/// Ready jobs of a queue and a handler with the same limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingKey {
-    /// Their queue.
+    /// The queue of the jobs.
     pub queue: String,
-    /// What a worker runs.
+    /// The handler of the jobs.
     pub handler: String,
-    /// Their limits.
+    /// The limits of the jobs.
     pub limits: Limits,
-    /// How many they are.
+    /// Number of the jobs.
     pub waiting: u64,
-    /// Since when the oldest of them waits. Only the most urgent job of each partition is considered.
+    /// The time at which the oldest became ready. Only the most urgent job of each partition is
+    /// considered.
     pub oldest: Option<Timestamp>,
-    /// What is known of the limits.
+    /// The state of the limits.
     pub look: Look,
 }
 
-/// A page of them, by queue and handler.
+/// A page of limit keys by queue and handler.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WaitingKeyPage {
-    /// The keys: fewer than were asked for when there were too many jobs without limits between them.
+    /// The keys: fewer than the limit if there are too many lanes without limits between them.
     pub keys: Vec<WaitingKey>,
-    /// Where the next page begins.
+    /// The start of the next page. `None` if this is the last page.
     pub next: Option<Vec<u8>>,
 }
 
-/// What a read of some partitions found.
+/// Lanes with limits that a read of some partitions returned.
 struct Lanes {
-    /// In order, each once.
+    /// Prefixes of the lanes, sorted, without duplicates.
     limited: Vec<Row>,
-    /// All that come before it were seen. None: all lanes.
+    /// The last lane up to which the read is complete. `None` if it is complete.
     seen: Option<Row>,
 }
 
 impl Engine {
-    /// At most `limit` keys of a queue or of all queues, those after `after`. What it costs does not depend on how many jobs wait.
+    /// At most `limit` keys of a queue or of all queues, after the key `after`. The cost does not
+    /// depend on the number of waiting jobs.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -101,7 +103,7 @@ impl Engine {
         let read = self.store().lanes(&wanted, 1, number).await;
         let (read, others) = self.answered(partitions, read)?;
         missing.add(others);
-        // Behind the last lane of a partition that has more, others may be missing.
+        // After the last lane of a partition that has more, lanes may be missing.
         let last = |(rows, all): &(Vec<Row>, bool)| {
             rows.last()
                 .filter(|_| !all)
@@ -135,9 +137,9 @@ impl Engine {
         for at in 0..lanes.len() {
             let each = || depths.iter().map(|(_, depths)| &depths[at]);
             let first = || each().filter_map(|(_, row)| ReadyJob::read(row.as_ref()?));
-            // None: they were all taken in the meantime.
+            // All jobs of the lane were claimed in the meantime.
             let Some(one) = first().next() else { continue };
-            // Nobody but another version writes what cannot be read.
+            // Only another version writes keys that cannot be read.
             let Some(limits) = Limits::read(&one.limit_key) else {
                 continue;
             };

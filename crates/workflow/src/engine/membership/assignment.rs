@@ -1,10 +1,11 @@
-//! How the partitions of a store are shared out among its servers.
+//! Assigns the partitions of a store to its servers.
 
 use crate::id::Partition;
 use crate::store::change_notice::ServerId;
 
-/// The server at which each partition is at home: as many for each server as for any other, give or take one. All who know of the same
-/// servers agree, and when one comes or leaves, few others move. Without servers it is empty.
+/// Returns the server of each partition. No server gets more than its share, rounded up. All
+/// servers that know the same members agree. When a server joins or leaves, few partitions of the
+/// others move. Empty without servers.
 pub(crate) fn assign_partitions(partitions: u16, servers: &[ServerId]) -> Vec<ServerId> {
     let most = usize::from(partitions).div_ceil(servers.len().max(1));
     let claim = |partition: u16| {
@@ -13,7 +14,7 @@ pub(crate) fn assign_partitions(partitions: u16, servers: &[ServerId]) -> Vec<Se
     let mut claims: Vec<_> = (0..partitions)
         .flat_map(|partition| servers.iter().map(claim(partition)))
         .collect();
-    // The heaviest claim of all is granted first.
+    // The claim with the highest weight is granted first.
     claims.sort_unstable_by(|left, right| right.cmp(left));
     let mut homes: Vec<Option<ServerId>> = vec![None; partitions.into()];
     for (_, partition, server) in claims {
@@ -25,7 +26,8 @@ pub(crate) fn assign_partitions(partitions: u16, servers: &[ServerId]) -> Vec<Se
     homes.into_iter().flatten().collect()
 }
 
-/// The weight of a server's claim to a partition: a number as good as random. All servers must compute the same.
+/// Returns the weight of a server's claim to a partition: a number as good as random. All servers
+/// must compute the same one.
 fn weight(Partition(partition): Partition, ServerId(server): ServerId) -> u64 {
     let mut mixed = server
         ^ u64::from(partition)
@@ -70,7 +72,8 @@ mod tests {
         assert_eq!(assign_partitions(64, &servers), homes);
     }
 
-    /// How many partitions move when the last of so many servers leaves; as many move when it comes.
+    /// Returns the number of partitions that move when the last of `number` servers leaves. As many
+    /// move when it joins.
     fn moves(partitions: u16, number: u64) -> usize {
         let servers = servers(number);
         let all = assign_partitions(partitions, &servers);

@@ -1,4 +1,4 @@
-//! Who of the servers with an entry in the store lives.
+//! Liveness of the servers that have a record in the store.
 
 use std::time::Duration;
 
@@ -12,50 +12,50 @@ use crate::id::Partition;
 use crate::store::change_notice::ServerId;
 use crate::time::Timestamp;
 
-/// How long a server counts as living after it last said so: two times may be missed.
+/// Time for which a server is alive after its last heartbeat: two heartbeats may be missed.
 const ALIVE_TTL: Duration = Duration::from_secs(6);
-/// After this time its entry is removed.
+/// Age at which a record is removed.
 const RECORD_TTL: Duration = Duration::from_secs(60);
-/// An entry that is from further in the future was written when the store's clock was ahead, or by a server whose clock is: what it says of
-/// the time is worth nothing.
+/// A record that is further in the future was written while the clock of the store, or of its
+/// server, was ahead. Its times are ignored.
 const MAX_CLOCK_SKEW: Duration = ALIVE_TTL;
-/// The most servers that are remembered.
+/// Most members that are read.
 const MOST: usize = 1_024;
 
-/// An entry in the store. Later versions may add fields.
+/// Record of a member in the store. Later versions may add fields.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct MemberRecord {
     pub(super) at: u64,
     pub(super) began: u64,
     #[serde(flatten)]
     pub(super) about: ServerDescription,
-    /// Redis does not let it tell others what it writes.
+    /// Whether Redis refuses the announcements of the server.
     #[serde(rename = "mute", default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) cannot_publish: bool,
-    /// Since when workers could reach all partitions through it, in microseconds.
+    /// Time since which workers could reach all partitions through the server, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) served: Option<u64>,
 }
 
-/// Who lives, and who is to be forgotten.
+/// Servers that are alive, and servers whose records must be removed.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     pub(super) living: Vec<Member>,
     pub(super) gone: Vec<ServerId>,
-    /// Some of the living cannot tell others what they write.
+    /// Whether some member cannot announce its writes.
     pub(super) cannot_publish: bool,
 }
 
-/// Servers whose entries were from the future: they live when they say so again.
+/// Servers whose records were from the future. They are alive again after their next heartbeat.
 #[derive(Debug, Default)]
 pub(super) struct FutureRecords(HashMap<ServerId, FutureRecord>);
 
 #[derive(Debug)]
 struct FutureRecord {
     at: u64,
-    /// When it was first read here.
+    /// Time at which this server first read the record.
     read: Timestamp,
-    /// Whether it had said something else before.
+    /// Whether the record before was from the future, too.
     again: bool,
 }
 
@@ -66,7 +66,7 @@ enum Liveness {
 }
 
 impl Liveness {
-    /// Of a server that last said at some time that it lives.
+    /// Returns the liveness of a server with this last heartbeat.
     fn since(heard: Timestamp, now: Timestamp) -> Self {
         match now.since(heard) {
             silence if silence <= ALIVE_TTL => Self::Alive,
@@ -90,8 +90,8 @@ impl FutureRecords {
                 warn!(
                     server = %id,
                     seconds = heard.since(now).as_secs(),
-                    "a server of the store was last heard of in the future: the clock of redis was set back, or another redis took over. It \
-                     counts as gone until it is heard of again"
+                    "the last heartbeat of a server is in the future: the clock of redis was set back, or another redis took over. The \
+                     server counts as gone until its next heartbeat"
                 );
             }
             self.0.insert(
@@ -111,8 +111,8 @@ impl FutureRecords {
     }
 }
 
-/// The living servers of these entries, with their homes, and those that are to be forgotten. An entry that cannot be read is not one of a
-/// server that shares partitions out in this way.
+/// Returns the members of these records, with their partitions, and the servers to remove. A record
+/// that cannot be read is ignored: its server assigns partitions in another way.
 pub(super) fn roster(
     entries: Vec<(String, String)>,
     partitions: u16,
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(roster.gone, [ServerId(4)]);
     }
 
-    /// The store's clock was ahead while they said that they live.
+    /// The clock of the store was ahead during their heartbeats.
     #[test]
     fn who_was_heard_of_in_the_future_has_homes_when_it_is_heard_of_again() {
         let mut ahead = FutureRecords::default();
@@ -230,7 +230,7 @@ mod tests {
         check(100, [700, 700, 140], &[1], &[]);
         check(102, [702, 700, 140], &[1, 2], &[]);
         check(104, [104, 700, 140], &[1, 2], &[]);
-        // Its time has come, and it is as silent as before.
+        // The time of its record has come, and there was no new heartbeat.
         check(140, [140, 700, 140], &[1, 2], &[]);
         check(161, [140, 700, 140], &[1], &[3, 4]);
     }

@@ -1,4 +1,4 @@
-//! What a server hears from the others, and what it looks at because of that.
+//! Receives the notifications of other servers, and reads the jobs that they announce.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -13,20 +13,22 @@ use crate::store::change_notice::{Audience, ChangeNotice, ReadyQueues};
 use crate::store::subscription::{Broadcast, StoreEvent, Subscription, Topic};
 use crate::time::Timestamp;
 
-/// How often a server at which workers are busy looks at the first jobs of other homes: what is older there goes first after a while.
+/// Poll interval of the first jobs of remote partitions while workers are busy here: older jobs
+/// there go first after a while.
 const REMOTE_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How many of each partition.
+/// Rows of each partition that such a poll reads.
 const REMOTE_POLL_ROWS: usize = 8;
-/// How often a server at which no worker is busy looks whether one still waits.
+/// Interval at which a server without busy workers checks whether one still waits.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// How often Redis is asked again, on average, whether it lets this server tell others things.
+/// Average interval at which a server checks again whether Redis lets it publish.
 const PUBLISH_PROBE_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest wait before a server looks at what became ready in a partition of another home, whose own workers go first.
+/// Longest delay before a server reads jobs that became ready in a remote partition. The workers of
+/// that partition's server go first.
 const REMOTE_READ_DELAY: Duration = Duration::from_micros(2_500);
-/// How often that wait doubles while others are faster: up to 20 ms.
+/// Doublings of that delay while other servers are faster, so it is at most 20 ms.
 const DOUBLINGS: u32 = 3;
 
-/// What is to be read because of what was heard.
+/// Queues and partitions that must be read because of notifications.
 #[derive(Debug, Default)]
 struct ToRead {
     queues: BTreeSet<queues::RefillTarget>,
@@ -34,25 +36,26 @@ struct ToRead {
     at: Option<Instant>,
 }
 
-/// A server that listens.
+/// The loop that receives the notifications of other servers.
 struct NotificationLoop<'a> {
     engine: &'a Engine,
     ears: Subscription,
     topics: Vec<Topic>,
     heard: HashSet<Topic>,
-    /// Whether it listens to what is meant for servers at which a worker waits.
+    /// Whether the topics for servers with waiting workers are included.
     includes_waiting: bool,
     to_read: ToRead,
-    /// How often in a row other servers were faster.
+    /// Number of consecutive reads that found nothing, because other servers were faster.
     lost_races: u32,
 }
 
 impl Engine {
-    /// Listens to other servers of the store, and reads what a worker here may want. Only one task at a time may listen, and until one does,
-    /// what other servers do is found when somebody looks. Never returns where there is something to hear.
+    /// Receives notifications of other servers, and reads jobs that a worker here may want. Only
+    /// one task at a time may listen. Until one does, changes by other servers are found by
+    /// polling. Returns only when a subscription ends.
     ///
     /// # Cancellation
-    /// What was heard and not looked at yet is found by the next look.
+    /// Notifications that were received and not handled yet are found by the next poll.
     pub async fn listen(&self, now: impl Fn() -> Timestamp) {
         self.listen_asking(now, || {
             PUBLISH_PROBE_INTERVAL.mul_f64(0.75 + fastrand::f64() / 2.0)
@@ -91,43 +94,46 @@ impl Engine {
         listener.run(now).await;
     }
 
-    /// Tells the other servers that something changed that is not of one workflow. Nobody may hear it.
+    /// Announces to the other servers a change that is not of one workflow, such as a pause of a
+    /// queue. The announcement may be lost.
     pub async fn call_out(&self) {
         self.store()
             .call_out(self.server(), Broadcast::Queues)
             .await;
     }
 
-    /// Returns when another server has said so. Only one task at a time may wait.
+    /// Waits for such an announcement of another server. Only one task at a time may wait.
     pub async fn next_broadcast(&self) {
         self.core.context.called_out.notified().await;
     }
 
-    /// Returns when the servers of the store are others, or may be: [`Engine::heartbeat`] finds out.
+    /// Waits until the members of the store may have changed: [`Engine::heartbeat`] reads them.
     pub async fn servers_changed(&self) {
         self.core.context.home.changed.notified().await;
     }
 
-    /// Whether what other servers make ready is heard of as long as a worker waits, or there are no others.
+    /// Whether this server is notified of jobs that others make ready while a worker waits, or
+    /// there are no others.
     #[must_use]
     pub fn receives_notifications(&self) -> bool {
         let home = &self.core.context.home;
         home.hears() || !home.announcer.has_others()
     }
 
-    /// Whether it is heard of places under limits that other servers free, or there are no others.
+    /// Whether this server is notified of permits that others release, or there are no others.
     pub(in crate::engine) fn receives_releases(&self) -> bool {
         let home = &self.core.context.home;
         home.hears_all() || !home.announcer.has_others()
     }
 
-    /// What is known of ready jobs is all there is if others are heard, or there are none.
+    /// Sets whether the known ready jobs may be complete: they may if notifications arrive, or if
+    /// there are no other servers.
     pub(super) fn trust_queues(&self) {
         self.queues().trust(self.receives_releases());
     }
 }
 
-/// Nobody listens any more when this is dropped.
+/// Marks this server as not subscribed when it is dropped.
 struct UnsubscribeGuard<'a>(&'a Engine);
 
 impl Drop for UnsubscribeGuard<'_> {
@@ -144,7 +150,7 @@ impl NotificationLoop<'_> {
         loop {
             let due = self.to_read.at;
             tokio::select! {
-                // All that has arrived is read about at once.
+                // All notifications that have arrived are handled before one read for all of them.
                 biased;
                 heard = self.ears.next() => match heard {
                     Some(heard) => self.on_event(heard, now()).await,
@@ -165,7 +171,7 @@ impl NotificationLoop<'_> {
         }
     }
 
-    /// Listens to what is of use now.
+    /// Subscribes to the topics that are useful now.
     fn choose_topics(&mut self) {
         let audiences: &[Audience] = if self.includes_waiting {
             &[Audience::All, Audience::Waiting]
@@ -194,7 +200,7 @@ impl NotificationLoop<'_> {
         self.engine.trust_queues();
     }
 
-    /// Returns whether workers are busy with what is at home here.
+    /// Returns whether workers are busy with jobs of local partitions.
     async fn tick(&mut self, now: Timestamp) -> bool {
         let queues = self.engine.queues();
         if self.includes_waiting && !queues.expects_workers(now) {
@@ -211,7 +217,7 @@ impl NotificationLoop<'_> {
                 .all_partitions()
                 .filter(|at| !mine.contains(*at))
                 .collect();
-            // The next glance finds what this one does not.
+            // The next poll finds the jobs that this one does not.
             let busy: Vec<queues::RefillTarget> = busy
                 .iter()
                 .cloned()
@@ -270,7 +276,7 @@ impl NotificationLoop<'_> {
                 &self.engine.store().all_partitions().collect::<Vec<_>>(),
                 now,
             ),
-            // Else the next look does it.
+            // If these reads fail, the next poll repeats them.
             Broadcast::Queues => {
                 self.engine.core.context.called_out.notify_one();
                 let _names = self.engine.read_names().await;
@@ -279,10 +285,11 @@ impl NotificationLoop<'_> {
         }
     }
 
-    /// Anything may have happened in these partitions.
+    /// Handles missed notifications: anything may have happened in these partitions.
     fn missed(&mut self, partitions: &[Partition], now: Timestamp) {
         let context = &self.engine.core.context;
-        // Of units that return to rate limits nobody tells.
+        // Freed permits are announced, refunded units of rate limits are not. So any set may be
+        // free.
         context.queues.open_sets();
         for &partition in partitions {
             context.expect_by(partition, now);
@@ -312,7 +319,7 @@ impl NotificationLoop<'_> {
         self.schedule_read(&ready, &[partition], pause);
     }
 
-    /// Reads after a pause what of these became ready in partitions.
+    /// Schedules a read of jobs that became ready in these partitions, after a pause.
     fn schedule_read(&mut self, ready: &ReadyQueues, partitions: &[Partition], pause: Duration) {
         let wanted = self.engine.queues().wanted(ready);
         if !wanted.is_empty() {
@@ -334,7 +341,7 @@ impl NotificationLoop<'_> {
         match self.engine.refill_news(queues, &partitions).await {
             Ok(0) => self.lost_races = (self.lost_races + 1).min(DOUBLINGS),
             Ok(_) => self.lost_races = 0,
-            // It is read again by the next look, or when the store answers again.
+            // The next poll reads the jobs again, or the first read after the store answers again.
             Err(_) => self.engine.queues().doubt_all(),
         }
     }
@@ -389,7 +396,7 @@ mod with_redis {
             .unwrap();
     }
 
-    /// It asked when it opened the store, and never again.
+    /// Permissions were checked when the store was opened, and never again.
     #[tokio::test]
     async fn what_redis_permits_may_change() {
         let redis = RedisServer::start().await;
@@ -419,13 +426,14 @@ mod with_redis {
         beat(&other).await;
         beat(&one).await;
         until(|| one.receives_notifications() && other.receives_notifications()).await;
-        // Now only the other one is told that it may not.
+        // The other server must notice that it may not publish any more.
         acl("-spublish");
         until(|| other.store().listen().is_none()).await;
         until(|| !other.receives_notifications()).await;
     }
 
-    /// A server that does not wait for its minute: what it writes is not told.
+    /// A server must report at once that it cannot publish, not after its next check a minute
+    /// later.
     #[tokio::test]
     async fn a_server_that_is_not_heard_any_more_says_so() {
         let redis = RedisServer::start().await;

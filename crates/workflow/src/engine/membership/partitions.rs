@@ -1,15 +1,15 @@
-//! The partitions that are at home at this server.
+//! The partitions that are assigned to this server.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::id::Partition;
 
-/// For each partition whether it is at home here.
+/// Whether each partition is assigned to this server.
 #[derive(Debug, Default)]
 pub(crate) struct LocalPartitions(Box<[AtomicBool]>);
 
 impl LocalPartitions {
-    /// A server that knows of no other has all.
+    /// Returns a set of all partitions, for a server that knows of no other.
     pub(crate) fn all(partitions: u16) -> Self {
         Self((0..partitions).map(|_| AtomicBool::new(true)).collect())
     }
@@ -20,19 +20,19 @@ impl LocalPartitions {
             .is_none_or(|mine| mine.load(Relaxed))
     }
 
-    /// Returns whether that is another than before.
+    /// Sets whether a partition is assigned to this server. Returns whether that is a change.
     pub(crate) fn assign(&self, partition: Partition, mine: bool) -> bool {
         self.0
             .get(usize::from(partition.0))
             .is_some_and(|before| before.swap(mine, Relaxed) != mine)
     }
 
-    /// Whether some are not.
+    /// Whether some partitions are not assigned to this server.
     pub(crate) fn is_partial(&self) -> bool {
         self.0.iter().any(|mine| !mine.load(Relaxed))
     }
 
-    /// Those that are.
+    /// Returns the partitions that are assigned to this server.
     pub(crate) fn each(&self) -> impl Iterator<Item = Partition> + '_ {
         (0..)
             .map(Partition)

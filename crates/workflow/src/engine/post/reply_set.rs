@@ -1,5 +1,5 @@
-//! The answers to requests that were posted together. Who asked is woken once, by the last of them: desks on other threads would else wake it again
-//! and again.
+//! Joins the replies to requests that were sent together, and wakes the caller once, after the last
+//! reply. Actors on other threads would otherwise wake it for each reply.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,14 @@ use crate::engine::error::EngineError;
 
 type Outcome = Result<Answer, EngineError>;
 
-/// The answers to requests that were posted together.
+/// The replies to requests that were sent together.
 #[derive(Debug)]
 pub(crate) struct ReplySet {
     shared: Arc<Shared>,
 }
 
-/// Where the answer to one of them goes. Dropped without an answer, it says that the engine is closed.
+/// Sends the reply to one request. If dropped without a reply, the caller gets the error that the
+/// engine is closed.
 #[derive(Debug)]
 pub(crate) struct ReplySender {
     shared: Arc<Shared>,
@@ -30,7 +31,7 @@ struct Shared(Mutex<State>);
 #[derive(Debug)]
 struct State {
     each: Vec<Option<Outcome>>,
-    /// How many are still to come.
+    /// Number of replies that are still to come.
     missing: usize,
     asker: ReplyWaiter,
 }
@@ -46,7 +47,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an answer that nobody waits for.
+    /// Stores a reply. Returns it if the caller has gone.
     fn put(&self, at: usize, outcome: Outcome) -> Option<Outcome> {
         let mut locked = self.state();
         let state = &mut *locked;
@@ -63,7 +64,7 @@ impl Shared {
 }
 
 impl ReplySet {
-    /// For so many requests.
+    /// Creates a set for the replies to `number` requests.
     pub(crate) fn new(number: usize) -> Self {
         let each = (0..number).map(|_| None).collect();
         let state = State {
@@ -76,7 +77,7 @@ impl ReplySet {
         }
     }
 
-    /// Where the answer to request `at` goes. To be made once for each.
+    /// Returns the sender of the reply to request `index`. Must be called once for each request.
     pub(crate) fn reply(&self, at: usize) -> ReplySender {
         ReplySender {
             shared: Arc::clone(&self.shared),
@@ -85,10 +86,10 @@ impl ReplySet {
         }
     }
 
-    /// Waits for all answers, which are in the order of the requests.
+    /// Waits for all replies, which are in the order of the requests.
     ///
     /// # Cancellation
-    /// When the future is dropped, answers are dropped as they come.
+    /// When the future is dropped, replies are dropped as they come.
     pub(crate) async fn all(self) -> Vec<Outcome> {
         poll_fn(|context| {
             let mut state = self.shared.state();
@@ -112,20 +113,21 @@ impl Drop for ReplySet {
         let mut state = self.shared.state();
         state.asker = ReplyWaiter::Gone;
         let each = std::mem::take(&mut state.each);
-        // Dropping answers may post requests.
+        // Dropping replies may send requests, which takes other locks.
         drop(state);
         drop(each);
     }
 }
 
 impl ReplySender {
-    /// Answers. Jobs in an answer that nobody waits for are given back as it is dropped.
+    /// Sends the reply. If the caller has gone, the jobs in the reply are released as it is
+    /// dropped.
     pub(crate) fn send(mut self, outcome: Outcome) {
         self.sent = true;
         let _unwanted = self.shared.put(self.at, outcome);
     }
 
-    /// Whether the asker has left.
+    /// Whether the caller has gone.
     pub(crate) fn is_abandoned(&self) -> bool {
         matches!(self.shared.state().asker, ReplyWaiter::Gone)
     }

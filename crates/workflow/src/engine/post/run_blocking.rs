@@ -1,4 +1,4 @@
-//! Work that keeps a processor for long. It is done apart from the engine's threads, so that nobody's claim waits for it.
+//! Runs work that keeps a core busy on blocking threads, so that no claim waits for it.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -9,17 +9,17 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::engine::Engine;
 
-/// So much at a time: the rest of the machine is for others.
+/// Most work that runs at the same time: the other cores are for requests.
 const AT_A_TIME: usize = 2;
 
-/// Places for work apart, and for what it makes.
+/// Permits for blocking work, and for large workflows in memory.
 #[derive(Debug, Clone)]
 pub(in crate::engine) struct BlockingPermits {
     work: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
 
-/// The place of a large workflow that somebody looks at, until all clones are dropped.
+/// The permit for a large workflow that a caller reads, until all clones are dropped.
 #[derive(Debug, Clone)]
 pub(in crate::engine) struct LargeReadPermit {
     _permit: Arc<OwnedSemaphorePermit>,
@@ -36,7 +36,8 @@ impl Default for BlockingPermits {
 }
 
 impl Engine {
-    /// Waits for a place for a large workflow. Work apart never waits for one, so whoever has one can wait for work apart.
+    /// Waits for a permit for a large workflow. Blocking work never waits for such a permit, so its
+    /// holder may wait for blocking work.
     pub(in crate::engine) async fn large_read_permit(&self) -> LargeReadPermit {
         let permit = Arc::clone(&self.core.apart.large)
             .acquire_owned()
@@ -47,13 +48,14 @@ impl Engine {
         }
     }
 
-    /// Does work that takes long, such as to read or write a text of more than 128 KiB, apart from its threads. Two at a time; others wait.
+    /// Runs long work on a blocking thread, such as reading or writing a text of more than 128 KiB.
+    /// Two run at a time; others wait.
     ///
     /// # Panics
     /// The work panics.
     ///
     /// # Cancellation
-    /// When the future is dropped, work that has begun goes on, and keeps its place until its end.
+    /// When the future is dropped, work that has begun goes on, and keeps its permit until its end.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -69,7 +71,7 @@ impl Engine {
         match done.await.map_err(JoinError::try_into_panic) {
             Ok(done) => done,
             Err(Ok(panic)) => resume_unwind(panic),
-            // The runtime ends, and whoever waits with it.
+            // The runtime ends, and the caller ends with it.
             Err(Err(_)) => pending().await,
         }
     }
@@ -91,7 +93,8 @@ mod tests {
     use crate::store::simulated::SimulatedStore;
     use crate::time::Timestamp;
 
-    /// A hundred views of one large workflow read it a hundred times before the first was made of it.
+    /// A hundred views of one large workflow read it a hundred times before the first view was
+    /// made.
     #[tokio::test]
     async fn a_large_workflow_is_not_read_before_there_is_room_for_it() {
         let store = SimulatedStore::new(1);
@@ -175,7 +178,7 @@ mod tests {
         }
         let mut third = std::pin::pin!(engine.run_blocking(|| 3));
         while begun.1.try_recv().is_err() {
-            // This thread is free while others work.
+            // This thread is free while the work runs on others.
             tokio::task::yield_now().await;
         }
         drop(ends.0);

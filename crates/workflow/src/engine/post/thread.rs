@@ -8,18 +8,20 @@ use tokio_util::task::TaskTracker;
 use crate::engine::limits::unit_counter::Units;
 use crate::store::Store;
 
-/// A thread of the engine. The desks of its partitions are served there, over its own connections to the store.
+/// A thread of the engine. The actors of its partitions run there, over its own connections to the
+/// store.
 #[derive(Debug, Clone)]
 pub struct Thread {
     pub(crate) store: Store,
-    /// None: whichever thread asks.
+    /// Runtime of the thread. `None` if an actor runs on the runtime of the caller that starts it.
     runtime: Option<Handle>,
-    /// Where the units of rate limits come from. None: there are no rate limits.
+    /// Source of the units of rate limits. `None` if there are no rate limits.
     pub(crate) units: Option<Arc<dyn Units>>,
 }
 
 impl Thread {
-    /// Desks are served on this runtime, which should have one thread, with this handle on the store.
+    /// Creates a thread whose actors run on this runtime, over this handle of the store. The
+    /// runtime should have one thread.
     #[must_use]
     pub fn new(store: Store, runtime: Handle) -> Self {
         Self {
@@ -29,7 +31,7 @@ impl Thread {
         }
     }
 
-    /// Desks are served on the runtime of whoever asks first.
+    /// Creates a thread whose actors run on the runtimes of their callers.
     pub(crate) fn any(store: Store) -> Self {
         Self {
             store,
@@ -38,7 +40,7 @@ impl Thread {
         }
     }
 
-    /// The units of rate limits come from there.
+    /// Sets the source of the units of rate limits.
     #[must_use]
     pub fn with_units(self, units: Arc<dyn Units>) -> Self {
         Self {

@@ -1,17 +1,18 @@
-//! Which thread serves the desk of each partition. A desk that is being served stays where it is until nothing waits there.
+//! Maps each partition to the thread that runs its actor. A running actor stays on its thread until
+//! its queue is empty.
 
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use crate::id::Partition;
 
-/// For each partition the number of its thread.
+/// Number of the thread of each partition.
 #[derive(Debug)]
 pub(crate) struct ThreadMap {
     threads: u16,
     each: Box<[AtomicU16]>,
 }
 
-/// The thread of whoever asks.
+/// The thread of a caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallerThread<'a> {
     spread: &'a ThreadMap,
@@ -19,7 +20,7 @@ pub(crate) struct CallerThread<'a> {
 }
 
 impl ThreadMap {
-    /// Over so many threads, at least one.
+    /// Creates a map to `threads` threads, at least one.
     pub(crate) fn new(partitions: u16, threads: usize) -> Self {
         let threads = u16::try_from(threads).unwrap_or(u16::MAX).max(1);
         Self {
@@ -30,14 +31,14 @@ impl ThreadMap {
         }
     }
 
-    /// The thread of a partition.
+    /// Returns the thread of a partition.
     pub(crate) fn thread_for(&self, partition: Partition) -> usize {
         self.each
             .get(usize::from(partition.0))
             .map_or(0, |thread| thread.load(Relaxed).into())
     }
 
-    /// Spreads those evenly that are at home here, and the others, too.
+    /// Spreads the local partitions evenly over the threads, and then the remote ones.
     pub(crate) fn rebalance(&self, is_at_home: impl Fn(Partition) -> bool) {
         let all = || (0..).map(Partition).zip(&self.each);
         let home = all().filter(|(partition, _)| is_at_home(*partition));
@@ -47,7 +48,7 @@ impl ThreadMap {
         }
     }
 
-    /// The thread of whoever asks.
+    /// Returns the thread with this number, as the thread of a caller.
     pub(crate) fn near(&self, thread: usize) -> CallerThread<'_> {
         CallerThread {
             spread: self,
@@ -57,7 +58,7 @@ impl ThreadMap {
 }
 
 impl CallerThread<'_> {
-    /// Whether a partition is served on the thread of whoever asks.
+    /// Whether the actor of a partition runs on this thread.
     pub(crate) fn has(&self, partition: Partition) -> bool {
         self.spread.threads == 1 || self.spread.thread_for(partition) == self.thread
     }

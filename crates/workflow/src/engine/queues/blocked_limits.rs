@@ -1,4 +1,4 @@
-//! Limits without room, and the keys whose jobs wait for them.
+//! Limits without capacity, and the keys whose jobs wait for them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,39 +11,42 @@ use hashbrown::{HashMap, HashSet};
 use crate::engine::limits::{counted_by, is_counted_by, is_set, number_in};
 use crate::time::Timestamp;
 
-/// So many limits are remembered to which units returned while nobody knew that they had none.
+/// Maximum number of limits whose latest return of a unit is kept while they are not blocked.
+/// Beyond it, all are forgotten and count as returned just now.
 const RETURNS: usize = 4_096;
 
-/// The times at which limits of one window have room again may differ by this much, because they are computed when answers arrive.
+/// Tolerance for the end of a window: it is computed when an answer arrives, so limits of one
+/// window differ.
 const SAME_TURN: Duration = Duration::from_millis(100);
 
 /// A queue, and the key of limits of some of its jobs.
 pub(super) type ParkedLane = (Arc<str>, Arc<str>);
 
-/// A limit without room.
+/// The state of a limit without capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LimitBlock {
-    /// When it may have room again, unless a unit returns before.
+    /// Time at which the limit may have capacity again, unless a unit returns before.
     pub(crate) until: Timestamp,
-    /// How many jobs have room then, if that is known.
+    /// Number of jobs for which there is capacity then, if known.
     pub(crate) room: Option<usize>,
-    /// When it has room by the passing of time alone; none where somebody must give a unit back.
+    /// Time at which the window ends. `None` if only a returned permit makes room.
     pub(crate) turns_at: Option<Timestamp>,
 }
 
-/// A limit that may have room again.
+/// A limit that may have capacity again.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) closing: LimitBlock,
-    /// The queues and keys whose jobs waited for it.
+    /// The queues and keys whose jobs waited for the limit.
     pub(super) parked: HashSet<ParkedLane>,
     pub(super) place: OpenPosition,
 }
 
-/// The place of a key that may have room again, in the order of its queue.
+/// Position of an unblocked key in the dispatch order of its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpenPosition {
-    /// Once before all others: its jobs take several units, and small ones would use up each window before it is asked for them.
+    /// Once before all other keys. Its jobs take several units, and jobs that take one unit would
+    /// else use up each window first.
     First,
     Last,
 }
@@ -70,21 +73,23 @@ impl BlockedLimit {
     }
 }
 
-/// Limits without room.
+/// The blocked limits of all queues.
 #[derive(Debug, Default)]
 pub(super) struct BlockedLimits {
     each: BTreeMap<Arc<str>, BlockedLimit>,
     due: BTreeSet<(Timestamp, Arc<str>)>,
-    /// How often units have returned, to whatever limit; and to which at what number.
+    /// Number of units that returned to any limit so far, and the number of the latest return to
+    /// each limit.
     returned: u64,
     returns: HashMap<Arc<str>, u64>,
-    /// To limits that are not in `returns` none returned after this number, to sets not after the other.
+    /// Latest number at which a return to a limit that is not in `returns_by_limit` is possible:
+    /// for any limit, and for limits on concurrency.
     forgotten: u64,
     freed: u64,
 }
 
 impl BlockedLimits {
-    /// The first of these limits that has no room.
+    /// Returns the first of these limits that is blocked.
     pub(super) fn closes(&self, limits: &[Arc<str>]) -> Option<Arc<str>> {
         if self.each.is_empty() {
             return None;
@@ -95,12 +100,13 @@ impl BlockedLimits {
             .cloned()
     }
 
-    /// A number that tells returns before from those after.
+    /// Number of returned units so far, which tells earlier returns from later ones.
     pub(super) fn returned(&self) -> u64 {
         self.returned
     }
 
-    /// A limit has no room. Returns false if a unit has returned since `asked`: then nobody knows.
+    /// Blocks a limit. Returns false if a unit has returned since `as_of`: then the limit may have
+    /// capacity.
     pub(super) fn block(&mut self, limit: &Arc<str>, closing: LimitBlock, asked: u64) -> bool {
         let forgotten = if is_set(limit) {
             self.forgotten.max(self.freed)
@@ -127,14 +133,15 @@ impl BlockedLimits {
         true
     }
 
-    /// The jobs of a key wait for a limit that is closed.
+    /// Parks a key under a blocked limit.
     pub(super) fn park(&mut self, limit: &str, parked: ParkedLane) {
         if let Some(closed) = self.each.get_mut(limit) {
             closed.parked.insert(parked);
         }
     }
 
-    /// A unit returned to a limit, or it may have room for another reason: for jobs that take however many. Returns who waited for it.
+    /// Unblocks a limit to which a unit returned, or which may have capacity for another reason,
+    /// whatever number of units its jobs take. Returns what was blocked.
     pub(super) fn unblock(&mut self, limit: &str) -> Vec<Opened> {
         let limit = counted_by(limit);
         self.returned += 1;
@@ -146,7 +153,8 @@ impl BlockedLimits {
         self.take_counted_by(limit, None)
     }
 
-    /// Takes the closed limits of one counter that may have room at `until`, or all of them, those first whose jobs take most.
+    /// Unblocks the limits of one counter that may have capacity at `until`, or all of them if
+    /// `None`. Those whose jobs take most units go first.
     fn take_counted_by(&mut self, limit: &str, until: Option<Timestamp>) -> Vec<Opened> {
         let beginning = (Bound::Included(limit), Bound::Unbounded);
         let counted = self
@@ -160,7 +168,8 @@ impl BlockedLimits {
         names.iter().filter_map(|name| self.take(name)).collect()
     }
 
-    /// Units may have returned to any limit. Returns who waited for each.
+    /// Unblocks all limits, because units may have returned to any of them. Returns what was
+    /// blocked.
     pub(super) fn open_all(&mut self) -> Vec<Opened> {
         self.returned += 1;
         self.returns.clear();
@@ -172,7 +181,8 @@ impl BlockedLimits {
             .collect()
     }
 
-    /// Places may have been freed in any set. Returns who waited for each.
+    /// Unblocks all limits on concurrency, because permits may have been freed under any of them.
+    /// Returns what was blocked.
     pub(super) fn open_sets(&mut self) -> Vec<Opened> {
         self.returned += 1;
         self.returns.retain(|limit, _| !is_set(limit));
@@ -192,7 +202,8 @@ impl BlockedLimits {
         Some(closed.opened(&name))
     }
 
-    /// Limits of one counter that may have room again by now, those first whose jobs take most. None: no limit has.
+    /// Unblocks the limits of one counter that may have capacity by now. Those whose jobs take most
+    /// units go first. Empty if no limit is due.
     pub(super) fn next_open(&mut self, now: Timestamp) -> Vec<Opened> {
         let Some((until, limit)) = self.due.first().filter(|(until, _)| *until <= now) else {
             return Vec::new();
@@ -206,7 +217,7 @@ impl BlockedLimits {
         }
     }
 
-    /// When the first one has room by the passing of time alone. Looks at all of them.
+    /// Time at which the first window ends. Takes time linear in the number of blocked limits.
     pub(super) fn next_turn(&self) -> Option<Timestamp> {
         self.each
             .values()
@@ -214,7 +225,7 @@ impl BlockedLimits {
             .min()
     }
 
-    /// When the next one may have room again.
+    /// Time at which the next limit may have capacity again.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.due.first().map(|(until, _)| *until)
     }

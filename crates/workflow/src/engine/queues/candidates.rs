@@ -1,13 +1,15 @@
-//! Which jobs a claim of many takes: of jobs that are as urgent, those that one write of the store can lease together.
+//! Selects the jobs of a large claim: among equally urgent jobs, those that one write of the store
+//! can lease.
 
 use super::known_jobs::DispatchKey;
 
-/// A claim of at least so many jobs chooses among more than it takes. Smaller ones take strictly the oldest.
+/// Size from which a claim chooses among more jobs than it needs. Smaller claims get strictly the
+/// oldest jobs.
 const MANY: usize = 16;
-/// So many times as many it looks at.
+/// Number of candidates for each job of such a claim.
 const TIMES: usize = 4;
 
-/// How many of the first jobs a claim of `limit` jobs looks at.
+/// Number of first jobs among which a claim of `limit` jobs chooses.
 pub(super) fn candidates(limit: usize) -> usize {
     if limit >= MANY {
         limit.saturating_mul(TIMES)
@@ -16,14 +18,16 @@ pub(super) fn candidates(limit: usize) -> usize {
     }
 }
 
-/// Whether one write can lease all these jobs: of more jobs, [`choose`] would take the same.
+/// Whether one write can lease all these jobs. If so, [`prefer_few_partitions`] would choose no
+/// others from more candidates.
 pub(super) fn are_of_one_partition<T>(line: &[(DispatchKey, T)]) -> bool {
     let partition = |(turn, _): &(DispatchKey, T)| turn.2.workflow().partition();
     line.iter().all(|job| partition(job) == partition(&line[0]))
 }
 
-/// At most `limit` of these jobs, in their order. The first is always among them, and all that are more urgent than the last. The others are
-/// of few partitions, each with the oldest first: then a job that was not chosen is the oldest soon.
+/// Returns at most `limit` of these jobs, in their order. The first job and all that are more
+/// urgent than the last are always included. The others are of few partitions, each with its oldest
+/// first, so that a job which was not chosen soon becomes the oldest.
 pub(super) fn prefer_few_partitions<T>(
     line: Vec<(DispatchKey, T)>,
     limit: usize,

@@ -1,26 +1,27 @@
-//! Whether the homes of other partitions take the jobs there themselves. Then a server without jobs of its own leaves them the next ones: who goes for
-//! the same jobs writes in vain.
+//! Whether other servers claim the jobs of the partitions that are assigned to them. If they do, a
+//! server without local jobs leaves the next jobs to them: claims of contended jobs write without
+//! effect.
 
 use std::time::Duration;
 
 use super::{ClaimEnd, QueueCache};
 use crate::time::Timestamp;
 
-/// How long it counts what became of claims.
+/// Time for which the outcome of a claim counts.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// Whether other servers go for the jobs of partitions that are not at home here.
+/// Whether other servers claim the jobs of partitions that are not assigned to this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Contention {
-    /// They did not lately.
+    /// This server lately leased remote jobs and lost none.
     None,
-    /// Nothing was claimed there lately.
+    /// This server claimed no remote job lately.
     Unknown,
-    /// They were faster lately.
+    /// Another server was lately faster than a claim of this server.
     Contended,
 }
 
-/// How the latest claims of jobs of other homes ended.
+/// Times of the latest won and lost claims of remote jobs.
 #[derive(Debug, Default)]
 pub(super) struct RecentClaims {
     won: Option<Timestamp>,
@@ -47,7 +48,7 @@ impl RecentClaims {
 }
 
 impl QueueCache {
-    /// Whether other servers go for jobs of one of these queues that are not at home here.
+    /// Whether other servers claim remote jobs of one of these queues.
     pub(crate) fn rivals(&self, names: &[String]) -> Contention {
         let each = self.lock();
         let now = self.now();

@@ -1,4 +1,4 @@
-//! Jobs that are taken out of their queues to be claimed, and what becomes of them.
+//! Dequeues jobs for a claim, and applies the outcome of the claim.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::graph::limits::Limits;
 use crate::id::{JobIndex, WorkflowId};
 use crate::time::Timestamp;
 
-/// A ready job that was taken out.
+/// A ready job that was dequeued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DequeuedJob {
     pub(crate) queue: Arc<str>,
@@ -36,30 +36,31 @@ impl DequeuedJob {
     }
 }
 
-/// Who wants jobs.
+/// The jobs that a claim may dequeue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DequeueRequest<'a> {
     pub(crate) queues: &'a [String],
-    /// What the worker can run. None: everything.
+    /// Handlers that the worker can run. `None` if it runs all.
     pub(crate) handlers: Option<&'a [String]>,
-    /// Jobs that it does not get.
+    /// Jobs that the worker does not get.
     pub(crate) except: &'a ExcludedJobs,
     pub(crate) near: CallerThread<'a>,
 }
 
-/// How the claim of a job ended.
+/// Outcome of the claim of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimEnd {
     Leased,
-    /// The store knows whether the job is still ready.
+    /// The job was refused or failed: only the store knows whether it is still ready.
     Unknown,
-    /// The same, and the store failed.
+    /// The store failed: only the store knows whether the job is still ready.
     Failed,
 }
 
 impl QueueCache {
-    /// Takes out at most `limit` jobs of these queues: of each queue the keys take turns; under a key and among queues the most urgent go
-    /// first, of those as urgent the near ones.
+    /// Dequeues at most `limit` jobs of these queues. The keys of a queue take turns. Under a key
+    /// and among queues the most urgent job goes first, among equally urgent jobs those of the
+    /// caller's thread.
     pub(crate) fn dequeue(&self, wanting: DequeueRequest<'_>, limit: usize) -> Vec<DequeuedJob> {
         let mut each = self.lock();
         for name in wanting.queues {
@@ -89,7 +90,7 @@ impl QueueCache {
         taken
     }
 
-    /// A claim ended.
+    /// Applies the outcome of a claim.
     pub(crate) fn finish_claim(&self, taken: &DequeuedJob, end: ClaimEnd) {
         let mut each = self.lock();
         let Some(queue) = each.get_mut(&*taken.queue) else {
@@ -100,7 +101,7 @@ impl QueueCache {
         if !self.mine.contains(taken.workflow().partition()) {
             queue.claims.note(end, self.now());
             if end == ClaimEnd::Unknown {
-                // Nor are the others that were read with it.
+                // The other jobs of the same read are probably gone, too.
                 queue.lanes.change(&taken.lane, |lane| {
                     lane.heads.remote.clear();
                     lane.more = MoreRows {
@@ -122,7 +123,7 @@ impl QueueCache {
         }
     }
 
-    /// A job that was taken out was not claimed: the next worker that waits may have it.
+    /// Returns a dequeued job that was not claimed: the next waiting worker may have it.
     pub(crate) fn requeue(&self, taken: &DequeuedJob) {
         if let Some(queue) = self.lock().get_mut(&*taken.queue)
             && queue.claimed.remove(&taken.head)
@@ -135,14 +136,14 @@ impl QueueCache {
         }
     }
 
-    /// The limits of a job that was taken and has some.
+    /// Returns the limits of a dequeued job that has some.
     pub(crate) fn limits_of(&self, taken: &DequeuedJob) -> Arc<Limits> {
         let key = &taken.lane.limits;
         let known = self
             .lock()
             .get(&*taken.queue)
             .and_then(|queue| queue.lanes.group(key)?.limits.clone());
-        // The queue may have forgotten the key since: no job of it was left.
+        // The queue may have forgotten the key since then, if no other job of it was left.
         known.unwrap_or_else(|| {
             Limits::read(key)
                 .expect("keys that cannot be read are closed")
@@ -151,16 +152,16 @@ impl QueueCache {
     }
 }
 
-/// A key that is to be closed, and the limit that has no room.
+/// A key that is to be blocked, and its limit without capacity.
 type Shut = (Arc<str>, (Arc<str>, Arc<str>));
 
-/// The line of a wanted queue, and the place of its name.
+/// The scheduler of a requested queue, and the index of the queue's name.
 type QueueLine<'a> = (StrideScheduler<'a>, usize);
 
-/// A job of a line: the place of its queue's name, and its lane.
+/// A job that may be dequeued: its dispatch key, the index of its queue's name, and its lane.
 type InLine = (DispatchKey, (usize, LaneKey));
 
-/// Jobs of these queues to be taken now, and keys that turned out to be closed.
+/// Selects jobs of these queues to be dequeued, and keys that turned out to be blocked.
 fn first_of(
     each: &HashMap<String, Queue>,
     wanting: DequeueRequest<'_>,
@@ -170,7 +171,7 @@ fn first_of(
 ) -> (Vec<DequeuedJob>, Vec<Shut>) {
     let mut lines = lines(each, wanting, closings, now);
     let names = wanting.queues;
-    // With one key only, those are taken that one write can lease together.
+    // Without limits, jobs are preferred that one write can lease.
     let plain = names
         .iter()
         .filter_map(|name| each.get(name.as_str()))
@@ -194,7 +195,7 @@ fn first_of(
     (taken.collect(), shut.collect())
 }
 
-/// The lines of the wanted queues that are not paused, each queue once.
+/// Returns the schedulers of the requested queues that are not paused, each queue once.
 fn lines<'a>(
     each: &'a HashMap<String, Queue>,
     wanting: DequeueRequest<'a>,
@@ -217,8 +218,8 @@ fn lines<'a>(
     names.iter().enumerate().filter_map(line).collect()
 }
 
-/// The first jobs of all lines: `limit`, or up to `most` to choose from as long as these are as urgent as the last and are not all of one
-/// partition.
+/// Returns the first jobs of all schedulers: `limit`, or up to `max_candidates` as a choice. There
+/// are more than `limit` only while they are as urgent as the last and not all of one partition.
 fn first_of_lines(lines: &mut [QueueLine<'_>], limit: usize, most: usize) -> Vec<InLine> {
     let mut first: Vec<InLine> = Vec::new();
     while first.len() < most {

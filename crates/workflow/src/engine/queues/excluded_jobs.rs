@@ -1,4 +1,4 @@
-//! Jobs that a worker does not want.
+//! Jobs that a worker must not get again.
 
 use hashbrown::HashSet;
 
@@ -6,7 +6,7 @@ use crate::codec::lease::LeaseRef;
 use crate::codec::rows::ReadyKey;
 use crate::id::{JobIndex, WorkflowId};
 
-/// Jobs that a worker gave back: it wants others.
+/// Jobs that a worker returned: it wants other ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ExcludedJobs(HashSet<(WorkflowId, JobIndex)>);
 

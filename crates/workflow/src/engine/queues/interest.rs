@@ -1,4 +1,5 @@
-//! Whether workers wait for jobs here, and for which: what other servers make ready matters only then.
+//! Whether workers wait for jobs here, and of which queues. Jobs that other servers make ready
+//! matter only then.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,13 +10,13 @@ use super::{QueueCache, RefillTarget};
 use crate::store::change_notice::{ReadyQueues, read_name};
 use crate::time::Timestamp;
 
-/// How long a worker that waits no more is expected back.
+/// Time for which a worker that stopped waiting is expected back.
 const EXPECTED: Duration = Duration::from_secs(10);
-/// How long a queue counts as busy after a worker asked for it.
+/// Time for which a queue counts as busy after a request of a worker.
 const BUSY: Duration = Duration::from_secs(2);
 
 impl QueueCache {
-    /// Notes that a worker waits.
+    /// Records that a worker waits.
     pub(super) fn note_waiting(&self) {
         self.waited_at.store(self.now().micros(), Relaxed);
         if !self.waiter_announced.swap(true, Relaxed) {
@@ -23,32 +24,35 @@ impl QueueCache {
         }
     }
 
-    /// Returns when a worker waits, if none did for a while. Only one task at a time may wait.
+    /// Waits until a worker waits, if none did for a while. Only one task at a time may wait.
     pub(crate) async fn is_waited_for(&self) {
         self.waiter_arrived.notified().await;
     }
 
-    /// Whether a worker waits, or waited not long ago. When not, [`QueueCache::is_waited_for`] tells of the next one.
+    /// Whether a worker waits, or waited not long ago. If not, [`QueueCache::wait_for_waiter`]
+    /// returns when the next one does.
     pub(crate) fn expects_workers(&self, now: Timestamp) -> bool {
         let waited = Timestamp::from_micros(self.waited_at.load(Relaxed));
         if now.since(waited) <= EXPECTED {
             return true;
         }
         self.waiter_announced.store(false, Relaxed);
-        // A worker may have come just now, before that, or it has waited all the time.
+        // A worker may have begun to wait before the flag was cleared, or may have waited all the
+        // time.
         let waits = self.is_any_wanted();
         self.waiter_announced.fetch_or(waits, Relaxed);
         waits
     }
 
-    /// Notes that a worker takes jobs.
+    /// Records that a worker claims jobs.
     pub(super) fn note_work(&self) {
         if !self.told_of_work.load(Relaxed) && !self.told_of_work.swap(true, Relaxed) {
             self.claim_started.notify_one();
         }
     }
 
-    /// Returns when a worker takes jobs, if [`QueueCache::busy`] named nothing before. Only one task at a time may wait.
+    /// Waits until a worker claims jobs, if [`QueueCache::busy`] returned no queue before. Only one
+    /// task at a time may wait.
     pub(crate) async fn is_worked_on(&self) {
         self.claim_started.notified().await;
     }
@@ -58,8 +62,8 @@ impl QueueCache {
         self.lock().values_mut().any(Queue::is_wanted)
     }
 
-    /// Those of the queues of which a worker here may want the jobs that became ready elsewhere: because it waits, or because they are more
-    /// urgent than what is known here. Of the others it is noted that there may be more.
+    /// Returns the announced queues of which a worker here may want the new jobs: it waits, or the
+    /// jobs are more urgent than the known ones. The other queues are marked as incomplete.
     pub(crate) fn wanted(&self, news: &ReadyQueues) -> Vec<RefillTarget> {
         let mut each = self.lock();
         let now = self.now();
@@ -102,10 +106,11 @@ impl QueueCache {
         wanted
     }
 
-    /// The queues that busy workers ask for and that have jobs at home here: of these nothing is read as long as that lasts. When there are
-    /// none, [`QueueCache::is_worked_on`] tells of the next job that is taken.
+    /// Returns the queues that busy workers request and that have local jobs. Nothing is read of
+    /// these while that lasts. If there are none, [`QueueCache::wait_for_claim`] returns at the
+    /// next claim.
     pub(crate) fn busy(&self) -> Vec<String> {
-        // Before the look: what is taken meanwhile is told of.
+        // Cleared before the check, so that a claim during the check is announced.
         self.told_of_work.store(false, Relaxed);
         let each = self.lock();
         let now = self.now();

@@ -1,4 +1,5 @@
-//! The first ready jobs of a queue, as far as they are known: those at home here, and the others, which their homes take first.
+//! The known ready jobs of a lane: local ones, and remote ones, which their assigned servers claim
+//! first.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,24 +10,27 @@ use crate::engine::post::thread_map::CallerThread;
 use crate::id::Partition;
 use crate::time::Timestamp;
 
-/// So long a job is left to its home before it counts as much as one of the same age here. Then nothing waits for a home without workers.
+/// Time for which a remote job is left to its assigned server: it counts as this much younger. It
+/// bounds the wait for a server without workers.
 const LEFT_TO_HOME: Duration = Duration::from_secs(2);
-/// So long a job is left to workers on the thread that serves it: less than anybody notices.
+/// Time for which a job is left to workers on the thread that serves it. Short enough to be
+/// unnoticed.
 const LEFT_TO_THREAD: Duration = Duration::from_millis(20);
-/// So many heads are looked at for those that are near.
+/// Maximum number of jobs that are searched for those of the caller's thread.
 const NEAR_SCAN: usize = 512;
-/// So long it is believed that a job of another home that was read is still there.
+/// Time for which a remote job that was read counts as still ready.
 const REMOTE_ROW_TTL: Duration = Duration::from_millis(50);
 
-/// The place of a head among all that a server may take: priority from high to low, then the age.
+/// Order of a job among all that a server may claim: inverted priority, then time since which it is
+/// ready.
 pub(super) type DispatchKey = (u8, Timestamp, ReadyKey);
 
-/// The first ready jobs of a queue.
+/// The known ready jobs of a lane.
 #[derive(Debug, Default)]
 pub(super) struct KnownJobs {
     pub(super) local: BTreeSet<ReadyKey>,
     pub(super) remote: BTreeSet<ReadyKey>,
-    /// When the latest of `away` was read.
+    /// Time of the latest read of `remote`.
     read: Timestamp,
 }
 
@@ -34,7 +38,7 @@ fn turn_here(head: ReadyKey) -> DispatchKey {
     (u8::MAX - head.priority(), head.since(), head)
 }
 
-/// On another thread.
+/// Dispatch key of a local job that another thread serves.
 fn turn_far(head: ReadyKey) -> DispatchKey {
     (
         u8::MAX - head.priority(),
@@ -89,12 +93,12 @@ impl KnownJobs {
         self.remote.retain(&keep);
     }
 
-    /// Forgets the last one, rather one that is not at home here.
+    /// Forgets the last job, a remote one if there is any.
     pub(super) fn pop_last(&mut self) -> Option<ReadyKey> {
         self.remote.pop_last().or_else(|| self.local.pop_last())
     }
 
-    /// The most urgent one.
+    /// Returns the most urgent job.
     pub(super) fn first(&self) -> Option<&ReadyKey> {
         self.local
             .first()
@@ -103,7 +107,7 @@ impl KnownJobs {
             .min()
     }
 
-    /// Sorts them again after other partitions have come home.
+    /// Sorts the jobs again into local and remote ones after partitions were reassigned.
     pub(super) fn sort_out(&mut self, mine: &LocalPartitions) {
         for head in std::mem::take(&mut self.local)
             .into_iter()
@@ -113,17 +117,19 @@ impl KnownJobs {
         }
     }
 
-    /// All that were read and are gone were removed.
+    /// Records a read: remote jobs that were gone have been removed.
     pub(super) fn note_read(&mut self, now: Timestamp) {
         self.read = now;
     }
 
-    /// Whether those of other homes may have been taken meanwhile.
+    /// Whether remote jobs may have been claimed since they were read.
     pub(super) fn are_stale(&self, now: Timestamp) -> bool {
         !self.remote.is_empty() && now.since(self.read) > REMOTE_ROW_TTL
     }
 
-    /// All of them, those to be taken first first. Without stale ones, unless they go before what is here.
+    /// Known jobs in dispatch order; jobs of other threads count as 20 ms younger, remote jobs as 2
+    /// s younger. Remote jobs that were read more than 50 ms ago are left out, unless they precede
+    /// the first local job.
     pub(super) fn in_dispatch_order<'a>(
         &'a self,
         now: Timestamp,
@@ -145,8 +151,9 @@ impl KnownJobs {
     }
 }
 
-/// The turns of heads that are in order. Of the first [`NEAR_SCAN`] the near ones have their own turn, all others that of another thread. Reads no further than
-/// to the next near one: nothing behind it has an earlier turn.
+/// Dispatch keys of sorted local jobs. Among the first [`NEAR_SCAN`] jobs those of the caller's
+/// thread keep their age, all others count as jobs of another thread. Reads only up to the next job
+/// of the caller's thread: none behind it has an earlier dispatch key.
 fn near_first(
     mut heads: impl Iterator<Item = ReadyKey>,
     is_near: impl Fn(&ReadyKey) -> bool,
@@ -171,7 +178,7 @@ fn near_first(
     })
 }
 
-/// Two that are in order, as one.
+/// Merges two sorted sequences.
 fn merged(
     one: impl Iterator<Item = DispatchKey>,
     other: impl Iterator<Item = DispatchKey>,
@@ -210,7 +217,7 @@ mod tests {
         ReadyRow::read(&entry.row()).unwrap().place
     }
 
-    /// Partition 0 is at home here, partition 1 is not.
+    /// Partition 0 is assigned to this server, partition 1 is not.
     fn check(heads: &[(u16, u8, u64)], now: u64, expected: &[(u16, u8, u64)]) {
         let mine = LocalPartitions::all(2);
         mine.assign(Partition(1), false);

@@ -1,4 +1,4 @@
-//! The ready jobs of one handler under one key, as far as they are known.
+//! The known ready jobs of one handler under one key.
 
 use std::time::Duration;
 
@@ -11,18 +11,20 @@ use crate::engine::membership::partitions::LocalPartitions;
 use crate::id::Partition;
 use crate::time::Timestamp;
 
-/// How long it is believed that the store has no others, when what other servers do is heard: some of it may have been missed.
+/// Time for which the known jobs count as complete while notifications are received. Notifications
+/// may get lost, so it is bounded.
 const BELIEVED: Duration = Duration::from_secs(11);
-/// How long those believe it who wait for jobs: meanwhile it is read beside their claims.
+/// Time for which the known jobs count as complete for a worker that waits: a background refill
+/// reads them sooner.
 const BELIEVED_WAITING: Duration = Duration::from_secs(30);
 
-/// When it was found that the store has no others than those known here.
+/// Times at which the store was found to have no other jobs than those known here.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Completeness {
-    /// Of those that are at home here.
+    /// Time for the partitions that are assigned to this server.
     pub(super) here: Option<Timestamp>,
     pub(super) away: Option<Timestamp>,
-    /// Whether it is time to look again, whenever that was.
+    /// Whether a read is due regardless of those times.
     pub(super) is_old: bool,
 }
 
@@ -35,7 +37,8 @@ impl Completeness {
         self.here(patience, now) && self.is_believed(self.away, patience, now)
     }
 
-    /// Whether it is time to look again: here, or everywhere if there is nothing to do here.
+    /// Whether a read is due of the local partitions, or of the remote ones. Remote ones count with
+    /// [`PartitionScope::All`] or if they were read before.
     pub(super) fn is_due(&self, place: PartitionScope, now: Timestamp) -> bool {
         let away = self.away.is_some() || place == PartitionScope::All;
         !self.here(ClaimMode::Immediate, now)
@@ -55,7 +58,7 @@ impl Completeness {
 /// Whether the store may have jobs that are not known here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct MoreRows {
-    /// Some that are at home here.
+    /// There may be more rows in partitions that are assigned to this server.
     pub(super) local: bool,
     pub(super) remote: bool,
 }
@@ -76,13 +79,15 @@ impl MoreRows {
 pub(super) struct Lane {
     pub(super) heads: KnownJobs,
     pub(super) more: MoreRows,
-    /// Whether what is known may be gone.
+    /// Whether known jobs may be gone from the store.
     pub(super) stale: bool,
-    /// The number of the latest doubt about it: what a read found that began before it is not all.
+    /// Number of the latest mark of this lane as incomplete. A read that began before that mark
+    /// cannot clear it.
     pub(super) doubted: u64,
 }
 
-/// What a read found of a lane in one partition: places, lowest first, and whether there may be others behind them.
+/// Rows of a lane that a read found in one partition: their keys in ascending order, and whether
+/// there may be more behind them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LaneFound {
     pub(super) places: Vec<ReadyKey>,
@@ -90,17 +95,17 @@ pub(super) struct LaneFound {
 }
 
 impl Lane {
-    /// Whether no job is known for sure, and the store may have some.
+    /// Whether no job is known for certain, and the store may have some.
     pub(super) fn is_thirsty(&self) -> bool {
         self.stale || (self.heads.is_empty() && self.more.any())
     }
 
-    /// Whether nothing is known of it that would be missed.
+    /// Whether forgetting the lane loses no knowledge.
     pub(super) fn is_idle(&self) -> bool {
         self.heads.is_empty() && !self.more.any() && !self.stale
     }
 
-    /// The store may have others where this one is.
+    /// Marks that the store may have more rows in this kind of partition.
     pub(super) fn mark_incomplete(&mut self, partition: Partition, mine: &LocalPartitions) {
         if mine.contains(partition) {
             self.more.local = true
@@ -109,7 +114,7 @@ impl Lane {
         }
     }
 
-    /// Forgets all jobs behind the first ones.
+    /// Forgets all jobs behind the first `limit`.
     pub(super) fn forget_behind(&mut self, most: usize, mine: &LocalPartitions) {
         while self.heads.len() > most {
             let Some(forgotten) = self.heads.pop_last() else {
@@ -119,7 +124,8 @@ impl Lane {
         }
     }
 
-    /// Forgets the jobs that a read did not find where it looked. What came or went here since it began is newer.
+    /// Forgets the jobs that a read did not find in the rows that it covered. Jobs that came or
+    /// went since the read began are newer than its answer.
     pub(super) fn drop_others(&mut self, found: &[Option<LaneFound>], newer: &HashSet<ReadyKey>) {
         let found = |partition: Partition| found.get(usize::from(partition.0))?.as_ref();
         self.heads.retain(|head| {
@@ -131,7 +137,7 @@ impl Lane {
         });
     }
 
-    /// Notes whether there may be others than those that a read found.
+    /// Records whether the store may have other jobs than those that a read found.
     pub(super) fn note_more(&mut self, found: &[Option<LaneFound>], mine: &LocalPartitions) {
         let all = |here: bool| {
             let mut partitions = found

@@ -1,4 +1,5 @@
-//! Limits without room: jobs under them wait here, and nobody asks for units until there may be some again.
+//! Limits without capacity: their jobs wait here, and no claim asks the limiter again until a limit
+//! may have capacity.
 
 use std::sync::Arc;
 
@@ -11,12 +12,14 @@ use crate::graph::limits::Limits;
 use crate::time::Timestamp;
 
 impl QueueCache {
-    /// A number to be given to [`QueueCache::block`]: units that return from now on count.
+    /// Number of returned units so far, for [`QueueCache::block`].
     pub(crate) fn returned(&self) -> u64 {
         self.closings().returned()
     }
 
-    /// A limit has no room, as an answer says that was asked for after `asked`. Jobs with this key wait for it; those of other keys under the same limit do, too, when they are looked at.
+    /// Blocks a limit that had no capacity when the limiter was queried, unless a unit returned
+    /// after `as_of`. Jobs with this key are parked. Keys under the same limit are parked when a
+    /// claim reaches them.
     pub(crate) fn block(
         &self,
         (queue, lane): (&Arc<str>, &LaneKey),
@@ -37,7 +40,8 @@ impl QueueCache {
         self.closed.notify_one();
     }
 
-    /// The first keys of these queues whose jobs may be taken now, if there is room: at most so many, in the order in which they take turns.
+    /// Returns the first keys of these queues that are not blocked: at most `limit`, in dispatch
+    /// order.
     pub(crate) fn next_limited(
         &self,
         names: &[String],
@@ -69,7 +73,7 @@ impl QueueCache {
         next
     }
 
-    /// For each queue of which all lanes are to be read, those without room under a limit.
+    /// Returns the blocked lanes of each queue of which all lanes are to be read.
     pub(crate) fn closed_lanes(&self, queues: &[RefillTarget]) -> Vec<HashSet<LaneKey>> {
         let each = self.lock();
         let of = |to_read: &RefillTarget| match to_read.lanes {
@@ -82,25 +86,25 @@ impl QueueCache {
         queues.iter().map(of).collect()
     }
 
-    /// A unit returned to a limit, or it may have room for another reason: jobs that wait for it may be taken.
+    /// Unblocks a limit to which a unit returned, or which may have capacity for another reason.
     pub(crate) fn unblock(&self, limit: &str) {
         let opened = self.closings().unblock(limit);
         self.open_parked(opened, |_| 1);
     }
 
-    /// Units may have returned to any limit.
+    /// Unblocks all limits: units may have returned to any of them.
     pub(crate) fn open_all(&self) {
         let all = self.closings().open_all();
         self.open_parked(all, |_| 1);
     }
 
-    /// Places may have been freed in any set.
+    /// Unblocks all limits on concurrency: permits may have been freed under any of them.
     pub(crate) fn open_sets(&self) {
         let sets = self.closings().open_sets();
         self.open_parked(sets, |_| 1);
     }
 
-    /// Opens the limits whose time has come.
+    /// Unblocks the limits whose time has come.
     pub(crate) fn open_due(&self, now: Timestamp) {
         self.advance(now);
         loop {
@@ -112,7 +116,8 @@ impl QueueCache {
         }
     }
 
-    /// Opens keys, and wakes at most as many workers for each limit as it has room for jobs. All are open before the first worker looks.
+    /// Unblocks keys, and wakes at most as many workers for each limit as it has capacity for jobs.
+    /// All keys are unblocked before the first worker claims.
     fn open_parked(&self, opened: Vec<Opened>, room: impl Fn(&LimitBlock) -> usize) {
         let mut each = self.lock();
         let mut known = Vec::new();
@@ -139,7 +144,7 @@ impl QueueCache {
         }
     }
 
-    /// Wakes one of those who wait for these queues, if there are jobs that may have room.
+    /// Wakes one worker that waits for these queues, if they have runnable jobs.
     pub(crate) fn pass_on(&self, names: &[String]) {
         let mut each = self.lock();
         for name in names {
@@ -152,17 +157,18 @@ impl QueueCache {
         }
     }
 
-    /// When [`QueueCache::open_due`] has something to do.
+    /// Time at which [`QueueCache::unblock_due`] has something to do.
     pub(crate) fn next_opening(&self) -> Option<Timestamp> {
         self.closings().next()
     }
 
-    /// When the first limit has room by the passing of time alone.
+    /// Time at which the first limit has capacity because its window ends.
     pub(crate) fn next_turn(&self) -> Option<Timestamp> {
         self.closings().next_turn()
     }
 
-    /// Returns when [`QueueCache::next_opening`] may have become earlier. Only one task at a time may wait.
+    /// Waits until [`QueueCache::next_unblock`] may have become earlier. Only one task at a time
+    /// may wait.
     pub(crate) async fn closed(&self) {
         self.closed.notified().await;
     }

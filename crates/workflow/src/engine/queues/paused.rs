@@ -9,16 +9,16 @@ pub enum Paused {
     No,
 }
 
-/// The value of a paused queue in the register.
+/// Value of a paused queue in the register.
 const PAUSED: &str = "paused";
 
 impl Paused {
-    /// Reads a value of the register.
+    /// Parses a value of the register.
     pub(crate) fn read(value: &str) -> Self {
         if value == PAUSED { Self::Yes } else { Self::No }
     }
 
-    /// The value for the register.
+    /// Returns the value for the register.
     pub(crate) const fn value(self) -> &'static str {
         match self {
             Self::Yes => PAUSED,

@@ -1,4 +1,4 @@
-//! Ready jobs that cannot be leased, so that nobody tries them again and again.
+//! Ready jobs that cannot be leased and are not tried again for a while.
 
 use std::time::Duration;
 
@@ -10,24 +10,25 @@ use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
-/// After this time a workflow is tried again: somebody may have repaired it.
+/// Time after which a workflow is tried again: an operator may have repaired it.
 const QUARANTINE_TTL: Duration = Duration::from_secs(60);
-/// The most workflows, and the most jobs, that are remembered: about 100 and 40 bytes each.
+/// Maximum number of workflows, and of jobs, that are kept: about 100 and 40 bytes each.
 const MOST: usize = 16_384;
 
 /// Ready jobs that cannot be leased.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
-    /// Workflows whose state cannot be used, each with the time until which its jobs are passed over.
+    /// Workflows whose state is unusable, each with the time until which its jobs are skipped.
     workflows: HashMap<WorkflowId, Timestamp>,
     /// Workflows whose rows could not be compared with the state because the store failed.
     unwritten: HashSet<WorkflowId>,
-    /// Ready jobs that were not ready by their state, or whose workflow was gone. If a later read finds the row again, nobody else will remove it.
+    /// Jobs with a ready row that were not ready by their state, or whose workflow was gone. If a
+    /// later read finds the row again, no other server removes it.
     orphans: HashSet<ReadyKey>,
 }
 
 impl Quarantine {
-    /// Passes over the jobs of a workflow for a while. Returns whether they were not passed over before.
+    /// Skips the jobs of a workflow for a while. Returns whether they were not skipped before.
     pub(super) fn add(&mut self, workflow: WorkflowId, now: Timestamp) -> bool {
         if self.workflows.len() >= MOST {
             self.workflows.retain(|_, until| *until > now);
@@ -39,14 +40,14 @@ impl Quarantine {
         !known
     }
 
-    /// Passes over the jobs of a workflow until the store works again.
+    /// Skips the jobs of a workflow until the store works again.
     pub(super) fn add_until_store_works(&mut self, workflow: WorkflowId) {
         if self.unwritten.len() < MOST {
             self.unwritten.insert(workflow);
         }
     }
 
-    /// The store works in these partitions. Returns whether workflows were passed over until then.
+    /// Releases workflows in partitions where the store works. Returns whether there were any.
     pub(super) fn release(&mut self, works: impl Fn(Partition) -> bool) -> bool {
         self.unwritten
             .extract_if(|workflow| works(workflow.partition()))
@@ -63,7 +64,7 @@ impl Quarantine {
                     .is_some_and(|until| *until > now))
     }
 
-    /// Whether no workflow is passed over until the store works.
+    /// Whether no workflow is skipped until the store works.
     pub(super) fn is_written(&self) -> bool {
         self.unwritten.is_empty()
     }
@@ -79,39 +80,42 @@ impl Quarantine {
         self.orphans.insert(head);
     }
 
-    /// Whether a job that a read found was not ready before.
+    /// Forgets a job that a read found. Returns whether it was recorded as an orphan before.
     pub(super) fn take_orphan(&mut self, head: &ReadyKey) -> bool {
         !self.orphans.is_empty() && self.orphans.remove(head)
     }
 }
 
 impl QueueCache {
-    /// A job was not ready, or its workflow was gone. If the store still has the row when it is read again, the row is stale.
+    /// Records a job that was not ready, or whose workflow was gone. If the next read of the store
+    /// still finds its row, the row is stale.
     pub(crate) fn note_orphan(&self, taken: &DequeuedJob) {
         self.aside().note_orphan(taken.head);
     }
 
-    /// Passes over a workflow that cannot be read, for a while, and says so.
+    /// Skips a workflow that cannot be read for a while, and logs the error.
     pub(crate) fn pass_over(&self, workflow: WorkflowId, error: &StoreError) {
         if self.put_aside(workflow) {
             tracing::error!(%workflow, %error, "a workflow that cannot be read is passed over");
         }
     }
 
-    /// Passes over the jobs of a workflow for a while. Returns whether they were not passed over before.
+    /// Skips the jobs of a workflow for a while. Returns whether they were not skipped before.
     pub(crate) fn put_aside(&self, workflow: WorkflowId) -> bool {
         self.drop_heads(workflow);
         self.aside().add(workflow, self.now())
     }
 
-    /// Passes over the jobs of a workflow until [`QueueCache::release`]: the store failed, the workflow did not.
+    /// Skips the jobs of a workflow until [`QueueCache::release`]: the store failed, the workflow
+    /// did not.
     pub(crate) fn add_until_store_works(&self, workflow: WorkflowId) {
         self.drop_heads(workflow);
         self.aside().add_until_store_works(workflow);
         self.refill_needed.notify_one();
     }
 
-    /// The store works in these partitions: jobs that were passed over until then are looked for.
+    /// Releases the jobs that were skipped until the store works in these partitions, so that they
+    /// are read again.
     pub(crate) fn release(&self, works: impl Fn(Partition) -> bool) {
         if self.aside().release(works) {
             for queue in self.lock().values_mut() {
@@ -129,12 +133,12 @@ impl QueueCache {
         }
     }
 
-    /// Whether the jobs of a workflow are passed over now.
+    /// Whether the jobs of a workflow are skipped now.
     pub(crate) fn is_aside(&self, workflow: WorkflowId) -> bool {
         self.aside().has(workflow, self.now())
     }
 
-    /// How many workflows are passed over.
+    /// Number of workflows whose jobs are skipped.
     pub(crate) fn number_aside(&self) -> usize {
         self.aside().number()
     }

@@ -23,28 +23,31 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) lanes: Lanes,
-    /// Taken out to be claimed; a read of the store that began before must not bring them back.
+    /// Jobs that were dequeued and are being claimed. A read of the store that began before must
+    /// not add them again.
     pub(super) claimed: HashSet<ReadyKey>,
-    /// Whether each job is known, or its lane as one that may have more.
+    /// Whether each ready job is known, or its lane is marked as one with more rows.
     pub(super) complete: Completeness,
     pub(super) paused: bool,
     pub(super) waiting: VecDeque<Arc<Waiter>>,
-    /// When a worker last asked for its jobs.
+    /// Time of the latest request for jobs of this queue.
     pub(super) asked: Option<Timestamp>,
-    /// When a read beside the claims last began, and whether it is under way.
+    /// Time at which the latest background refill began, and whether one is in progress.
     pub(super) looked: Option<Timestamp>,
     pub(super) is_read: bool,
-    /// What came and went during the reads that are under way.
+    /// Jobs that came or went during the reads in progress.
     pub(super) changes: ChangeLog,
-    /// Increases whenever the store may have a job that was dropped here: of a lane, which has the number, or of any.
+    /// Number of times that a job of the store may have become unknown here. Each mark is for one
+    /// lane, which keeps the number, or for all lanes.
     pub(super) doubts: u64,
-    /// The number of the latest doubt that was not about one lane.
+    /// Number of the latest mark that was not for one lane.
     pub(super) doubted: u64,
-    /// The store failed during a claim: nobody was told of the job, so those who wait must be woken later.
+    /// The queue must be read again although no change is announced: the store failed during a
+    /// claim, or the queue was resumed. The read wakes the waiting workers.
     pub(super) failed: bool,
-    /// How many rows of one partition the last read passed over.
+    /// Number of rows of one partition that the last read skipped because of the quarantine.
     pub(super) passed: usize,
-    /// How claims of jobs of other homes ended.
+    /// Outcomes of claims of remote jobs.
     pub(super) claims: RecentClaims,
 }
 
@@ -53,21 +56,21 @@ pub(super) struct Waiter {
     pub(super) notify: Notify,
     /// Jobs that this worker does not get.
     pub(super) except: ExcludedJobs,
-    /// What it can run. None: everything.
+    /// Handlers that the worker can run. `None` if it runs all.
     pub(super) handlers: Option<Vec<String>>,
-    /// Whether it was woken, chosen, or has left.
+    /// Whether the worker was woken, was reserved for a job, or has left.
     pub(super) done: AtomicBool,
-    /// What it would claim, if it takes jobs as they become ready.
+    /// The claim that the worker would make, if it accepts jobs as they become ready.
     pub(super) lessee: Option<WaitingClaim>,
-    /// Whether it takes them already.
+    /// Whether the worker accepts offered jobs now.
     pub(super) is_open: AtomicBool,
-    /// Whether it was chosen for some.
+    /// Whether the worker was reserved for a job.
     pub(super) is_chosen: AtomicBool,
     pub(super) handed: Mutex<Delivery>,
 }
 
 impl Waiter {
-    /// Whether there are more jobs than it does not want.
+    /// Whether there are more runnable jobs than the worker excludes.
     fn has_more(&self, lanes: &Lanes) -> bool {
         self.handlers.is_none() && lanes.open() > self.except.number()
     }
@@ -82,7 +85,7 @@ impl Waiter {
         self.except.allows(head) && self.can_run(handler)
     }
 
-    /// Wakes it. Returns whether it was still waiting.
+    /// Wakes the worker. Returns whether it was still waiting.
     fn wake(&self) -> bool {
         let waits = !self.done.swap(true, Ordering::AcqRel);
         if waits {
@@ -112,7 +115,8 @@ impl Queue {
         }
     }
 
-    /// Whether a job of this priority may be leased without entering it: not when it is paused or has a more urgent job.
+    /// Whether a job of this priority may be leased without entering the queue. It may not if the
+    /// queue is paused or has a more urgent job.
     pub(super) fn is_free_for(&self, priority: u8) -> bool {
         !self.paused
             && self
@@ -121,7 +125,7 @@ impl Queue {
                 .is_none_or(|head| head.priority() <= priority)
     }
 
-    /// Adds a job.
+    /// Adds a job that became ready.
     pub(super) fn insert(
         &mut self,
         key: &LaneKey,
@@ -133,7 +137,8 @@ impl Queue {
         self.add(key, head, mine, now);
     }
 
-    /// A job for which nobody waits here is left to its home. Until it is read, nobody knows here whether it is still there.
+    /// Skips a remote job that no worker waits for here. The lane is marked as incomplete, because
+    /// only a read of the store shows whether the job is still ready.
     pub(super) fn leave(&mut self, key: &LaneKey, head: ReadyKey, mine: &LocalPartitions) {
         self.changes.note(head);
         self.doubt_lane(key, head.workflow().partition(), mine);
@@ -141,18 +146,20 @@ impl Queue {
 
     fn add(&mut self, key: &LaneKey, head: ReadyKey, mine: &LocalPartitions, now: Timestamp) {
         if !self.lanes.insert(key, head, mine, now) {
-            // Another one of the lane was forgotten, which is noted there. Without room for its key it is found when there is some.
+            // Either another job of the lane was forgotten, or there was no memory for the key. A
+            // later read finds the job.
             self.note_doubt(key, |_| {});
         }
     }
 
-    /// Sorts what is known again after other partitions have come home.
+    /// Sorts the known jobs again into local and remote ones after partitions were reassigned.
     pub(super) fn sort_out(&mut self, mine: &LocalPartitions) {
         self.lanes.change_all(|_, lane| lane.heads.sort_out(mine));
         self.mark_incomplete();
     }
 
-    /// Forgets a job that is not ready any more. Most of these were just taken, so their lanes do not have them.
+    /// Forgets a job that is not ready any more. Most of these were just dequeued, so no lane has
+    /// them.
     pub(super) fn remove_row(&mut self, row: &ReadyRow<'_>) {
         if self.claimed.remove(&row.place) {
             self.changes.note(row.place)
@@ -168,21 +175,21 @@ impl Queue {
         self.claimed.remove(head);
     }
 
-    /// The store may have a job that is not known here.
+    /// Marks all lanes: the store may have a job that is not known here.
     pub(super) fn mark_incomplete(&mut self) {
         self.doubts += 1;
         self.doubted = self.doubts;
         self.complete = Completeness::default();
     }
 
-    /// The store may have jobs that others told nobody of.
+    /// Marks the queue as due for a read: the store may have jobs that were not announced.
     pub(super) fn mark_old(&mut self) {
         self.doubts += 1;
         self.doubted = self.doubts;
         self.complete.is_old = true;
     }
 
-    /// Notes a doubt with its lane, or about all jobs if there is no room for the lane.
+    /// Numbers a mark and adds it to its lane, or to the queue if there is no memory for the lane.
     fn note_doubt(&mut self, key: &LaneKey, doubt: impl FnOnce(&mut Lane)) {
         self.doubts += 1;
         let number = self.doubts;
@@ -195,7 +202,7 @@ impl Queue {
         }
     }
 
-    /// The store may have a job of a lane in a partition that is not known here.
+    /// Marks a lane: the store may have a job in a partition that is not known here.
     pub(super) fn doubt_lane(
         &mut self,
         key: &LaneKey,
@@ -205,7 +212,8 @@ impl Queue {
         self.note_doubt(key, |lane| lane.mark_incomplete(partition, mine));
     }
 
-    /// A job of a lane was not there, or not for sure: others may be gone, too.
+    /// Marks a lane as stale after a claim found that a job was gone or may be gone. Other jobs of
+    /// the lane may be gone, too.
     pub(super) fn mark_stale(
         &mut self,
         key: &LaneKey,
@@ -216,7 +224,7 @@ impl Queue {
         self.lanes.change(key, |lane| lane.stale = true);
     }
 
-    /// The store may have a job of a lane, wherever, that is not known here.
+    /// Marks a lane: the store may have a job in any partition that is not known here.
     pub(super) fn doubt_everywhere(&mut self, key: &LaneKey) {
         self.note_doubt(key, |lane| lane.more = MoreRows::ALL);
     }
@@ -229,7 +237,8 @@ impl Queue {
         self.claimed.insert(head);
     }
 
-    /// Makes the jobs known here those that a read found, wherever it looked. What came or went here since it began is newer.
+    /// Makes the known jobs those that a read found, where it covered their lanes and partitions.
+    /// Jobs that came or went since the read began are newer than its answer.
     pub(super) fn reconcile(
         &mut self,
         began: RefillStart,
@@ -274,7 +283,7 @@ impl Queue {
                     || self.claimed.contains(&head)
                     || self.lanes.has(&key, &head)
                 {
-                    // Known, or known to be over.
+                    // The job is known already, is being claimed, or changed after the read began.
                 } else if aside.take_orphan(&head) {
                     refilled.stale.push(row.clone());
                 } else {
@@ -284,14 +293,15 @@ impl Queue {
             }
         }
         self.passed = passed.into_iter().max().unwrap_or(0);
-        // A key without room is a doubt, too. A job that was forgotten in favour of others of its lane is one about the lane alone.
+        // A lane without memory for its key has marked the queue as incomplete. A job that was
+        // forgotten in favour of others of its lane has marked the lane alone.
         if self.doubted <= began.doubts {
             self.note_complete(found, mine, now);
         }
         refilled
     }
 
-    /// The rows that were found, by lane: partition, place, row.
+    /// Returns the rows that were found, by lane: index of the partition, key, row.
     fn sorted<'f>(
         &self,
         found: &'f RefillRows,
@@ -309,7 +319,7 @@ impl Queue {
         by_lane
     }
 
-    /// Notes whether there may be others than those that a read found.
+    /// Records whether the store may have other jobs than those that a read found.
     fn note_complete(&mut self, found: &RefillRows, mine: &LocalPartitions, now: Timestamp) {
         let all = |here: bool| {
             let mut partitions = (0_u16..).map(Partition).zip(&found.partitions);
@@ -328,24 +338,25 @@ impl Queue {
         self.complete.is_old &= !here;
     }
 
-    /// Wakes a worker that may have this job.
+    /// Wakes a worker that may run this job.
     pub(super) fn wake_for(&mut self, key: &LaneKey, head: &ReadyKey) {
         if self.lanes.is_open(&key.limits) {
             self.wake(|_, waiter| waiter.may_have(head, &key.handler));
         }
     }
 
-    /// Wakes a worker: whoever comes reads what is not known here.
+    /// Wakes any worker, so that it reads rows that are not known here.
     pub(super) fn wake_any(&mut self) {
         self.wake(|_, _| true);
     }
 
-    /// Wakes a worker that may have one of the jobs. Returns whether there was one.
+    /// Wakes a worker that may run one of the jobs. Returns whether there was one.
     pub(super) fn wake_one(&mut self) -> bool {
         self.wake(may_have_one)
     }
 
-    /// Wakes as many workers as there is room for jobs of a key that was opened.
+    /// Wakes at most `limit` workers after a key was unblocked, but no more than there are runnable
+    /// jobs.
     pub(super) fn wake_some(&mut self, most: usize) {
         for _ in 0..most.min(self.lanes.open()) {
             if !self.wake(may_have_one) {
@@ -357,7 +368,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether one was woken.
+    /// Wakes the first worker for which `may` holds. Returns whether there was one.
     fn wake(&mut self, may: impl Fn(&Lanes, &Waiter) -> bool) -> bool {
         let mut at = 0;
         while let Some(waiter) = self.waiting.get(at) {
@@ -373,8 +384,8 @@ impl Queue {
         false
     }
 
-    /// Wakes as many workers as there are jobs. Those that do not want all of them are asked for the new ones only: whoever came
-    /// looked at the others.
+    /// Wakes as many workers as there are jobs. A worker with excluded jobs is woken only for new
+    /// jobs or for more jobs than it excludes: it saw the others when it came.
     pub(super) fn wake_all(&mut self, new: &[ReadyKey]) {
         let lanes = &self.lanes;
         let mut left = self.lanes.open();
@@ -393,7 +404,7 @@ impl Queue {
         });
     }
 
-    /// Whether it can be forgotten. If its name is used again, the store is read again.
+    /// Whether the queue can be forgotten. If its name is used again, the store is read again.
     pub(super) fn is_idle(&mut self) -> bool {
         let used = self.paused
             || !self.lanes.is_empty()
@@ -402,7 +413,7 @@ impl Queue {
         !used && !self.is_wanted()
     }
 
-    /// Whether a worker waits; forgets those that went away.
+    /// Whether a worker waits. Removes workers that have left.
     pub(super) fn is_wanted(&mut self) -> bool {
         self.waiting
             .retain(|waiter| !waiter.done.load(Ordering::Acquire));
@@ -410,13 +421,14 @@ impl Queue {
     }
 }
 
-/// Whether there is a job that this worker may have.
+/// Whether there is a job that this worker may run.
 fn may_have_one(lanes: &Lanes, waiter: &Waiter) -> bool {
     let has_one = |(handler, lane): (&Arc<str>, &Lane)| {
         waiter.can_run(handler) && lane.heads.iter().any(|head| waiter.except.allows(head))
     };
     match &waiter.handlers {
-        // What is known of each handler says enough, unless the worker has been given some of these jobs already.
+        // The number of jobs for each handler is enough, unless it does not exceed the number of
+        // excluded jobs.
         Some(handlers) => {
             let most = handlers
                 .iter()

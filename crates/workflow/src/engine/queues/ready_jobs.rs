@@ -1,7 +1,9 @@
 //! The ready jobs of one queue by the key of their limits, and under each key by handler.
 //!
-//! Keys take turns by weight: each has a place in the order, which moves on by less the more weight it has. A key that comes anew goes behind those
-//! that wait, so however many come, each of these has its turn. Under a key the most urgent and oldest goes first. A key that is closed is in no order, so it costs nobody anything.
+//! Keys take turns by stride scheduling: a dispatched job advances the pass of its key by a stride
+//! that is shorter the more weight the key has. A new key starts behind the waiting ones, so new
+//! keys cannot starve them. Under a key the most urgent and oldest job goes first. A blocked key is
+//! not in the order, so it costs no claim anything.
 
 mod key_memory;
 mod limit_group;
@@ -21,19 +23,20 @@ use crate::codec::rows::{ReadyKey, ReadyRow};
 use crate::engine::membership::partitions::LocalPartitions;
 use crate::time::Timestamp;
 
-/// Ready jobs of a queue in memory, about 60 bytes each: this many that may be taken, and this many that wait for room under a limit.
-/// The others are read from the store when these are used up.
+/// Maximum number of runnable jobs of a queue in memory, and of blocked ones: about 60 bytes each.
+/// Further jobs are read from the store when these are used up.
 const KEPT: usize = 16_384;
-/// How many of each lane are kept, however many lanes there are.
+/// Number of jobs of each lane that are kept however many lanes there are.
 const KEPT_EACH: usize = 16;
-/// So many keys each queue may have, however many others have: no queue keeps those of another from being served.
+/// Number of keys that each queue may have even if the memory for keys is used up. Without it, one
+/// queue could starve the others.
 const RESERVED: usize = 32;
-/// Which lane of a queue a job is in.
+/// The lane of a job in its queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LaneKey {
-    /// The key of its limits; empty without limits.
+    /// Key of the limits, empty without limits.
     pub(crate) limits: Arc<str>,
-    /// What a worker runs; empty where the store does not say.
+    /// Handler of the jobs, empty if the store does not record it.
     pub(crate) handler: Arc<str>,
 }
 
@@ -42,21 +45,21 @@ pub(crate) struct LaneKey {
 pub(super) struct Lanes {
     room: Room,
     weights: Arc<Weights>,
-    /// Those without limits.
+    /// Jobs without limits.
     pub(super) free: Group,
     pub(super) limited: HashMap<Arc<str>, Group>,
-    /// The limited ones that are open and have jobs.
+    /// Passes and keys of the limited groups that are not blocked and have jobs.
     order: BTreeSet<(u64, Arc<str>)>,
-    /// Open lanes without known jobs of which the store may have some.
+    /// Lanes that are not blocked and have no known jobs, while the store may have some.
     thirsty: HashSet<LaneKey>,
-    /// The place of the one that was served last.
+    /// Pass of the group that was served last.
     clock: u64,
-    /// How many jobs are known, and how many of them wait for room under a limit.
+    /// Number of known jobs, and number of those that are blocked by a limit.
     known: usize,
     closed: usize,
-    /// How many of the limited ones that do not wait each handler has.
+    /// Number of limited jobs of each handler that are not blocked.
     open_of: HashMap<Arc<str>, usize>,
-    /// So many keys are refused before it is looked again for those that can be forgotten.
+    /// Number of further keys that are refused before the next search for idle keys.
     refusals: usize,
 }
 
@@ -77,7 +80,7 @@ impl Lanes {
         }
     }
 
-    /// How many jobs of a handler may be taken now, if there is room under their limits.
+    /// Number of runnable jobs of a handler.
     pub(super) fn open_of(&self, handler: &str) -> usize {
         let free = self
             .free
@@ -87,7 +90,7 @@ impl Lanes {
         free + self.open_of.get(handler).copied().unwrap_or(0)
     }
 
-    /// Counts jobs of a limited key that may be taken. Those without limits are counted by their lanes.
+    /// Counts runnable jobs of a limited key. Jobs without limits are counted by their lanes.
     fn count_open(&mut self, handler: &Arc<str>, before: usize, now: usize) {
         let Some(number) = self.open_of.get_mut(handler) else {
             self.open_of
@@ -95,7 +98,7 @@ impl Lanes {
             return;
         };
         *number = (*number + now).saturating_sub(before);
-        // Names that nobody uses any more take no memory.
+        // Unused handler names are removed, so that they take no memory.
         if *number == 0 {
             self.open_of.remove(handler);
         }
@@ -109,7 +112,7 @@ impl Lanes {
         self.known == 0
     }
 
-    /// Whether more than one key is known.
+    /// Whether a key of limits is known.
     pub(super) fn has_limits(&self) -> bool {
         !self.limited.is_empty()
     }
@@ -122,7 +125,7 @@ impl Lanes {
         }
     }
 
-    /// Whether the jobs of a key may be taken now, if there is room under their limits.
+    /// Whether the jobs of a key are not blocked.
     pub(super) fn is_open(&self, limits: &str) -> bool {
         self.group(limits)
             .is_some_and(|group| group.closed.is_none())
@@ -132,14 +135,14 @@ impl Lanes {
         [&self.free].into_iter().chain(self.limited.values())
     }
 
-    /// The limited groups that are open and have jobs, in their order.
+    /// The limited groups that are not blocked and have jobs, in dispatch order.
     pub(super) fn in_order(&self) -> impl Iterator<Item = &Group> {
         self.order
             .iter()
             .filter_map(|(_, key)| self.limited.get(key))
     }
 
-    /// The lanes of which jobs may be taken now, in no order.
+    /// The lanes with runnable jobs, in no order.
     pub(super) fn open_lanes(&self) -> impl Iterator<Item = (&Arc<str>, &Lane)> {
         [&self.free]
             .into_iter()
@@ -147,12 +150,12 @@ impl Lanes {
             .flat_map(|group| &group.lanes)
     }
 
-    /// How many jobs may be taken now, if there is room under their limits.
+    /// Number of runnable jobs.
     pub(super) fn open(&self) -> usize {
         self.known - self.closed
     }
 
-    /// The most urgent job without limits.
+    /// Returns the most urgent job without limits.
     pub(super) fn first_free(&self) -> Option<&ReadyKey> {
         self.free
             .lanes
@@ -161,7 +164,7 @@ impl Lanes {
             .min()
     }
 
-    /// Whether a lane has jobs at home here that may be taken now.
+    /// Whether a lane has runnable jobs in partitions that are assigned to this server.
     pub(super) fn has_here(&self) -> bool {
         let groups = [&self.free].into_iter().chain(self.in_order());
         groups
@@ -169,7 +172,7 @@ impl Lanes {
             .any(|lane| !lane.heads.local.is_empty())
     }
 
-    /// Whether what was read of other homes may be gone.
+    /// Whether known remote jobs may be gone from the store.
     pub(super) fn are_stale(&self, now: Timestamp) -> bool {
         let groups = [&self.free].into_iter().chain(self.in_order());
         groups
@@ -184,7 +187,7 @@ impl Lanes {
         lane.is_some_and(|lane| lane.heads.contains(head))
     }
 
-    /// The key of a row's lane, with the texts that are here already.
+    /// Returns the lane of a row. Reuses the texts that are kept here already.
     pub(super) fn key_of(&self, row: &ReadyRow<'_>) -> LaneKey {
         let group = self.group(row.limit_key);
         let handler = group
@@ -196,7 +199,7 @@ impl Lanes {
         }
     }
 
-    /// Changes a lane, which is made if there is room. None: there was none.
+    /// Changes a lane, which is created if there is memory for its key. `None` if there is not.
     pub(super) fn change<T>(
         &mut self,
         key: &LaneKey,
@@ -276,7 +279,7 @@ impl Lanes {
             self.refusals -= 1;
             return None;
         }
-        // To look at all of them for each new key would take the longer the more there are.
+        // The search takes time linear in the number of keys, so it is not done for each new key.
         self.refusals = self.limited.len() / 8;
         let room = &self.room;
         self.limited.retain(|key, group| {
@@ -289,20 +292,20 @@ impl Lanes {
         self.room.take(bytes).then_some(())
     }
 
-    /// Changes every lane that is known.
+    /// Changes every known lane.
     pub(super) fn change_all(&mut self, mut change: impl FnMut(&LaneKey, &mut Lane)) {
         for key in self.keys() {
             self.change(&key, |lane| change(&key, lane));
         }
     }
 
-    /// All lanes that are known.
+    /// Returns all known lanes.
     pub(super) fn keys(&self) -> Vec<LaneKey> {
         let lanes = self.groups().flat_map(Group::lane_keys);
         lanes.map(|(key, _)| key).collect()
     }
 
-    /// Adds a job. Returns false when another one had to be forgotten for it, or itself.
+    /// Adds a job. Returns false if it was not kept, or another job was forgotten for it.
     pub(super) fn insert(
         &mut self,
         key: &LaneKey,
@@ -310,7 +313,7 @@ impl Lanes {
         mine: &LocalPartitions,
         now: Timestamp,
     ) -> bool {
-        // Those that wait take no room from those that may be taken.
+        // Blocked jobs take no room from runnable ones.
         let (known, lanes) = if self
             .group(&key.limits)
             .is_some_and(|group| group.closed.is_some())
@@ -339,7 +342,8 @@ impl Lanes {
         self.change_lane(key, Missing::Left, |lane| lane.heads.remove(head));
     }
 
-    /// Notes that a job of a key was taken (or, with [`Served::Not`], was put back): the next of this key comes after those of others.
+    /// Advances the pass of a key after one of its jobs was dequeued, so that other keys go next.
+    /// Reverses that after the job was requeued.
     pub(super) fn serve(&mut self, limits: &str, served: Served) {
         let clock = self.clock;
         let group = if limits.is_empty() {
@@ -361,7 +365,7 @@ impl Lanes {
         }
     }
 
-    /// Closes a key: its jobs wait for room under a limit.
+    /// Blocks a key: its jobs wait for capacity under a limit.
     pub(super) fn close(&mut self, key: &str, limit: &Arc<str>, mine: &LocalPartitions) {
         let Some(group) = self.limited.get_mut(key) else {
             return;
@@ -386,7 +390,8 @@ impl Lanes {
         }
     }
 
-    /// Notes of lanes that the store may have others of their jobs. They are read when those that are known are used up.
+    /// Marks known lanes: the store may have more of their jobs. They are read when the known jobs
+    /// are used up.
     pub(super) fn doubt(&mut self, lanes: &HashSet<LaneKey>) {
         for key in lanes {
             if self
@@ -398,7 +403,7 @@ impl Lanes {
         }
     }
 
-    /// The lanes whose jobs wait for room under a limit.
+    /// Returns the lanes whose jobs are blocked by a limit.
     pub(super) fn closed_lanes(&self) -> HashSet<LaneKey> {
         let closed = self.limited.values().filter(|group| group.closed.is_some());
         closed
@@ -406,7 +411,7 @@ impl Lanes {
             .collect()
     }
 
-    /// Opens a key again. Returns how many of its jobs are known.
+    /// Unblocks a key. Returns the number of its known jobs.
     pub(super) fn open_again(&mut self, key: &str, place: OpenPosition) -> usize {
         let Some(group) = self
             .limited
@@ -444,7 +449,7 @@ impl Lanes {
         group.known
     }
 
-    /// How jobs of a key weigh against those of others from now on.
+    /// Sets the weights by which keys take turns from now on.
     pub(super) fn set_weights(&mut self, weights: Arc<Weights>) {
         for group in self.limited.values_mut() {
             group.weight = group.limits.as_ref().map_or(1, |limits| weights.of(limits));
@@ -452,7 +457,7 @@ impl Lanes {
         self.weights = weights;
     }
 
-    /// Open lanes without known jobs of which the store may have some.
+    /// Lanes that are not blocked and have no known jobs, while the store may have some.
     pub(super) fn thirsty(
         &self,
         wants: impl Fn(MoreRows) -> bool,
@@ -484,17 +489,17 @@ impl Drop for Lanes {
     }
 }
 
-/// What is done about a lane that is not known.
+/// Handling of a lane that is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Made,
     Left,
 }
 
-/// What became of a job that was taken.
+/// Change of a job that moves the pass of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Served {
     Yes,
-    /// It was put back.
+    /// The job was returned to its queue.
     Not,
 }

@@ -1,4 +1,5 @@
-//! Reads of ready rows that are under way. What changes here during a read is newer than its answer.
+//! Reads of ready rows in progress. Changes that arrive here during a read are newer than its
+//! answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,13 +11,13 @@ use super::lane::LaneFound;
 use super::ready_jobs::LaneKey;
 use crate::codec::rows::{ReadyKey, Row};
 
-/// The jobs of a queue that came or went while reads were under way.
+/// The jobs of a queue that came or went while reads were in progress.
 #[derive(Debug, Default)]
 pub(super) struct ChangeLog {
     log: VecDeque<ReadyKey>,
-    /// How many came before the first of `log`.
+    /// Number of changes before the first of `log`.
     before: u64,
-    /// Reads under way, by what was noted when they began.
+    /// Reads in progress, by the number of changes when they began.
     reads: BTreeMap<u64, usize>,
 }
 
@@ -33,7 +34,7 @@ impl ChangeLog {
         began
     }
 
-    /// Ends a read. Returns what came or went since it began.
+    /// Ends a read. Returns the jobs that came or went since it began.
     pub(super) fn end(&mut self, began: u64) -> HashSet<ReadyKey> {
         let since = self
             .log
@@ -63,54 +64,55 @@ impl ChangeLog {
     }
 }
 
-/// When a read of a queue began.
+/// State of a queue when a read of it began.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RefillStart {
     pub(super) change: u64,
-    /// See [`super::queue::Queue::doubts`].
+    /// Value of [`super::queue::Queue::incomplete_marks`].
     pub(super) doubts: u64,
 }
 
-/// What a read found of a queue, by partition. None: a partition was not read.
+/// Rows of a queue that a read found, by partition. `None` if a partition was not read.
 #[derive(Debug, Default)]
 pub(crate) struct RefillRows {
     pub(crate) partitions: Vec<Option<PartitionRows>>,
-    /// Lanes that had no room under their limits when it began: nothing is said about them, and they are read when what is known of them is used up.
+    /// Lanes that were blocked when the read began. The read says nothing about them: they are read
+    /// when their known jobs are used up.
     pub(crate) skipped: HashSet<LaneKey>,
 }
 
-/// What a read found of a queue in one partition.
+/// Rows of a queue that a read found in one partition.
 #[derive(Debug, Default)]
 pub(crate) struct PartitionRows {
-    /// Its rows, lowest first.
+    /// The rows in ascending order.
     pub(crate) rows: Vec<Row>,
-    /// Which lanes were looked at.
+    /// Lanes that the read covered.
     pub(crate) lanes: LanesRead,
-    /// Those of them that may have more rows than these.
+    /// Lanes that may have more rows than these.
     pub(crate) more: HashSet<LaneKey>,
 }
 
-/// Which lanes of a queue a read looked at.
+/// Lanes of a queue that a read covered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum LanesRead {
-    /// All that there are.
+    /// All lanes of the queue.
     #[default]
     All,
-    /// All up to one, in the order of their rows: its handler and the key of its limits.
+    /// All lanes up to this one, in the order of their rows: handler, then key of limits.
     UpTo(LaneKey),
-    /// These.
+    /// These lanes.
     Only(Arc<[LaneKey]>),
-    /// None completely: there may be others of each.
+    /// No lane completely: each may have other rows.
     Some,
 }
 
 impl PartitionRows {
-    /// Whether each lane that there is was looked at.
+    /// Whether the read covered every lane of the queue.
     pub(super) fn has_all_lanes(&self) -> bool {
         self.lanes == LanesRead::All
     }
 
-    /// Whether there may be lanes behind those that were looked at.
+    /// Whether there may be lanes behind those that the read covered.
     pub(crate) fn is_cut(&self) -> bool {
         matches!(self.lanes, LanesRead::UpTo(_))
     }
@@ -126,7 +128,7 @@ impl PartitionRows {
 }
 
 impl RefillRows {
-    /// Whether it may say something about lanes of which it found no row.
+    /// Whether the read may cover lanes of which it found no row.
     pub(super) fn is_of_all_lanes(&self) -> bool {
         self.partitions
             .iter()
@@ -134,7 +136,7 @@ impl RefillRows {
             .any(|read| !matches!(read.lanes, LanesRead::Some))
     }
 
-    /// What it found of a lane, by partition, of its rows in all partitions.
+    /// Returns the rows of a lane by partition, from its rows of all partitions.
     pub(super) fn of_lane(
         &self,
         key: &LaneKey,
@@ -152,7 +154,7 @@ impl RefillRows {
             .map(|read| read.as_ref().and_then(of))
             .collect();
         for (at, place, _) in rows {
-            // Of a lane that was not looked at completely it is known that there are these.
+            // A lane that the read did not cover completely has at least these rows.
             found[*at]
                 .get_or_insert_with(|| LaneFound {
                     places: Vec::new(),
@@ -165,25 +167,25 @@ impl RefillRows {
     }
 }
 
-/// What became of the rows that a read found.
+/// The rows of a read that the queues did not have.
 #[derive(Debug, Default)]
 pub(crate) struct Refilled {
     /// Jobs that were not known.
     pub(crate) new: Vec<ReadyKey>,
-    /// Rows that were found again although their jobs were not ready before.
+    /// Rows that were found again although their jobs were recorded as orphans.
     pub(crate) stale: Vec<Row>,
 }
 
-/// A read of some queues that is under way. It ends when this is dropped.
+/// A read of some queues that is in progress. Dropping it ends the read.
 #[derive(Debug)]
 pub(crate) struct RefillGuard<'a> {
     queues: &'a QueueCache,
-    /// Those of which no answer came yet.
+    /// Queues without an answer so far.
     began: Vec<(&'a str, RefillStart)>,
 }
 
 impl QueueCache {
-    /// Notes that these queues are about to be read from the store.
+    /// Records that these queues are about to be read from the store.
     pub(crate) fn read<'a>(&'a self, names: &'a [String]) -> RefillGuard<'a> {
         let mut each = self.lock();
         let begin = |name: &'a String| {
@@ -204,7 +206,7 @@ impl QueueCache {
 }
 
 impl RefillGuard<'_> {
-    /// Takes over what was found of each queue, in their order.
+    /// Merges the rows that were found of each queue, in the order of the queues.
     pub(crate) fn finish(mut self, found: impl IntoIterator<Item = RefillRows>) -> Refilled {
         let mut all = Refilled::default();
         for ((name, began), found) in std::mem::take(&mut self.began).into_iter().zip(found) {

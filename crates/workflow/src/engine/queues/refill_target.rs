@@ -1,4 +1,4 @@
-//! Which queues, or which of their lanes, are to be read from the store, and when.
+//! Selects the queues, or their lanes, that are to be read from the store.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -7,16 +7,17 @@ use super::QueueCache;
 use super::lane::MoreRows;
 use super::ready_jobs::LaneKey;
 
-/// How often a queue is read beside the claims: there may be jobs that were missed, or that go before those that are known.
+/// Interval of background refills of a queue. They find jobs whose announcement was missed, or that
+/// go before the known ones.
 const BACKGROUND_REFILL_INTERVAL: Duration = Duration::from_secs(10);
-/// So many lanes of a queue are read at once because no job of theirs is known any more.
+/// Maximum number of lanes of a queue that one refill reads because none of their jobs is known.
 const MAX_REFILL_LANES: usize = 64;
 
 /// A queue to be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RefillTarget {
     pub(crate) queue: String,
-    /// These lanes only. None: all that there are.
+    /// Lanes to be read. `None` if all are.
     pub(crate) lanes: Option<Vec<LaneKey>>,
 }
 
@@ -26,25 +27,27 @@ impl From<String> for RefillTarget {
     }
 }
 
-/// What whoever claims does when no job is known.
+/// How long a claim goes on if no job is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimMode {
-    /// It is told that there is none, so all of its queues are read if need be.
+    /// The claim answers that there are no jobs, so all of its queues are read if necessary.
     Immediate,
-    /// It waits for [`crate::Engine::arrival_except`]. What others are about to find may be left to them.
+    /// The claim waits for [`crate::Engine::arrival_except`]. It may leave jobs to a read that is
+    /// in progress.
     LongPoll,
 }
 
-/// Where jobs are looked for.
+/// The partitions in which a claim searches jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartitionScope {
-    /// In the partitions that are at home here.
+    /// The partitions that are assigned to this server.
     Local,
     All,
 }
 
 impl QueueCache {
-    /// How many rows of one partition the last reads of these queues passed over.
+    /// Maximum number of quarantined rows of one partition that the last reads of these queues
+    /// skipped.
     pub(crate) fn passed_over(&self, names: &[String]) -> usize {
         let each = self.lock();
         names
@@ -54,9 +57,10 @@ impl QueueCache {
             .unwrap_or(0)
     }
 
-    /// Those of `names` that are not paused and of which the store may have more jobs than are known here; with [`PartitionScope::Local`], more that are
-    /// at home here. Lanes that are known to have no room under a limit are left alone. Whoever is patient leaves a queue to a read that is under
-    /// way.
+    /// Returns the queues of `names` that are not paused and of which the store may have more jobs
+    /// than are known here. With [`PartitionScope::Local`] only jobs of local partitions count.
+    /// Blocked lanes are left out. With [`ClaimMode::LongPoll`] a queue is left out while a
+    /// background refill reads it.
     pub(crate) fn incomplete(
         &self,
         names: &[String],
@@ -99,7 +103,8 @@ impl QueueCache {
         names.iter().filter_map(to_read).collect()
     }
 
-    /// Those of these queues that are to be read beside the claims, which the caller does: not all of their jobs may be known here, or anywhere.
+    /// Returns the queues that the caller must read in the background, because their known jobs may
+    /// not be complete. Marks them as being read.
     pub(crate) fn overdue(&self, names: &[String], place: PartitionScope) -> Vec<RefillTarget> {
         let mut each = self.lock();
         let now = self.now();
@@ -126,7 +131,8 @@ impl QueueCache {
             .collect()
     }
 
-    /// Others have written to these queues: they are to be read again, also if they were read not long ago, or are being read.
+    /// Makes queues due for a read, even if they were read lately or are being read, because other
+    /// servers have written to them.
     pub(crate) fn look_again(&self, names: &[String]) {
         let mut each = self.lock();
         for name in names {
@@ -137,7 +143,8 @@ impl QueueCache {
         }
     }
 
-    /// A read beside the claims is over. If it did not find all, one of those who wait looks for itself.
+    /// Ends a background refill. If a queue is still incomplete, one waiting worker is woken to
+    /// read it.
     pub(crate) fn end_beside(&self, queues: &[RefillTarget]) {
         let mut each = self.lock();
         let now = self.now();
@@ -152,7 +159,8 @@ impl QueueCache {
         }
     }
 
-    /// What a claim of these queues must not pass over although it finds enough other jobs: lanes that had jobs, and may have more.
+    /// Returns lanes with limits that have no known jobs while the store may have some. A claim
+    /// reads them even if it finds enough other jobs.
     pub(crate) fn thirsty(&self, names: &[String]) -> Vec<RefillTarget> {
         let each = self.lock();
         let to_read = |name: &String| {
@@ -173,8 +181,8 @@ impl QueueCache {
         names.iter().filter_map(to_read).collect()
     }
 
-    /// Marks queues as to be read again, because other servers write too. Those that a worker waits for are returned instead, to be read now: claims
-    /// need not read them meanwhile.
+    /// Marks queues as due for a read, because other servers write too. Queues that a worker waits
+    /// for are returned instead: the caller reads them at once, so claims need not.
     pub(crate) fn age(&self) -> Vec<String> {
         let mut wanted = Vec::new();
         for (name, queue) in self.lock().iter_mut() {

@@ -1,16 +1,17 @@
-//! Queues take turns when there are more than one read of the store may be about.
+//! Rotation of queues, for reads of the store that cover only some of them.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Whose turn it is, in the order of names.
+/// Position in the rotation of queues, which is ordered by name.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
-    /// The last one that had its turn, if not all had.
+    /// Last name that was returned, empty before the first rotation.
     last: Mutex<String>,
 }
 
 impl RoundRobin {
-    /// At most `most` of these names. With the same names, all have their turn before one has it again.
+    /// Returns at most `limit` of these names. While the names stay unchanged, each is returned
+    /// once before any is returned again.
     pub(super) fn next(&self, mut names: Vec<String>, most: usize) -> Vec<String> {
         if names.len() > most {
             names.sort_unstable();

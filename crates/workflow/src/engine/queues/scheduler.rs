@@ -1,4 +1,5 @@
-//! The jobs of one queue in the order in which a claim takes them: the keys of limits in turn, and under each the most urgent and oldest first.
+//! The jobs of one queue in the order in which a claim dequeues them: keys of limits in turn, and
+//! under each key the most urgent and oldest job first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,11 +13,11 @@ use super::ready_jobs::{Group, LaneKey, Lanes};
 use crate::engine::post::thread_map::CallerThread;
 use crate::time::Timestamp;
 
-/// Who claims, and when.
+/// Filter for the jobs that a claim may get.
 #[derive(Clone, Copy)]
 pub(super) struct ClaimFilter<'a> {
     pub(super) except: &'a ExcludedJobs,
-    /// What the worker can run. None: everything.
+    /// Handlers that the worker can run. `None` if it runs all.
     pub(super) handlers: Option<&'a [String]>,
     pub(super) near: CallerThread<'a>,
     pub(super) now: Timestamp,
@@ -31,24 +32,24 @@ impl ClaimFilter<'_> {
 
 type Heads<'a> = Peekable<Box<dyn Iterator<Item = (DispatchKey, &'a Arc<str>)> + 'a>>;
 
-/// A key, and what is left of its jobs.
+/// A key and its remaining jobs.
 struct KeyCursor<'a> {
     group: &'a Group,
     heads: Heads<'a>,
 }
 
-/// The jobs of one queue in the order in which they are taken.
+/// Yields the jobs of one queue in dispatch order.
 pub(super) struct StrideScheduler<'a> {
     claimant: ClaimFilter<'a>,
     closings: &'a BlockedLimits,
-    /// Keys that were not looked at yet.
+    /// Groups that have no cursor yet.
     rest: Peekable<Box<dyn Iterator<Item = &'a Group> + 'a>>,
-    /// The free jobs have a place in the order, too.
+    /// The group without limits, while it has no cursor. It has a pass, too.
     free: Option<&'a Group>,
     parts: Vec<KeyCursor<'a>>,
-    /// Places in the order, of `parts`.
+    /// Passes and indices of `cursors`.
     by_pass: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Keys under a limit that is known to have no room.
+    /// Keys under a blocked limit, each with that limit.
     pub(super) newly_blocked: Vec<(Arc<str>, Arc<str>)>,
 }
 
@@ -80,7 +81,7 @@ impl<'a> StrideScheduler<'a> {
         }
     }
 
-    /// The next job.
+    /// Returns the dispatch key of the next job.
     pub(super) fn peek(&mut self) -> Option<DispatchKey> {
         loop {
             let first = self.by_pass.peek().map(|Reverse((pass, _))| *pass);
@@ -103,7 +104,7 @@ impl<'a> StrideScheduler<'a> {
         }
     }
 
-    /// Takes the job that [`Line::peek`] has just returned.
+    /// Dequeues the job whose key [`StrideScheduler::peek`] has just returned.
     pub(super) fn take(&mut self) -> Option<(DispatchKey, LaneKey)> {
         let mut next = self.by_pass.peek_mut()?;
         let Reverse((pass, at)) = &mut *next;
@@ -119,7 +120,7 @@ impl<'a> StrideScheduler<'a> {
         ))
     }
 
-    /// Looks at the key whose turn it is.
+    /// Opens a cursor on the group that is next by its pass, unless one of its limits is blocked.
     fn open_one(&mut self) {
         let free = self.free.filter(|free| {
             self.rest
@@ -171,7 +172,7 @@ impl<'a> StrideScheduler<'a> {
     }
 }
 
-/// Many that are in order, as one.
+/// Merges sorted sequences.
 fn merged<'a, T: Iterator<Item = (DispatchKey, &'a Arc<str>)>>(
     many: Vec<T>,
 ) -> impl Iterator<Item = (DispatchKey, &'a Arc<str>)> {

@@ -10,19 +10,20 @@ use super::waiting_claim::WaitingClaim;
 use crate::engine::actor::answer::Leased;
 use crate::id::WorkflowId;
 
-/// A worker that waits for work. When this is dropped, it no longer waits.
+/// A worker that waits for jobs. Dropping it ends the wait.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     queues: &'a QueueCache,
     names: &'a [String],
     waiter: Arc<Waiter>,
-    /// Whether it counts as one that takes jobs.
+    /// Whether the worker is counted among those that accept jobs as they become ready.
     takes: bool,
 }
 
 impl QueueCache {
-    /// Starts to wait for any job of these handlers, or of all, but those of `except`. Jobs that arrive before the call of [`Waiting::arrived`] are not
-    /// missed. With a `lessee`, jobs that become ready during that call may come leased.
+    /// Starts to wait for jobs of these handlers, or of all handlers if `None`, without the jobs of
+    /// `except`. Jobs that arrive before the call of [`Waiting::arrived`] are not missed. With a
+    /// `waiting_claim`, jobs that become ready during that call may arrive leased.
     pub(crate) fn wait<'a>(
         &'a self,
         names: &'a [String],
@@ -56,20 +57,23 @@ impl QueueCache {
 }
 
 impl Waiting<'_> {
-    /// Returns when there may be a job, with those that are leased to this worker now. Without any it has to claim.
+    /// Waits until there may be a job. Returns jobs that are leased to this worker now. If there
+    /// are none, the worker must claim.
     ///
     /// # Cancellation
-    /// If this worker was woken, dropping the future wakes another one instead. Jobs that were leased to it go back.
+    /// If this worker was woken, dropping the future wakes another one instead. Jobs that were
+    /// leased to it return to their queues.
     pub(crate) async fn arrived(mut self) -> Vec<(WorkflowId, Leased)> {
         if self.waiter.lessee.is_some() {
             self.takes = true;
             self.queues.takers.fetch_add(1, Relaxed);
-            // Only from here on: what it claimed before this call is enough.
+            // Offers are accepted only from here on: what the worker claimed before this call is
+            // enough.
             self.waiter.is_open.store(true, Release);
         }
         self.waiter.notify.notified().await;
         self.queues.woken.fetch_add(1, Relaxed);
-        // This worker will claim, so no other has to be woken when this is dropped.
+        // This worker will claim, so its drop need not wake another one.
         self.names = &[];
         self.waiter.leave()
     }
@@ -80,9 +84,9 @@ impl Drop for Waiting<'_> {
         if self.takes {
             self.queues.takers.fetch_sub(1, Relaxed);
         }
-        // What it was chosen for goes back, and wakes others.
+        // Jobs for which the worker was reserved return to their queues, which wakes other workers.
         if self.waiter.done.swap(true, AcqRel) && !self.waiter.is_chosen.load(Acquire) {
-            // It was woken and leaves without the work: another worker must be woken.
+            // The worker was woken and leaves without a claim, so another worker must be woken.
             self.names
                 .iter()
                 .for_each(|name| self.queues.wake_one(name));

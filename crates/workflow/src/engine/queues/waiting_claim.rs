@@ -1,4 +1,5 @@
-//! Workers that wait and get jobs with the write that makes these ready, without a claim of their own.
+//! Waiting workers that get jobs leased by the write that makes these jobs ready, without another
+//! claim.
 
 use std::mem;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -11,20 +12,20 @@ use crate::engine::actor::answer::Leased;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::Worker;
 
-/// What a worker that waits would claim.
+/// The claim that a waiting worker would make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WaitingClaim {
     pub(crate) worker: Worker,
     pub(crate) lease: Duration,
-    /// How many jobs at most.
+    /// Maximum number of jobs.
     pub(crate) limit: usize,
 }
 
-/// What a worker that waits was handed.
+/// Jobs that were delivered to a waiting worker.
 #[derive(Debug)]
 pub(super) enum Delivery {
     Jobs(Vec<(WorkflowId, Leased)>),
-    /// It has left.
+    /// The worker no longer waits.
     Left,
 }
 
@@ -34,7 +35,7 @@ impl Default for Delivery {
     }
 }
 
-/// A ready job for which a worker is looked for.
+/// A ready job that is offered to waiting workers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JobOffer<'a> {
     pub(crate) queue: &'a str,
@@ -44,8 +45,8 @@ pub(crate) struct JobOffer<'a> {
     pub(crate) job: JobIndex,
 }
 
-/// A worker that was chosen among those that wait, and waits no more. When this is dropped, it is woken: it has what it was given, or looks for
-/// itself.
+/// A worker that was chosen among the waiting ones and no longer waits. Dropping it wakes the
+/// worker, which has its jobs by then or claims some.
 #[derive(Debug)]
 pub(crate) struct ReservedWorker {
     waiter: Arc<Waiter>,
@@ -53,13 +54,13 @@ pub(crate) struct ReservedWorker {
 }
 
 impl QueueCache {
-    /// Whether a worker waits that takes jobs as they become ready.
+    /// Whether a worker waits that accepts jobs as they become ready.
     pub(crate) fn has_waiting_claims(&self) -> bool {
         self.takers.load(Acquire) > 0
     }
 
-    /// Takes the first worker out of those that wait that may have a job which is about to become ready. None when there is no such worker, when the
-    /// queue is paused, or when it has a more urgent job.
+    /// Removes the first waiting worker that may run a job which is about to become ready. `None`
+    /// if there is no such worker, the queue is paused, or the queue has a more urgent job.
     pub(crate) fn choose(&self, job: JobOffer<'_>) -> Option<ReservedWorker> {
         if !self.has_waiting_claims() {
             return None;
@@ -102,7 +103,8 @@ impl Waiter {
         self.handed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what it was handed. It gets nothing more: what is on its way goes back.
+    /// Returns the delivered jobs and accepts no more. Later deliveries are returned to their
+    /// queues.
     pub(super) fn leave(&self) -> Vec<(WorkflowId, Leased)> {
         match mem::replace(&mut *self.handed(), Delivery::Left) {
             Delivery::Jobs(jobs) => jobs,
@@ -112,17 +114,18 @@ impl Waiter {
 }
 
 impl ReservedWorker {
-    /// What it would claim.
+    /// The claim that the worker would make.
     pub(crate) fn lessee(&self) -> &WaitingClaim {
         &self.lessee
     }
 
-    /// Whether it may have another job of the queue for which it was chosen.
+    /// Whether the worker may run another job of the queue for which it was chosen.
     pub(crate) fn takes(&self, job: JobOffer<'_>) -> bool {
         self.waiter.takes(job)
     }
 
-    /// Gives it jobs, which are leased to it now. If it has left, they go back.
+    /// Delivers jobs that are leased to the worker. If the worker has left, they return to their
+    /// queues.
     pub(crate) fn deliver(self, jobs: Vec<(WorkflowId, Leased)>) {
         let mut handed = self.waiter.handed();
         let unwanted = match &mut *handed {
@@ -133,7 +136,7 @@ impl ReservedWorker {
             Delivery::Left => jobs,
         };
         drop(handed);
-        // Dropping them posts requests.
+        // Dropping undelivered jobs sends requests to actors, so the lock is released before.
         drop(unwanted);
     }
 }

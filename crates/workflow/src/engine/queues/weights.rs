@@ -1,4 +1,4 @@
-//! How the keys of a queue weigh against each other.
+//! Weights by which the keys of a queue take turns.
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::graph::policies::Weight;
 /// The weights of one queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weights {
-    /// By their first entry, so that a key looks only at those that may be meant.
+    /// Weights by their first entry, so that a key is compared with few of them.
     by_first: HashMap<(String, String), Vec<Weight>>,
 }
 
@@ -30,7 +30,8 @@ impl Weights {
         Self { by_first }
     }
 
-    /// The weight of a key: that with the most entries of which one of its limits has all, and 1 if there is none.
+    /// Weight of a key: the weight with most entries that one limit of the key has all of, or 1 if
+    /// there is none.
     pub(super) fn of(&self, limits: &Limits) -> u32 {
         if self.by_first.is_empty() {
             return 1;
@@ -55,7 +56,8 @@ impl Weights {
 }
 
 impl QueueCache {
-    /// From now on the keys of queues weigh so, also those that come later. Queues that are not named have no weights.
+    /// Replaces the weights of all queues, for known keys and later ones. Queues that are not named
+    /// have none.
     pub(crate) fn set_weights(&self, weights: &HashMap<String, Vec<Weight>>) {
         let mut each = self.lock();
         let mut known = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +82,7 @@ impl QueueCache {
         }
     }
 
-    /// The weights of a queue that is new here. To be called with `each` locked or without.
+    /// Returns the weights of a new queue. Lock order: after `by_name`, or without it.
     pub(super) fn weights_of(&self, name: &str) -> Arc<Weights> {
         self.weights
             .lock()

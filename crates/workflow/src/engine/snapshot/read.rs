@@ -1,4 +1,4 @@
-//! Reads workflows, or parts of them, to be looked at.
+//! Reads of workflows, or parts of them, for display.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use crate::store::error::StoreError;
 use crate::store::query::EncodedSummary;
 use crate::workflow::Workflow;
 
-/// The bytes of a graph from which on it takes longer than a millisecond to read.
+/// Bytes of a graph above which decoding takes longer than a millisecond.
 const LARGE: usize = 128 << 10;
 
-/// The most jobs before those that are shown whose states are read with them. Beyond that, all of the workflow is read.
+/// Maximum parents whose states are read with the shown jobs. Above it, the whole workflow is read.
 const MOST_PARENTS: usize = 10_000;
 
 impl Engine {
-    /// A workflow as the store has it now. Of large ones, two are in memory to be looked at: this waits, before it reads anything, until
-    /// others are dropped.
+    /// A workflow as the store has it now. Two large workflows may be in memory for display: a
+    /// further call waits, before it reads, until one is dropped.
     ///
     /// # Errors
-    /// It does not exist, or cannot be read.
+    /// The workflow does not exist, or cannot be read.
     pub async fn show(&self, id: WorkflowId) -> Result<Snapshot, EngineError> {
         let place = if self.is_large(id).await? {
             Some(self.large_read_permit().await)
@@ -43,7 +43,7 @@ impl Engine {
         };
         let stored = stored.ok_or(EngineError::NoWorkflow { workflow: id })?;
         let large = stored.graph.len() > LARGE;
-        // To read a large graph takes longer than all the rest, and it never changes.
+        // Decoding a large graph takes longer than everything else, and a graph never changes.
         let graph = if large {
             self.core.states.graph(id)
         } else {
@@ -70,7 +70,7 @@ impl Engine {
         })
     }
 
-    /// Whether a workflow takes long to read as a whole.
+    /// Whether reading the whole workflow takes long.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -93,11 +93,11 @@ impl Engine {
         }
     }
 
-    /// Some jobs of a workflow as the store has them now: those that `choose` names in its graph. Where the whole state is needed to tell why
-    /// they do not run, that is read.
+    /// Some jobs of a workflow as the store has them now: those that `choose` selects in its graph.
+    /// If the reason why they do not run needs the whole state, that is read.
     ///
     /// # Errors
-    /// It does not exist, or cannot be read.
+    /// The workflow does not exist, or cannot be read.
     pub async fn show_some(
         &self,
         id: WorkflowId,
@@ -156,8 +156,8 @@ impl Engine {
         })
     }
 
-    /// The graph of a workflow: from memory if it was worked on or looked at here, for a graph never changes. A large one that was not has a
-    /// place.
+    /// The graph of a workflow, from memory if it was used or shown here, because a graph never
+    /// changes. A large graph that must be read comes with a permit.
     pub(in crate::engine) async fn graph(
         &self,
         id: WorkflowId,
@@ -190,10 +190,11 @@ impl Engine {
         Ok(Some((graph, place)))
     }
 
-    /// A workflow without its graph and its jobs. All of it is read only where jobs failed and others wait.
+    /// A workflow without its graph and its jobs. The whole state is read only if jobs failed and
+    /// others wait.
     ///
     /// # Errors
-    /// It does not exist, or cannot be read.
+    /// The workflow does not exist, or cannot be read.
     pub async fn outline(&self, id: WorkflowId) -> Result<WorkflowSummary, EngineError> {
         let listed = listed(id, &self.head(id).await?)?;
         if let Some(blocked) = listed.meta.blocked() {
@@ -215,7 +216,7 @@ impl Engine {
     /// The state of a workflow without its jobs. Reads far less than [`Engine::show`].
     ///
     /// # Errors
-    /// It does not exist, or cannot be read.
+    /// The workflow does not exist, or cannot be read.
     pub async fn glance(&self, id: WorkflowId) -> Result<Meta, EngineError> {
         Ok(decode(&self.head(id).await?.meta, || {
             format!("the state of workflow {id}")
@@ -283,7 +284,7 @@ impl Engine {
     }
 }
 
-/// The names of the queues that jobs of a graph are in.
+/// The names of all queues of a graph's jobs.
 fn queues(graph: &Graph) -> Vec<String> {
     let names: HashSet<&str> = graph.jobs.iter().map(|job| job.queue.as_str()).collect();
     names.into_iter().map(str::to_owned).collect()

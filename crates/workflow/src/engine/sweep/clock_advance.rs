@@ -1,4 +1,4 @@
-//! What a clock that tests move needs: where to move it, and what is due after that.
+//! Support for a test clock: the time to which it may move, and the work that is due then.
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
@@ -9,11 +9,13 @@ use crate::store::query::TimeIndex;
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
-/// Later than all timers.
+/// A time later than all timers.
 const END: Timestamp = Timestamp::from_micros(u64::MAX);
 
 impl Engine {
-    /// The first moment at which a job is ready again that waits for a time, or at which a rate limit has room again. Ends of leases and removals are none. It reads all workflows with a timer up to that moment, one by one: for the stores of tests.
+    /// The earliest time at which a scheduled job becomes ready or a rate limit has room. Ends of
+    /// leases and removals do not count. It reads all workflows with an earlier timer one by one,
+    /// which suits only the stores of tests.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -30,7 +32,7 @@ impl Engine {
         timers.sort_unstable_by_key(|&(_, at)| at);
         let mut next = self.queues().next_turn();
         for (id, timer) in timers {
-            // The timer of a workflow is at or before the first moment at which one of its jobs is due.
+            // The timer of a workflow is at or before the earliest due time of its jobs.
             if next.is_some_and(|next| next <= timer) {
                 break;
             }
@@ -42,10 +44,10 @@ impl Engine {
         Ok(next)
     }
 
-    /// When the first job of a workflow is ready that waits for a time.
+    /// The earliest due time of a workflow's scheduled jobs.
     async fn first_scheduled(&self, id: WorkflowId) -> Result<Option<Timestamp>, EngineError> {
         let stored = self.store().load(&[id]).await?.pop().flatten();
-        // It may have been removed meanwhile, or nobody can read it.
+        // The workflow may have been removed, or its record is unreadable.
         let Some(Ok(workflow)) = stored.map(|stored| Workflow::read(id, &stored)) else {
             return Ok(None);
         };
@@ -56,13 +58,14 @@ impl Engine {
         Ok(due.min())
     }
 
-    /// Does all that is due at `now`, after time has jumped: workers that wait get what became ready.
+    /// Processes all work that is due at `now` after the clock moved: waiting workers receive the
+    /// jobs that became ready.
     ///
     /// # Errors
-    /// The store cannot be read. What was not done stays due.
+    /// The store cannot be read. Work that was not done stays due.
     ///
     /// # Cancellation
-    /// What was not done stays due.
+    /// Work that was not done stays due.
     pub async fn catch_up(&self, now: Timestamp) -> Result<(), StoreError> {
         while self.sweep(now).await? {}
         self.queues().open_due(now);

@@ -1,15 +1,19 @@
-//! Names of queues and workflows that nobody uses any more leave the registers, and names that are missing there come back.
+//! Expiry of names: removes unused names of queues and workflows from the registers, and restores
+//! missing ones.
 //!
-//! The home of the first partition looks at a page of names now and then. It removes a name
+//! The server of the first partition checks a page of names at an interval. It removes a name
 //!
 //! - of workflows, when no workflow has it;
-//! - of a queue, when it is not paused, nothing is ready there, and no workflow that exists can name it: it was last entered before the oldest of them was
-//!   created, or so long ago that a job of it, if there is one, may bring it back;
+//! - of a queue, when it is not paused and nothing is ready there. In addition, it was last entered
+//!   before the oldest workflow was created, so that no workflow names it. An entry older than
+//!   [`UNUSED_QUEUE_TTL`] also suffices, because a job would restore it.
 //!
-//! and only if nobody has entered it for [`UNUSED`], and nobody enters it while this is found out. Whoever creates a workflow enters its names before, unless it
-//! has done so within [`REGISTERED_TTL`], which is much shorter. So a name is removed only when nobody trusts that it is there: a creation at any server that begins at the
-//! same time either enters the name first, and then it is not removed, or enters it after it was removed. A server that stood still in the middle of a creation enters
-//! the names again when it goes on. What is lost all the same, for example because such a server then dies, comes back here: rows lead to their names.
+//! A name must also have been entered before [`UNUSED_TTL`], and must not be entered during the
+//! check. A creation enters its names first unless this server did so within [`REGISTERED_TTL`],
+//! which is much shorter. So a removed name is one that no server relies on. A concurrent creation
+//! at any server either enters the name before the removal, which prevents it, or after it. A
+//! server that was suspended during a creation enters the names again when it resumes. Names that
+//! are lost anyway, for example because such a server dies, are restored here from the rows.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -28,34 +32,38 @@ use crate::store::query::{Order, Register, RowRange, RowSet};
 use crate::store::register::Entered;
 use crate::time::Timestamp;
 
-/// How long nobody has entered a name that is removed: whoever trusted that it is there trusts it no more, and has gone on if it stood still.
+/// Minimum age of the latest entry of a name that is removed. By then no server relies on the name,
+/// and suspended creations have resumed.
 const UNUSED: Duration = Duration::from_secs(3 * 3_600);
-/// How long nobody has entered the name of a queue that is removed although there are older workflows.
+/// Minimum age of the latest entry of a queue's name that is removed although older workflows
+/// exist.
 const FORGOTTEN: Duration = Duration::from_secs(30 * 86_400);
-/// How many names are looked at together.
+/// Names of a page.
 const PAGE: usize = 256;
-/// How many rows are read at once to find out which names they lead to.
+/// Rows of one read that searches for used names.
 const ROWS: usize = 256;
-/// About how many names the register of queues is asked at most, that workers wait for.
+/// Maximum unknown queue names that one call looks up in the register.
 const ASKED: usize = 4_096;
-/// How long after a page the next one follows, and when some of the last page were removed: there may be more like them.
+/// Interval between pages, and the delay after a page with removals, because more unused names may
+/// follow.
 const PAUSE: Duration = Duration::from_secs(300);
 const SHORT_PAUSE: Duration = Duration::from_secs(1);
 
-/// How far the search got.
+/// The progress of the search for unused names.
 #[derive(Debug, Default)]
 pub(crate) struct NameExpiry(Mutex<ScanProgress>);
 
 #[derive(Debug, Clone, Default)]
 struct ScanProgress {
-    /// When to go on. None: nobody has asked yet.
+    /// The time of the next page. `None` before the first call.
     next: Option<Timestamp>,
-    /// The last names of each register that were looked at, and that rows led to. None: begin with the first.
+    /// For each register, the last name that was checked, and the last name that was restored from
+    /// rows. `None` to begin with the first.
     looked: [Option<String>; 2],
     led: [Option<String>; 2],
 }
 
-/// Which rows have the names of a register: a set, and what comes before the name.
+/// The rows that contain the names of a register: a set, and the bytes before the name.
 fn rows_with(register: Register) -> (RowSet, &'static [u8]) {
     match register {
         Register::Queues => (RowSet::Ready, b""),
@@ -63,19 +71,19 @@ fn rows_with(register: Register) -> (RowSet, &'static [u8]) {
     }
 }
 
-/// The beginning of the rows of a name.
+/// The prefix of the rows of a name.
 fn rows_of(before: &[u8], name: &str) -> Row {
     [before, name.as_bytes(), &[0]].concat()
 }
 
-/// The name that a row has.
+/// The name in a row.
 fn name_in<'a>(before: &[u8], row: &'a [u8]) -> Option<&'a str> {
     let name = row.strip_prefix(before)?.split(|&byte| byte == 0).next()?;
     std::str::from_utf8(name).ok()
 }
 
 impl NameExpiry {
-    /// Where to go on, if it is time to.
+    /// The position of the next page, if it is time.
     fn begin(&self, now: Timestamp) -> Option<ScanProgress> {
         let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = progress.next.is_some_and(|next| next <= now);
@@ -91,7 +99,8 @@ impl NameExpiry {
 }
 
 impl Engine {
-    /// Looks at the store, writes names again that it lost, and takes over which queues are paused and what terms there are.
+    /// Reads the registers, restores names that the store lost, and adopts paused queues and
+    /// policies of other servers.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -112,7 +121,7 @@ impl Engine {
             .iter()
             .zip(self.store().registered(Register::Queues, &others).await?)
         {
-            // One that is not there at all was lost, and nobody resumed it.
+            // A name that is missing was lost, so no operator resumed the queue.
             value
                 .into_iter()
                 .for_each(|value| queues.set_paused(name, Paused::read(&value)));
@@ -120,8 +129,9 @@ impl Engine {
         self.read_terms(looked).await
     }
 
-    /// Those of these queues that may have jobs: whoever creates a job enters the name of its queue first. All of them if the register cannot be
-    /// read. A few by chance, when very many are not known here.
+    /// Those of these queues that may have jobs: a creation enters the names of its queues first.
+    /// All if the register cannot be read. If very many are unknown here, a random selection of
+    /// them is looked up.
     pub(super) async fn named(&self, queues: Vec<String>) -> Vec<String> {
         let (mut named, mut unknown): (Vec<_>, Vec<_>) = queues
             .into_iter()
@@ -142,7 +152,8 @@ impl Engine {
         named
     }
 
-    /// Looks at a page of names of each register, if it is time to and they are to be looked at here. What fails is tried again later.
+    /// Checks a page of names of each register, if it is time and this server is responsible.
+    /// Failures are tried again later.
     pub(super) async fn expire_names(&self, now: Timestamp) {
         let is_home = self.core.context.home.mine.contains(Partition(0));
         if !is_home || !self.core.context.troubles.is_none() {
@@ -166,7 +177,7 @@ impl Engine {
         self.core.unused.end(progress);
     }
 
-    /// Returns how many names were removed.
+    /// Checks a page and returns the number of removed names.
     async fn look_after(
         &self,
         register: Register,
@@ -192,7 +203,7 @@ impl Engine {
             .store()
             .entered(register, open.map(|(name, _)| name).collect())
             .await?;
-        // A moment of nobody's clock is none.
+        // An entry time of zero means that the time is unknown.
         let is_noted = |(_, at): &Entered| at.is_some_and(|at| at > Timestamp::default());
         let (noted, unnoted): (Vec<Entered>, Vec<Entered>) =
             entered.into_iter().partition(is_noted);
@@ -210,13 +221,13 @@ impl Engine {
             info!(
                 removed,
                 ?register,
-                "names that nobody uses any more were removed"
+                "names that are no longer used were removed"
             );
         }
         Ok(removed)
     }
 
-    /// Those of these names, in their order, that nobody uses.
+    /// The unused names among these, in order.
     async fn unused(
         &self,
         register: Register,
@@ -240,7 +251,7 @@ impl Engine {
         Ok(names)
     }
 
-    /// The oldest workflow that exists.
+    /// The oldest existing workflow.
     async fn oldest(&self) -> Result<Option<WorkflowId>, StoreError> {
         let all = RowRange::of(Section::All.prefix());
         let each: Vec<_> = self
@@ -256,7 +267,7 @@ impl Engine {
             .min_by_key(WorkflowId::created_at))
     }
 
-    /// Those of these names, in their order, that some row has.
+    /// The names among these that some row contains.
     async fn used(
         &self,
         register: Register,
@@ -266,7 +277,7 @@ impl Engine {
         let mut used = HashSet::new();
         for partition in self.store().all_partitions() {
             let mut at = 0;
-            // Reads on behind each name of which there are more rows than one read takes.
+            // A read continues after each name whose rows exceed one read.
             while let Some((name, _)) = names.get(at) {
                 let rows = self
                     .store()
@@ -288,14 +299,14 @@ impl Engine {
         Ok(used)
     }
 
-    /// Some names that rows have, those after `led`, which moves on.
+    /// Some names of rows, after `restored`, which advances.
     async fn names_of_rows(
         &self,
         register: Register,
         led: &mut Option<String>,
     ) -> Result<BTreeSet<String>, StoreError> {
         let (set, before) = rows_with(register);
-        // Behind all rows of the last name: names have no such byte.
+        // This key sorts after all rows of the last name, because names contain no such byte.
         let after = led.as_ref().map_or(before.to_vec(), |name| {
             [before, name.as_bytes(), &[1]].concat()
         });
@@ -311,7 +322,7 @@ impl Engine {
                     .filter_map(|row| name_in(before, row))
                     .map(str::to_owned),
             );
-            // What is beyond the end of a read may have been missed in this partition.
+            // Names after the end of a read may be missing from this partition.
             let last = rows
                 .last()
                 .filter(|_| rows.len() == ROWS)
@@ -324,7 +335,7 @@ impl Engine {
         Ok(names)
     }
 
-    /// Enters those names that are not in the register.
+    /// Enters the names that are missing in the register.
     async fn bring_back(
         &self,
         register: Register,

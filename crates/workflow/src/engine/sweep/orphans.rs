@@ -1,4 +1,5 @@
-//! Rows whose workflow is gone. Nobody writes such rows; they are left when a store loses some of its keys.
+//! Removal of orphan rows: rows without a workflow, which remain when a store loses some of its
+//! keys.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,22 +17,22 @@ use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
-/// How often removed rows are logged.
+/// Interval at which removed rows are logged.
 const TOLD: Duration = Duration::from_secs(60);
-/// The most workflows that are remembered.
+/// Maximum workflows in the table; above it the table is cleared.
 const MOST: usize = 16_384;
-/// How many workflows one call of the store is about.
+/// Workflows of one call of the store.
 const TOGETHER: usize = 256;
 
-/// What is known of rows whose workflow is gone.
+/// Workflows that were due and did not exist, and removed rows that are not logged yet.
 #[derive(Debug, Default)]
 pub(crate) struct Gone(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Workflows that were due in a sweep and not there.
+    /// Workflows that were due in a sweep and did not exist.
     due: HashSet<WorkflowId>,
-    /// Removed and not logged yet.
+    /// Number of removals that are not logged yet.
     untold: u64,
     told: Option<Timestamp>,
 }
@@ -41,7 +42,8 @@ impl Gone {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes which workflows were due in a sweep and not there. Each sweep looks at some partitions only, so it forgets nothing.
+    /// Records workflows that were due in a sweep and did not exist. A sweep reads only some
+    /// partitions, so other workflows stay in the table.
     pub(super) fn note(&self, due: HashSet<WorkflowId>) {
         self.known(|known| {
             if known.due.len() + due.len() > MOST {
@@ -51,7 +53,7 @@ impl Gone {
         });
     }
 
-    /// Counts removed rows. Returns the number to log now, at most once a minute.
+    /// Counts removals. Returns the number to log, at most once a minute.
     fn count(&self, removed: u64, now: Timestamp) -> Option<u64> {
         self.known(|known| {
             known.untold += removed;
@@ -65,7 +67,8 @@ impl Gone {
 }
 
 impl Engine {
-    /// Removes ready rows whose workflows are gone. Where a workflow is there, its rows are written again from its state.
+    /// Removes ready rows whose workflows are gone. If a workflow exists, its rows are written
+    /// again from its state.
     pub(crate) async fn bury_rows(&self, rows: Vec<Row>) {
         let mut orphans: HashMap<WorkflowId, Delete> = HashMap::new();
         for row in rows {
@@ -76,8 +79,9 @@ impl Engine {
         self.bury(orphans).await;
     }
 
-    /// Takes those out that were not there in a sweep before, and removes what is left of them. At the first time another server
-    /// may just have removed them. Returns how many were taken out.
+    /// Removes workflows from `due` that did not exist in an earlier sweep either, with their
+    /// remaining rows. After the first sweep another server may just have removed a workflow.
+    /// Returns their number.
     pub(super) async fn bury_known(
         &self,
         due: impl Iterator<Item = &mut Vec<(WorkflowId, Timestamp)>>,
@@ -101,7 +105,8 @@ impl Engine {
         number
     }
 
-    /// Writes the rows of workflows again of which a write stopped half way; of a creation, removes what is there.
+    /// Completes interrupted writes: rows of existing workflows are written again, rows of
+    /// interrupted creations are removed.
     pub(super) async fn mend_torn(&self, serve: SweepScope, now: Timestamp) {
         let mut torn: Vec<WorkflowId> = Vec::new();
         for (partition, desk) in self.store().all_partitions().zip(&self.core.desks) {
@@ -134,8 +139,9 @@ impl Engine {
             .orphan_rows(id)
     }
 
-    /// Removes what is left of workflows that are gone: these rows, and all that needs no look at the state. The
-    /// rows of a workflow that is there, or that cannot be removed now, are passed over for a while.
+    /// Removes the remains of workflows that are gone: these rows, and everything that is found
+    /// without the state. Existing workflows, and those that cannot be removed now, are quarantined
+    /// for a while.
     pub(super) async fn bury(&self, orphans: HashMap<WorkflowId, Delete>) {
         let removed = self.remove_left(orphans).await;
         if let Some(removed) = self.core.context.gone.count(removed, self.queues().now()) {
@@ -146,7 +152,8 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::bury`]. Returns of how many workflows something was removed.
+    /// Works as [`Engine::remove_orphans`], without a log message. Returns the number of workflows
+    /// with removals.
     pub(super) async fn remove_left(&self, orphans: HashMap<WorkflowId, Delete>) -> u64 {
         let mut changes: HashMap<Partition, Vec<Change>> = HashMap::new();
         for (workflow, delete) in orphans {
@@ -171,10 +178,10 @@ impl Engine {
         removed
     }
 
-    /// Returns how many were removed.
+    /// Returns the number of removals.
     async fn bury_some(&self, partition: Partition, changes: &[Change]) -> u64 {
         let applied = self.store().apply(partition, changes).await;
-        // That a workflow is there proves nothing.
+        // An answer that a workflow exists does not prove that removals work.
         if applied
             .as_ref()
             .map_or(true, |applied| applied.contains(&Applied::Done))
@@ -201,7 +208,7 @@ impl Engine {
                     torn.note_rows(change.workflow, &delete.ready, &[]);
                     there.push(change.workflow);
                 }
-                // It is there, and what it has to do is done without this.
+                // The workflow exists, and its due work does not depend on this removal.
                 Ok(Applied::Conflict(Some(_)) | Applied::Elsewhere) => {}
                 Err(
                     StoreError::Unavailable { .. }
@@ -217,7 +224,7 @@ impl Engine {
         removed
     }
 
-    /// Writes the rows of workflows again. Those that cannot be written now are passed over for a while.
+    /// Writes the rows of workflows again. Workflows that cannot be written now are quarantined.
     async fn mend(&self, workflows: Vec<WorkflowId>) {
         let requests = workflows.iter().map(|&id| (id, Request::Mend)).collect();
         for (id, answer) in workflows

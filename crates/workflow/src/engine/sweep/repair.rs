@@ -1,4 +1,4 @@
-//! Repairs of single workflows, for whoever has compared the store with their states.
+//! Repairs of single workflows, for a check that compares rows with states.
 
 use hashbrown::HashMap;
 
@@ -10,14 +10,15 @@ use crate::id::WorkflowId;
 use crate::time::Timestamp;
 
 impl Engine {
-    /// Writes all rows of a workflow again. The rows in `strays` are removed unless they follow from its state. Of a workflow that is not
-    /// there, they are removed, with its timer and its expiry. Other servers may be at work: what they write meanwhile counts.
+    /// Writes all rows of a workflow again. The rows in `orphan_rows` are removed unless they
+    /// follow from the state. If the workflow does not exist, they are removed with its timer and
+    /// expiry. Other servers may work at the same time: their writes are kept.
     ///
     /// # Errors
     /// The state cannot be read, or the store failed.
     ///
     /// # Cancellation
-    /// When the future is dropped, it may take place all the same.
+    /// The repair may still be applied when the future is dropped.
     pub async fn repair(
         &self,
         workflow: WorkflowId,
@@ -36,13 +37,13 @@ impl Engine {
         }
     }
 
-    /// Writes the idempotency key of a workflow again. When another workflow has it now, that stays so.
+    /// Writes the idempotency key of a workflow again, unless another workflow has it now.
     ///
     /// # Errors
-    /// As [`Engine::repair`].
+    /// The errors of [`Engine::repair`].
     ///
     /// # Cancellation
-    /// As [`Engine::repair`].
+    /// The repair may still be applied when the future is dropped.
     pub async fn repair_key(
         &self,
         workflow: WorkflowId,

@@ -81,7 +81,7 @@ fn what_is_no_value_is_refused_with_its_place() {
     const TEXT: &str = "must have 1 to 256 bytes and no control characters, but";
     let missing = |at: &str| {
         format!(
-            "neither the params of the job nor the globals have {at}: give it a value there, or write one here"
+            "neither the params of the job nor the globals have {at}: set a value there, or write one here"
         )
     };
     let kind = |at: &str, found: &str| {

@@ -1,31 +1,47 @@
--- Applies changes of one partition, each whole or not at all. The caller decided what to write; no rule is in here.
+-- Applies changes of one partition, each completely or not at all. The caller decides what to
+-- write; the script knows no rule.
 --
--- KEYS    1 ready rows, 2 index rows, 3 timers, 4 expiries, then the state of each change, then what strings and operations name.
--- ARGV    1 packed: number of changes n; 1 when the states are strings, 0 when they are hashes, 2 when they are hashes that must have a field
---           and are not changed; number of claims; of strings; of operations
---           that add; of operations; for each claim its change and the key that must not exist; for each string its change and its key;
---           for each change how many arguments its state has, 0 to remove it, or to leave the one that must have a field; then the
---           operations of all changes together, those that add first: command, key, number of arguments.
---         2 packed, for refusals: number of operations that add; of operations; of trails; the operations again, of one change each: command,
---           key, number of arguments, change; for each trail the change, version and writer of the write that made the state
---           that it expects, and how many writes it has.
---         then for each change what its state must begin with (of a hash: what its meta must be, or the field
---           that it must have), empty when it must not exist; then the
---           arguments of each state (a single one of a hash is the number of a key: what is there becomes the state), the strings, and the
---           arguments of the operations; then, if others are to hear of it, the command that tells them, the channel and the message.
---           Packed is a cmsgpack array of integers.
---           Keys and changes count from 1. Commands are 1 HSET, 2 HDEL, 3 UNLINK, 4 ZADD, 5 ZREM.
--- A script that Redis stops half way, for want of memory or of a permission, leaves rows that should not be there and never lacks
--- one: first what adds, then the states, which count, then what removes.
--- Returns n when all were applied, -n when also one was a creation and there was no index row; n + 2^20 instead of n when others
---           should hear of it and Redis did not let it tell them. Else an array with one element
---           for each change: 0 when it was applied, an array when the state is another: its fields and values, or the string, or
---           nothing; a string when a key is taken: what is there. Of a large state, if its trail tells: version and writer of the latest
---           write there, and an array of the fields that were written after the expected state, with their values; else 1.
--- The trail of a state of n writes is in its fields t0 to t(n-1): the write with version v is in field v % n, packed: version, writer, jobs that it
--- changed. The version alone means that these are too many.
+-- KEYS    1 ready rows, 2 index rows, 3 timers, 4 expiries, then the state of each change, then the
+--         keys of strings and operations.
+-- ARGV    1 packed plan: number of changes n; kind of states: 1 strings, 0 hashes, 2 hashes that
+--         must have a field and are not changed;
+--           numbers of claims, of strings, of operations that add, of operations;
+--           for each claim its change and the key that must not exist; for each string its change
+--             and its key;
+--           for each change the number of arguments of its state, 0 to remove it (of kind 2: to
+--             leave it as it is);
+--           then the operations of all changes, those that add first: command, key, number of
+--             arguments.
+--         2 packed plan for refusals: numbers of operations that add, of operations, of trails;
+--           the operations again, of one change each: command, key, number of arguments, change;
+--           for each trail the change, version and writer of the write that made the expected
+--             state, and length of the trail.
+--         then for each change the expected beginning of its string, the expected meta of its hash,
+--           or the field that its hash must have; empty if the state must not exist;
+--         then the arguments of each state (a single argument of a hash is the number of a staged
+--           key, which is renamed to the state), the strings, and the arguments of the operations;
+--         then, if other servers are to be notified, the command to publish, the channel and the
+--           message.
+--         Packed is a cmsgpack array of integers. Keys and changes count from 1.
+--         Commands are 1 HSET, 2 HDEL, 3 UNLINK, 4 ZADD, 5 ZREM.
+-- Redis may stop the script half way, for lack of memory or of a permission. Then superfluous rows
+-- may exist, but none is missing: operations that add come first, then the states, which decide,
+-- then operations that remove.
+-- Returns n if all changes were applied; -n if also one was a creation and there was no index row;
+--         n + 2^20 instead of n if Redis forbade to publish the message. Otherwise an array with
+--         one element for each change:
+--         0 if it was applied; an array if the state differs from the expected one: its fields and
+--           values, or the string, or nothing;
+--         a string if its key is taken: the owner.
+--         For a large state whose trail goes back to the expected state: version and writer of its
+--           latest write, and an array of the fields that were written since, with their values. 1
+--           instead of the fields and values if there are more than 2,048 fields.
+-- The trail of n writes is in the fields t0 to t(n-1) of a state: the write with version v is in
+-- field v % n, packed: version, writer, changed jobs. The version alone means that the jobs are not
+-- listed.
 --
--- Tables and functions that a call does not need are not made: that would cost it more than the work itself.
+-- Tables and functions that a call does not need are not created: they would cost more than the
+-- work itself.
 local call, unpack, find, keys, argv = redis.call, unpack, string.find, KEYS, ARGV
 local head = cmsgpack.unpack(argv[1])
 local field = head[2] == 2
@@ -83,17 +99,20 @@ if strings > 0 then
   end
 end
 
--- Without refusals, operations of all changes together; else those of each.
+-- The plan without refusals has the operations of all changes combined; the other one has those of
+-- each change.
 local plan, operation, width, adds, all = head, counts + changes + 1, 3, head[5], head[6]
 if refused then
   plan = cmsgpack.unpack(argv[2])
   operation, width, adds, all = 4, 4, plan[1], plan[2]
 end
--- Lua's stack holds about 8,000 values. A multiple of two, so that pairs stay together.
+-- Lua's stack holds about 8,000 values, so long lists are passed in parts. The parts are even, so
+-- that no pair is split.
 for number = 1, all do
   if number == adds + 1 then
-    -- Whether rows may be removed shows before a state is written: the empty row is in no set. Not earlier: Redis asks for memory
-    -- at the first write only.
+    -- ZREM of an empty row, which is in no set, tests the permission to remove rows before a state
+    -- is written. It must not be the first write, because Redis checks its memory only at the first
+    -- write of a script.
     for later = operation, operation + (all - adds - 1) * width, width do
       if plan[later] == 5 then
         call('ZREM', keys[plan[later + 1]], '')
@@ -150,7 +169,8 @@ for _ = adds + 1, all do
   end
   at, operation = at + count, operation + width
 end
--- Last: whoever hears of it looks for itself, and nothing depends on it.
+-- The message is the last write: its receivers read the store themselves, and nothing depends on
+-- it.
 local told = not argv[at + 1] or redis.pcall(argv[at + 1], argv[at + 2], argv[at + 3])
 
 if not refused then
@@ -158,7 +178,8 @@ if not refused then
   return empty and -done or done
 end
 
--- What was written after a version of a state. Nothing if the trail does not tell, or if it is too much.
+-- The fields that were written after a version of a state. Nil if the trail does not go back that
+-- far, or if they are too many.
 local function since(key, version, writer, length)
   local fields, known, last = { 'm' }, {}
   for at = version, version + length - 1 do

@@ -1,4 +1,5 @@
-//! Changes of one partition as calls of the script `apply.lua`, and its answers. The header of the script describes both.
+//! Changes of one partition as calls of the script `apply.lua`, whose header describes the
+//! arguments and answers.
 
 mod answer;
 mod arguments;
@@ -15,21 +16,22 @@ use crate::codec::change::{Change, Stamp, Write};
 use crate::codec::rows::Row;
 use crate::id::WorkflowId;
 
-/// The script.
+/// The script that applies changes.
 pub(super) const SCRIPT: &str = include_str!("apply.lua");
 
-/// The size at which a call takes no more changes. Redis runs nothing else during a call, and a larger call costs no less for
-/// each change.
+/// Arguments and bytes at which a call takes no more changes. Redis runs nothing else during a
+/// call, and larger calls cost no less per change.
 const MOST_ARGUMENTS: usize = 4_000;
 const MOST_BYTES: usize = 512 << 10;
-/// More changes than one call has mostly.
+/// Capacity reserved for a call: more changes than most calls have.
 const MANY: usize = 128;
 
-/// A row of the timers of each partition, at a time before all times, so that no read finds it. Redis keeps a set of up to 128 short rows as a list and
-/// looks at each of them for one that comes or goes. With this row it is a tree from the start.
+/// A long row in the timers of each partition. Its score is lower than any time, so no read returns
+/// it. Redis keeps a set of up to 128 short rows as a list, which it scans for each insertion and
+/// removal. This row makes it a tree from the start.
 const LONG_ROW: &[u8] = b"longer than 64 bytes, so that Redis does not look at all rows for one";
 
-/// The operations of the script, by their number there.
+/// The operations of the script, with their numbers there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opcode {
     PutFields = 1,
@@ -45,7 +47,7 @@ impl Opcode {
     }
 }
 
-/// A write of one change.
+/// An operation of one change.
 #[derive(Debug)]
 struct Operation {
     change: usize,
@@ -64,7 +66,7 @@ struct StringWrite<'a> {
     value: ScriptArg<'a>,
 }
 
-/// A change that needs a key to be free.
+/// A change that requires a key that does not exist.
 #[derive(Debug)]
 struct KeyClaim {
     change: usize,
@@ -77,11 +79,11 @@ struct KeyClaim {
 struct ExpectedWrite {
     change: usize,
     stamp: Stamp,
-    /// How many writes the trail of the state has.
+    /// Number of writes in the trail of the state.
     trail_length: u64,
 }
 
-/// What tells other servers about a call.
+/// The command by which a call publishes a message to other servers.
 #[derive(Debug)]
 struct AnnounceCommand {
     command: &'static str,
@@ -89,33 +91,33 @@ struct AnnounceCommand {
     bytes: Vec<u8>,
 }
 
-/// Writes of single changes, with their arguments.
+/// Operations of single changes, with their arguments.
 #[derive(Debug, Default)]
 struct SingleWrites<'a> {
     operations: Vec<Operation>,
     arguments: Vec<ScriptArg<'a>>,
 }
 
-/// A write that several changes share: rows to add to a set, or to remove.
+/// One operation for several changes: rows to add to a set, or to remove from it.
 #[derive(Debug, Default)]
 struct Rows<'a> {
     pieces: Vec<ScriptArg<'a>>,
-    /// The changes that take part in it, each with its number of arguments.
+    /// The changes that take part in the operation, each with its number of arguments.
     shares: Vec<(usize, usize)>,
 }
 
 /// One call of the script.
 #[derive(Debug, Default)]
 pub(super) struct ScriptCall<'a> {
-    /// Whether all states are those of small workflows, or none is.
+    /// Whether the states are those of small workflows. All states of a call are of one kind.
     small: bool,
-    /// Whether what is expected of a state is a field that it has.
+    /// Whether the state must have a field, instead of an expected meta.
     marked: bool,
-    /// Which of all changes these are.
+    /// Positions of the changes of this call among all changes.
     places: Vec<usize>,
     expected: Vec<&'a [u8]>,
     states: Vec<String>,
-    /// For each change, how many of `fields` are its own.
+    /// Number of `fields` of each change.
     counts: Vec<usize>,
     fields: Vec<ScriptArg<'a>>,
     strings: Vec<StringWrite<'a>>,
@@ -123,9 +125,9 @@ pub(super) struct ScriptCall<'a> {
     others: Vec<String>,
     claims: Vec<KeyClaim>,
     since: Vec<ExpectedWrite>,
-    /// What adds, and what removes.
+    /// Operations that add, and operations that remove.
     own: [SingleWrites<'a>; 2],
-    /// By set, in the order of the keys.
+    /// Rows of each set, in the order of the keys.
     removed: [Rows<'a>; Set::ALL.len()],
     added: [Rows<'a>; Set::ALL.len()],
     bytes: usize,
@@ -134,8 +136,8 @@ pub(super) struct ScriptCall<'a> {
     idempotency_keys: HashSet<&'a str>,
 }
 
-/// Divides changes into calls. A call never has two changes of the same workflow or idempotency key, because the script checks all
-/// changes before it writes.
+/// Divides changes into calls. A call never has two changes of one workflow or of one idempotency
+/// key, because the script checks all changes before it writes.
 pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<ScriptCall<'a>> {
     let mut calls: Vec<ScriptCall<'a>> = Vec::new();
     for small in [true, false] {
@@ -152,7 +154,7 @@ pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<ScriptCall<'a
     calls
 }
 
-/// The idempotency key that a change takes or releases.
+/// The idempotency key that a change claims or releases.
 fn idempotency_key(change: &Change) -> Option<&str> {
     match &change.write {
         Write::Put(put) => put.birth.as_ref()?.idempotency_key.as_deref(),
@@ -161,7 +163,7 @@ fn idempotency_key(change: &Change) -> Option<&str> {
 }
 
 impl<'a> ScriptCall<'a> {
-    /// For so many changes, or many of them.
+    /// An empty call with capacity for the given changes, at most [`TYPICAL_CHANGES`].
     fn with_room_for(small: bool, changes: usize) -> Self {
         let most = changes.min(MANY);
         Self {
@@ -176,7 +178,7 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// How many arguments its states, strings and operations have.
+    /// Number of arguments of its states, strings and operations.
     fn arguments(&self) -> usize {
         let rows = self
             .removed
@@ -212,7 +214,8 @@ impl<'a> ScriptCall<'a> {
         self.counts.push(self.fields.len() - before);
     }
 
-    /// A call that only adds rows to a set and removes some, if a state has this field; without one, if there is no such state.
+    /// A call that only adds and removes rows of a set, if `state` has the field `mark`. If `mark`
+    /// is empty, `state` must not exist.
     pub(super) fn of_rows(
         state: &str,
         mark: &'a str,
@@ -240,8 +243,8 @@ impl<'a> ScriptCall<'a> {
         call
     }
 
-    /// A call that does whatever calls do, and changes nothing: each command of the script with scratch keys, and those for rows with
-    /// each set and a row that is in none.
+    /// A call that runs every command of the script and changes nothing. It uses scratch keys, and
+    /// a row that is in none of the sets.
     pub(super) fn probe(scratch: [String; 2]) -> Self {
         let [hash, string] = scratch;
         let mut call = Self {
@@ -261,7 +264,7 @@ impl<'a> ScriptCall<'a> {
         call.own(Opcode::Remove, hash.clone(), []);
         call.own(Opcode::Remove, string, []);
         call.own(Opcode::RemoveFields, hash.clone(), [ScriptArg::Bytes(META)]);
-        // As if it had been staged: the hash takes its own place.
+        // The hash is handled as a staged state that is renamed to itself.
         call.fields.push(ScriptArg::Integer(
             (Set::ALL.len() + 2 + call.others.len()) as u64,
         ));
@@ -278,8 +281,9 @@ impl<'a> ScriptCall<'a> {
         call
     }
 
-    /// A call that removes rows, changes states and adds nothing begins with a question for room that adds nothing: Redis asks for memory at
-    /// the first write of a script only, and the question whether rows may be removed is one.
+    /// Adds a write that adds nothing to a call that changes states and removes rows but adds none.
+    /// Redis checks its memory only at the first write of a script, and the script's test of ZREM
+    /// would be that write.
     fn ask_for_room(&mut self) {
         let own = !self.own[0].operations.is_empty() || !self.strings.is_empty();
         let adds = own || self.added.iter().any(|rows| !rows.pieces.is_empty());
@@ -295,7 +299,7 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// Adds the long row to the timers, if it adds timers at all. Returns whether it does.
+    /// Adds the long row to the timers, if the call adds timers at all. Returns whether it does.
     pub(super) fn lengthen_timers(&mut self) -> bool {
         let timers = &mut self.added[Set::Timers as usize];
         let Some(&(change, _)) = timers.shares.last() else {
@@ -309,12 +313,12 @@ impl<'a> ScriptCall<'a> {
         true
     }
 
-    /// How many changes it has.
+    /// Number of changes of the call.
     pub(super) fn len(&self) -> usize {
         self.states.len()
     }
 
-    /// Lets the call tell other servers `message` by `command`, on `channel`.
+    /// Lets the call publish `message` on `channel` with `command`.
     pub(super) fn announce(&mut self, command: &'static str, channel: String, message: Vec<u8>) {
         self.announcement = Some(AnnounceCommand {
             command,
@@ -323,7 +327,7 @@ impl<'a> ScriptCall<'a> {
         });
     }
 
-    /// The number of the change that is being added.
+    /// The position of the change that is being added.
     fn current(&self) -> usize {
         self.counts.len()
     }

@@ -1,6 +1,9 @@
-//! Large changes in pieces, so that no call keeps Redis from others for long. The jobs of a large change are staged under a key of their own,
-//! which nobody reads; the call that compares versions puts that key in the place of the state. Ready rows follow in pieces. Until they are
-//! there the state says so, and the workflow has a timer: if the server dies, whoever sees to the timer writes the rows.
+//! Writes large changes in chunks, so that no call blocks Redis for long. The jobs of a large
+//! change are staged under their own key, which no reader knows. The call that compares versions
+//! renames that key to the key of the state.
+//!
+//! Ready rows follow in chunks. Until all are written, the state has a mark and the workflow has a
+//! timer. If the server dies, the server that serves the timer writes the rows.
 
 pub(super) mod read;
 pub(super) mod trail;
@@ -20,15 +23,17 @@ use crate::id::{Partition, WorkflowId};
 use crate::store::change_notice::Notifier;
 use crate::store::error::StoreError;
 
-/// Changes of more jobs or rows than this are cut: at 4 us for a job and a row, others wait for 16 ms at most.
+/// Jobs or rows of a change above which it is written in chunks. At 4 us for a job and a row, other
+/// calls wait for at most 16 ms.
 pub(crate) const LARGE: usize = 4_096;
-/// Arguments of a piece: some 2 ms of Redis.
+/// Arguments of a chunk: some 2 ms of Redis.
 const PIECE: usize = 2_048;
-/// Pieces that are sent together: they wait for one server, and what may wait there is bounded.
+/// Chunks of one batch. They queue at one server, whose queue is bounded.
 const TOGETHER: usize = 16;
-/// How long a state stays staged whose server died. A write takes far less.
+/// Time after which a staged state expires if its server died. A write takes far less.
 const STAGED: Duration = Duration::from_secs(600);
-/// Adds to a staged state. Redis does not compile a text again that it knows, and beside a piece it is short.
+/// The script that adds to a staged state. Redis caches its compiled form, and its text is short
+/// compared to a chunk.
 const STAGE: &str = include_str!("chunked/stage.lua");
 
 pub(super) fn is_large(change: &Change) -> bool {
@@ -41,7 +46,7 @@ pub(super) fn is_large(change: &Change) -> bool {
 }
 
 impl RedisStore {
-    /// Writes changes of which some are large, one after the other.
+    /// Writes changes one after the other, because some of them are large.
     pub(super) async fn write_in_pieces(
         &self,
         partition: Partition,
@@ -62,7 +67,7 @@ impl RedisStore {
                         .await
                 }
             };
-            // Those before this one were written.
+            // Earlier changes of the list are written already.
             let doubt = |error| match error {
                 StoreError::Unavailable { reason } if !all.applied.is_empty() => {
                     StoreError::Unknown { reason }
@@ -84,7 +89,8 @@ impl RedisStore {
     ) -> Result<Written, StoreError> {
         self.stage(change.workflow, put).await?;
         let follows = put.rows == Rows::Follow || put.ready.remove.len() > LARGE;
-        // Rows that are added later are guarded by a mark of the state, which there is only when all of them follow.
+        // Rows that are added later are guarded by a mark of the state, which exists only if all of
+        // them follow.
         let add = if put.rows == Rows::Follow {
             Vec::new()
         } else {
@@ -96,7 +102,8 @@ impl RedisStore {
         };
         let ready = if follows { &first } else { &put.ready };
         match self.take_place(change, put, ready, announcer).await {
-            // Whether rows must follow is not known, so all are written again if it was done.
+            // It is unknown whether the state was written and its rows must follow. After a partial
+            // write, all rows are written again.
             Err(StoreError::Unknown { reason }) if follows => Err(StoreError::Torn { reason }),
             Ok(written) if written.applied != [Applied::Done] => {
                 self.unstage(change.workflow, put).await;
@@ -110,7 +117,8 @@ impl RedisStore {
         }
     }
 
-    /// Writes all of a change but what was staged, and of the ready rows these.
+    /// Writes everything of a change except what was staged, with `ready` in place of its ready
+    /// rows.
     async fn take_place(
         &self,
         change: &Change,
@@ -121,7 +129,7 @@ impl RedisStore {
         let short = Put {
             meta: put.meta.clone(),
             birth: put.birth.clone(),
-            // Where none are staged there are few: only rows are many.
+            // If none are staged, there are few jobs: only the rows are many.
             jobs: if put.whole.is_some() {
                 Vec::new()
             } else {
@@ -150,7 +158,8 @@ impl RedisStore {
             .await
     }
 
-    /// Puts all fields of a state that is written as a whole under the key that only this write names.
+    /// Stages all fields of a state that is written as a whole, under a key that only this write
+    /// uses.
     async fn stage(&self, id: WorkflowId, put: &Put) -> Result<(), StoreError> {
         let (Some(label), Some(trail)) = (&put.whole, put.trail) else {
             return Ok(());
@@ -162,7 +171,7 @@ impl RedisStore {
             .flat_map(|(name, value)| [Arg::Bytes(name), Arg::Bytes(value)])
             .collect();
         args.extend(fields.iter().map(call::ScriptArg::arg));
-        // The first one alone: the others add only to what is there.
+        // The first chunk is sent alone: later chunks add only to an existing key.
         let (first, others) = args.split_at(PIECE.min(args.len()));
         let parts = std::iter::once(first).chain(others.chunks(PIECE * TOGETHER));
         for (at, part) in parts.enumerate() {
@@ -185,7 +194,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Removes a state that is not to take its place. If that fails, it expires.
+    /// Removes a staged state that is not used. If that fails, it expires.
     async fn unstage(&self, id: WorkflowId, put: &Put) {
         if let (Some(_), Some(trail)) = (&put.whole, put.trail) {
             let key = self.keys.staged(id, trail.stamp.writer);
@@ -197,7 +206,7 @@ impl RedisStore {
         }
     }
 
-    /// Writes the rows of a state that is written, and then that they are there.
+    /// Writes the rows that follow a state, and then removes the mark of the state.
     async fn follow(
         &self,
         change: &Change,
@@ -211,7 +220,7 @@ impl RedisStore {
             .write_rows(change, put, mark.as_deref(), announcer)
             .await?
         {
-            // This server was away for so long that another one has seen to the rows.
+            // This server was stopped for so long that another one has written the rows.
             return Ok(());
         }
         if let Some(mark) = &mark {
@@ -220,13 +229,14 @@ impl RedisStore {
                 "HDEL",
                 &[Arg::Key(state.as_bytes()), Arg::Bytes(mark.as_bytes())],
             );
-            // If the mark stays, rows that are there are written again.
+            // If the mark remains, the existing rows are written again.
             let _told = self.send(batch).await;
         }
         Ok(())
     }
 
-    /// Adds ready rows as long as the state has `mark`, and removes others. Returns whether it had the mark to the end.
+    /// Adds ready rows while the state has `mark`, and removes others. Returns whether the state
+    /// had the mark to the end.
     async fn write_rows(
         &self,
         change: &Change,
@@ -246,7 +256,7 @@ impl RedisStore {
         let pieces = put.ready.remove.chunks(PIECE);
         calls.extend(pieces.map(|rows| ScriptCall::of_rows(scratch, "", Set::Ready, &[], rows)));
         if let (Some(announcer), Some(last)) = (announcer, calls.last_mut()) {
-            // When all rows are there, others may come for them.
+            // Other servers are notified with the last rows, when all are there.
             let changes = std::slice::from_ref(change);
             let calls = std::slice::from_mut(last);
             self.announce(partition, changes, announcer, calls);
@@ -271,7 +281,7 @@ impl RedisStore {
     }
 }
 
-/// What became of a piece.
+/// Whether a chunk was staged.
 fn staged(outcome: &Outcome) -> Result<(), StoreError> {
     let there = answer(outcome).map_err(|_| StoreError::Unavailable {
         reason: with_advice(reason(outcome)),

@@ -1,4 +1,5 @@
-//! What the nodes of Redis do to keep what they have, and what could be lost. Many hosted services forbid CONFIG; INFO tells most of it.
+//! How Redis nodes persist their data, and which acknowledged writes could be lost. Many hosted
+//! services forbid CONFIG; INFO reports most of it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,47 +12,47 @@ use super::{RedisOptions, RedisStore};
 use crate::id::Partition;
 use crate::store::error::StoreError;
 
-/// The policy that Redis should have for keys when its memory is full.
+/// The eviction policy that Redis should have: no key is evicted when its memory is full.
 const KEEPS_ALL: &str = "noeviction";
 
-/// What the nodes that have partitions do to keep them.
+/// How the nodes that have partitions persist their data.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Durability {
-    /// By the first of their partitions.
+    /// The nodes, ordered by the first of their partitions.
     pub nodes: Vec<NodeDurability>,
 }
 
-/// What one node does.
+/// How one node persists its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDurability {
-    /// Its version.
+    /// The version of Redis.
     pub version: String,
-    /// How many partitions it has.
+    /// Number of partitions of the node.
     pub partitions: usize,
-    /// What it writes to its disk.
+    /// How the node writes to its disk.
     pub persistence: Persistence,
-    /// How many replicas are connected.
+    /// Number of replicas that are connected.
     pub replicas: u64,
-    /// What it does when its memory is full. None: it does not say.
+    /// The eviction policy when its memory is full. `None` if the node does not report it.
     pub policy: Option<String>,
 }
 
-/// What a node writes to its disk.
+/// How a node writes to its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
-    /// A log, synced after each write.
+    /// An append-only log, synced after each write.
     LogAlways,
     /// A log, synced every second.
     LogEverySecond,
-    /// A log, synced when the system wants.
+    /// A log, synced when the operating system decides.
     LogUnsynced,
-    /// A log; it does not say when it is synced.
+    /// A log whose sync interval is not reported.
     Log,
     /// Snapshots from time to time.
     Snapshots,
-    /// Nothing.
+    /// Neither log nor snapshots.
     Nothing,
-    /// No log; it does not say whether there are snapshots.
+    /// No log; whether there are snapshots is not reported.
     NoLog,
 }
 
@@ -87,7 +88,8 @@ impl fmt::Display for NodeDurability {
 }
 
 impl Durability {
-    /// What acknowledged work could be lost by, one line for each cause, when a write waits for so many replicas.
+    /// Causes by which acknowledged writes could be lost, one line each. `replicas` is the number
+    /// of replicas that a write waits for.
     #[must_use]
     pub fn risks(&self, replicas: u16) -> Vec<String> {
         let of = |wanted: &dyn Fn(&NodeDurability) -> bool| {
@@ -139,7 +141,7 @@ impl Durability {
     }
 }
 
-/// Values of INFO and of CONFIG GET, by name.
+/// Values of an INFO or CONFIG GET reply, by name.
 fn fields(outcome: &Outcome) -> Vec<(String, String)> {
     let Ok(reply) = answer(outcome) else {
         return Vec::new();
@@ -182,10 +184,12 @@ fn persistence(fields: &[(String, String)]) -> Persistence {
 }
 
 impl RedisStore {
-    /// The durability of the nodes that a store with these options has or will have partitions on, also before it is made. It writes nothing.
+    /// The durability of the nodes for a store with these options, even before the store is
+    /// created. It writes nothing.
     ///
     /// # Errors
-    /// None at the moment: a node that does not answer, or does not allow the questions, is left out.
+    /// Never fails at the moment: a node that does not answer, or forbids the commands, is left
+    /// out.
     pub async fn durability_at(
         client: &Client,
         options: &RedisOptions,
@@ -205,7 +209,7 @@ impl RedisStore {
         .await
     }
 
-    /// As [`RedisStore::durability_at`], of the store as it is.
+    /// The durability of the nodes of this store, as [`RedisStore::durability_at`] describes.
     pub(crate) async fn durability(&self) -> Result<Durability, StoreError> {
         Nodes {
             client: &self.client,
@@ -225,7 +229,7 @@ struct Nodes<'a> {
 }
 
 impl Nodes<'_> {
-    /// Two round trips. Of a node that does not allow the questions nothing is told.
+    /// Two round trips. A node that forbids the commands is left out.
     async fn durability(&self) -> Result<Durability, StoreError> {
         let mut nodes: Vec<(String, String, Vec<Partition>)> = Vec::new();
         for (partition, fields) in self.keys.all().zip(
@@ -265,7 +269,7 @@ impl Nodes<'_> {
         })
     }
 
-    /// What the nodes of some partitions answer to these questions.
+    /// The answers of the nodes of the given partitions to these commands.
     async fn ask_nodes(
         &self,
         partitions: impl Iterator<Item = Partition>,

@@ -1,4 +1,4 @@
-//! Reads metas and the records of some jobs, of many workflows with one round trip to each node.
+//! Reads metas and the records of some jobs of many workflows, with one round trip to each node.
 
 use tidegate_pipeline::{Arg, Batch};
 

@@ -1,5 +1,6 @@
-//! Whether Redis still has the store that this process opened. A Redis that was emptied, or restarted without its data, answers as if
-//! nothing had happened; so the store has a random id, which is looked at regularly, and whenever an answer is as if everything was gone.
+//! Detects that Redis has lost the store that this process opened. A Redis that was emptied, or
+//! restarted without its data, answers like an empty store. So the store has a random id, which is
+//! verified regularly and after each answer that suggests a loss.
 
 mod register;
 mod terms;
@@ -22,24 +23,25 @@ use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::register::Looked;
 
-/// The field of the facts that has the id.
+/// The field of the store's facts that has the id.
 const ID: &[u8] = b"id";
-/// How long a write waits for a look. The id may be on a node that does not answer, which must not keep the others waiting.
+/// The longest time for which a write waits for the verification. The id may be on a node that does
+/// not answer, and other nodes must not wait for it.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What this process remembers of the store that it opened.
+/// Facts about the store that this process opened.
 #[derive(Debug)]
 pub(super) struct Identity {
     facts: Facts,
-    /// None: it could not be written yet.
+    /// `None` if the id could not be written yet.
     id: Mutex<Option<String>>,
-    /// For each partition whether its timers are known to have their long row.
+    /// For each partition, whether its timers have their long row.
     lengthened: [AtomicBool; MAX_PARTITIONS as usize],
-    /// How often it was noticed that Redis had lost the store's own keys.
+    /// Number of times at which Redis was found to have lost the store's own keys.
     losses: AtomicU64,
-    /// For each register whether all of its names are known to be in their order.
+    /// For each register, whether all of its names are in its sorted set.
     ordered: [AtomicBool; 2],
-    /// Another server has made the store anew, and this process does not fit it.
+    /// Cancelled when another server has created the store anew and this process does not fit it.
     replaced: CancellationToken,
 }
 
@@ -66,7 +68,7 @@ impl Identity {
             .is_some_and(|has| !has.load(Relaxed))
     }
 
-    /// Whether the timers of a partition have their long row.
+    /// Records whether the timers of a partition have their long row.
     pub(super) fn note_long_row(&self, partition: Partition, has: bool) {
         if let Some(noted) = self.lengthened.get(usize::from(partition.0)) {
             noted.store(has, Relaxed);
@@ -82,12 +84,13 @@ impl Identity {
     }
 }
 
-/// A new id.
+/// A random id.
 fn random() -> String {
     format!("{:032x}", fastrand::u128(..))
 }
 
-/// Reads the id of the store behind `key`, after writing one if there is none. None: it cannot be written now.
+/// Reads the id of the store behind `key`, after writing one if there is none. `None` if it cannot
+/// be written now.
 pub(super) async fn establish(
     client: &Client,
     key: &str,
@@ -119,12 +122,14 @@ fn text(outcome: &tidegate_pipeline::Outcome) -> Result<Option<String>, StoreErr
 }
 
 impl RedisStore {
-    /// How often it was noticed that Redis had lost the store's own keys. Then its registers have to be written again.
+    /// Number of times at which Redis was found to have lost the store's own keys. After each, the
+    /// registers must be written again.
     pub(crate) fn losses(&self) -> u64 {
         self.identity.losses.load(Relaxed)
     }
 
-    /// Whether another server has made the store anew in a way that does not fit this process, which must open it again.
+    /// Whether another server has created the store anew in a way that does not fit this process,
+    /// which must open it again.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.identity.replaced.is_cancelled()
@@ -135,7 +140,8 @@ impl RedisStore {
         self.identity.replaced.cancelled().await;
     }
 
-    /// Looks whether Redis still has the store, and writes its facts again if it has not. One round trip, if nothing is missing.
+    /// Verifies that Redis still has the store, and writes its facts again if it does not. It takes
+    /// one round trip if nothing is missing.
     pub(crate) async fn verify(&self) -> Result<Looked, StoreError> {
         let deadline = Instant::now() + self.timeout;
         let key = Keys::meta(self.keys.prefix());
@@ -160,7 +166,7 @@ impl RedisStore {
                 self.found_other(&key, found, known, deadline).await?
             }
             Some(_) => self.adopt(Facts::read(facts, &key)?, &key)?,
-            // Redis took no writes when the store was opened, and the store had no id.
+            // Redis took no writes when the store was opened, so the store had no id.
             None => *self.identity.id() = ask(&self.client, &key, &random(), deadline).await?,
         }
         let names = self.look_at_registers(&outcomes[1..]).await;
@@ -170,17 +176,18 @@ impl RedisStore {
         })
     }
 
-    /// Goes on with what a migration has changed.
+    /// Adopts the format that a migration has set.
     fn adopt(&self, facts: Facts, key: &str) -> Result<(), StoreError> {
         let adopted = facts.adopt(key, &self.schema);
         if matches!(adopted, Err(StoreError::Schema { .. })) {
-            // This program cannot. Whoever opens it again hears why.
+            // This program does not know the schema. The error is reported when the store is opened
+            // again.
             self.identity.replaced.cancel();
         }
         adopted
     }
 
-    /// The id is not there, or is another.
+    /// Handles an id that is missing or differs from the known one.
     async fn found_other(
         &self,
         key: &str,
@@ -194,7 +201,8 @@ impl RedisStore {
         if !facts.fit(ours) {
             return Err(identity.replaced_error(&ours, &facts));
         }
-        // All servers of the store remember the same id, and those that make it anew at the same time agree on one.
+        // All servers of the store remember the same id. Servers that create the store anew at the
+        // same time agree on one.
         let agreed = ask(&self.client, key, &known, deadline).await?;
         identity.losses.fetch_add(1, Relaxed);
         let by = if found.is_some() {
@@ -212,18 +220,19 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Looks after an answer as if everything was gone, before it is passed on: what is created in a Redis that was emptied, in partitions
-    /// that nobody knows of, is not found again. A look that fails says nothing.
+    /// Verifies the store before an answer is returned that suggests a loss of all data. Workflows
+    /// created in an emptied Redis, in partitions that no other server uses, would never be found.
+    /// A verification that fails proves nothing.
     ///
     /// # Errors
-    /// The store is another one.
+    /// Another server has created the store anew in a way that does not fit.
     pub(super) async fn look_at_once(&self) -> Result<(), StoreError> {
         let _ = timeout(VERIFY_TIMEOUT, self.verify()).await;
         self.must_fit()
     }
 
     /// # Errors
-    /// The store is another one.
+    /// Another server has created the store anew in a way that does not fit.
     pub(super) fn must_fit(&self) -> Result<(), StoreError> {
         if !self.is_replaced() {
             return Ok(());

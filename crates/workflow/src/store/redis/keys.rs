@@ -1,4 +1,5 @@
-//! The names of keys. All keys of a partition have the same hash tag, so they are on one node and one script may write them all.
+//! The names of keys. All keys of a partition have one hash tag, so they are on one node and one
+//! script may write them all.
 
 use crate::codec::change::ResultField;
 use crate::id::{JobIndex, Partition, WorkflowId};
@@ -6,19 +7,19 @@ use crate::store::change_notice::Audience;
 use crate::store::query::{Register, TimeIndex};
 use crate::store::shared_table::SharedTable;
 
-/// The most partitions: as many as there are tags.
+/// The largest number of partitions: the number of tags.
 pub(super) const MAX_PARTITIONS: u16 = 256;
 
-/// The field of a state that holds the meta.
+/// The field of a state that has the meta.
 pub(super) const META: &[u8] = b"m";
 
-/// The fields of a state that hold the label, in pieces.
+/// The fields of a state that have the label, in chunks.
 pub(super) const LABEL: [&[u8]; 4] = [b"l", b"l1", b"l2", b"l3"];
 
-/// The longest value that Redis keeps in a compact hash, by default.
+/// Bytes of the longest value that Redis keeps in a compact hash, by default.
 const COMPACT: usize = 64;
 
-/// Names keys.
+/// Builds the names of keys.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prefix: String,
@@ -48,7 +49,7 @@ pub(super) enum Set {
 }
 
 impl Set {
-    /// In the order in which the script gets them.
+    /// All sets, in the order in which the script gets them.
     pub(super) const ALL: [Self; 4] = [Self::Ready, Self::Index, Self::Timers, Self::Expiries];
 
     fn word(self) -> &'static str {
@@ -71,7 +72,8 @@ impl From<TimeIndex> for Set {
 }
 
 impl Keys {
-    /// Names keys that begin with `prefix` for a power of two of `partitions`, at most [`MAX_PARTITIONS`].
+    /// Names of keys that begin with `prefix`, for a power of two of `partitions`, at most
+    /// [`MAX_PARTITIONS`].
     pub(super) fn new(prefix: String, partitions: u16) -> Self {
         Self { prefix, partitions }
     }
@@ -89,7 +91,7 @@ impl Keys {
     }
 
     fn of(&self, partition: Partition, rest: usize) -> String {
-        // An id may name a partition that this store does not have. Then the key is one that does not exist.
+        // An id may name a partition that this store does not have. Such a key never exists.
         let tag = TAGS[usize::from(partition.0 % self.partitions)
             * (TAGS.len() / usize::from(self.partitions))];
         let mut key = String::with_capacity(self.prefix.len() + 6 + rest);
@@ -114,27 +116,28 @@ impl Keys {
         key
     }
 
-    /// What the keys of all states of a partition look like, as a pattern of SCAN.
+    /// The pattern of SCAN for the keys of all states of a partition.
     pub(super) fn states(&self, partition: Partition) -> String {
         self.of(partition, 6) + "[ws]:*"
     }
 
-    /// Where a state is put together before it takes its place.
+    /// The key under which a state is staged before it is renamed.
     pub(super) fn staged(&self, id: WorkflowId, writer: u32) -> String {
         format!("{}n:{id}:{writer:08x}", self.of(id.partition(), 38))
     }
 
-    /// Keys for questions: a hash and a string. Neither is there when no script runs.
+    /// Scratch keys of probes: a hash and a string. They exist only while a script runs.
     pub(super) fn scratch(&self, partition: Partition) -> [String; 2] {
         [":h", ":s"].map(|word| self.of(partition, 3) + "p" + word)
     }
 
-    /// The holders of a limit, and who waits for one of their places.
+    /// The holders of a limit's permits, and the server that waits for one of them.
     pub(super) fn holders(&self, partition: Partition, set: &str) -> [String; 2] {
         ["h:", "hw:"].map(|word| self.of(partition, word.len() + set.len()) + word + set)
     }
 
-    /// The channel on which servers hear about a partition. It has the partition's tag, because a script may only use what is on its node.
+    /// The channel of notices about a partition. It has the partition's tag, because a script may
+    /// only use keys of its node.
     pub(super) fn channel(&self, partition: Partition, audience: Audience) -> String {
         let word = match audience {
             Audience::Waiting => "cw",
@@ -143,13 +146,13 @@ impl Keys {
         self.of(partition, word.len()) + word
     }
 
-    /// The hash in which servers say that they live, and the channel on which they tell each other to look there: on the node whose clock all
-    /// follow.
+    /// The hash of server heartbeats, and the channel of broadcasts to all servers. They are on the
+    /// node whose clock all servers follow.
     pub(super) fn servers(&self) -> [String; 2] {
         ["sv", "cs"].map(|word| self.of(Partition(0), word.len()) + word)
     }
 
-    /// The hash with notes of servers, on the same node.
+    /// The hash of a shared table, on the same node as the heartbeats.
     pub(super) fn board(&self, sheet: SharedTable) -> String {
         let word = match sheet {
             SharedTable::Workers => "bw",
@@ -177,7 +180,8 @@ impl Keys {
         format!("{}{word}", self.prefix)
     }
 
-    /// The terms of queues and handlers, on the node of the names of queues: a server needs no other one to start.
+    /// The policies of queues and handlers, on the node of the names of queues: a server needs no
+    /// other node to start.
     pub(super) fn terms(&self) -> String {
         format!(
             "{}{{{}}}:terms",
@@ -186,14 +190,16 @@ impl Keys {
         )
     }
 
-    /// What is kept beside a register, on its node: its names in order, and when they were last entered.
+    /// The keys that accompany a register, on its node: its sorted names, and the times at which
+    /// they were registered.
     pub(super) fn beside(&self, register: Register) -> [String; 2] {
         let tag = self.register(register);
         ["order", "entered"].map(|word| format!("{}{{{tag}}}:{word}", self.prefix))
     }
 }
 
-/// The field of a result: the job, and for an error a dot and its number. What workers say of a job has a letter after the dot.
+/// The field of a result: the number of the job, and for an error a dot and its number. Notes of
+/// workers have a letter after the dot.
 pub(super) fn result_field(field: ResultField) -> String {
     match field {
         ResultField::Output(job) => job.to_string(),
@@ -204,26 +210,26 @@ pub(super) fn result_field(field: ResultField) -> String {
     }
 }
 
-/// The field of a state that says that the ready rows of this write may not be there yet.
+/// The field of a state that marks a write whose ready rows may be missing.
 pub(super) fn owing_field(writer: u32) -> String {
     format!("x{writer:08x}")
 }
 
-/// What such fields look like, as a pattern of HSCAN.
+/// The pattern of HSCAN for these marks.
 pub(super) const OWING: &[u8] = b"x*";
 
-/// The write that such a field names; None for other fields.
+/// The writer that such a mark names. `None` for other fields.
 pub(super) fn owing_of(field: &[u8]) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(field.strip_prefix(b"x")?).ok()?, 16).ok()
 }
 
-/// The job that a field of a state is about; None for other fields.
+/// The job that a field of a state belongs to. `None` for other fields.
 pub(super) fn job_of(field: &[u8]) -> Option<JobIndex> {
     std::str::from_utf8(field).ok()?.parse().ok().map(JobIndex)
 }
 
-/// The fields of a label. One long value would make Redis store the whole hash in three times the memory, so a long label is divided
-/// into pieces. A very long one is not.
+/// The fields of a label. One long value would make Redis store the whole hash in three times the
+/// memory, so a long label is divided into chunks. A very long one is not.
 pub(super) fn label_fields(label: &[u8]) -> impl Iterator<Item = (&'static [u8], &[u8])> {
     let piece = if label.len() <= COMPACT * LABEL.len() {
         COMPACT
@@ -235,8 +241,8 @@ pub(super) fn label_fields(label: &[u8]) -> impl Iterator<Item = (&'static [u8],
     LABEL.into_iter().zip(pieces)
 }
 
-/// Tag n is in slots 64n to 64n+63. P partitions use every 256/P-th tag, so they are spread evenly over nodes that own ranges of
-/// slots. Plain numbers as tags would not be.
+/// Tag n is in slots 64n to 64n+63. P partitions use every 256/P-th tag, so they are spread evenly
+/// over nodes that own ranges of slots. Plain numbers as tags would not be.
 #[rustfmt::skip]
 const TAGS: [&str; 256] = [
     "cv", "bl", "cr", "bh", "afb", "bd", "cz", "ma", "cg", "aga", "cc", "by", "co", "bu", "ck", "bq", "ae", "aec",

@@ -1,8 +1,10 @@
--- Reads the first rows of lanes: the rows of a lane begin with its queue, a zero, its key and a zero.
+-- Reads the first rows of lanes. The rows of a lane begin with its queue, a zero, its key and a
+-- zero.
 --
 -- KEYS    1 ready rows.
--- ARGV    1 how many rows of each lane at most; 2 how many lanes at most; then for each walk where it begins and where it ends, as bounds.
--- Returns for each walk an array: 1 when these are all lanes, else 0; then the rows.
+-- ARGV    1 the largest number of rows of each lane; 2 the largest number of lanes of a scan; then
+--         for each scan its first and its last bound.
+-- Returns for each scan an array: 1 if it reached its end, else 0; then the rows.
 local call, find, sub = redis.call, string.find, string.sub
 local each, lanes = ARGV[1], tonumber(ARGV[2])
 local walks = {}

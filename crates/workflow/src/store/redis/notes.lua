@@ -1,9 +1,11 @@
--- Adds what workers say of jobs of one partition. store/notes.rs describes how.
+-- Adds notes of workers to jobs of one partition. store/notes.rs describes the log.
 --
 -- KEYS  of each workflow: its results; its state as a hash, and as a string.
--- ARGV  1 slots of pieces, 2 most bytes of a log, 3 bytes of a full piece; then for each note: its workflow, counted from 0; its job;
---       progress, or nothing; an entry of the log, or nothing; lines of that entry.
--- Returns for each note: 1, or 0 when the workflow is gone. A log that cannot be read begins anew.
+-- ARGV  1 slots of chunks, 2 largest size of a log in bytes, 3 bytes at which a chunk is full; then
+--         for each note: its workflow, counted from 0; its job; progress, or an empty string;
+--         encoded log lines, or an empty string; number of these lines.
+-- Returns for each note: 1, or 0 if the workflow does not exist. A log whose extent cannot be
+--         decoded begins anew.
 local call, keys, argv = redis.call, KEYS, ARGV
 local slots, most, full = tonumber(argv[1]), tonumber(argv[2]), tonumber(argv[3])
 local answer = {}

@@ -1,4 +1,5 @@
-//! What workers say of their jobs, in Redis: one round trip to each node, and a script for some notes of a partition at a time.
+//! Notes of workers in Redis: one round trip to each node, and one script call for several notes of
+//! a partition.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +14,11 @@ use crate::store::notes::{FULL, MOST_BYTES, Noted, SLOTS, Written};
 
 const SCRIPT: &[u8] = include_bytes!("notes.lua");
 
-/// Notes and bytes at which a call of the script takes no more: about a millisecond of Redis.
+/// Notes and bytes at which a script call takes no more: about a millisecond of Redis.
 const MOST_NOTES: usize = 128;
 const MOST_OF_CALL: usize = 256 << 10;
 
-/// The notes of one call of the script, by their place among all.
+/// The notes of one script call, as positions among all notes.
 #[derive(Debug, Default)]
 struct Call {
     notes: Vec<usize>,
@@ -42,7 +43,7 @@ fn calls(notes: &[Written]) -> Vec<Call> {
     partitions.into_values().flatten().collect()
 }
 
-/// What became of the notes of a call.
+/// The outcomes of the notes of a call.
 fn noted(outcome: &Outcome, number: usize) -> Result<Vec<Noted>, StoreError> {
     let reply = match outcome {
         Outcome::Reply(reply) => reply,
@@ -95,7 +96,8 @@ impl RedisStore {
         all
     }
 
-    /// Adds a call of the script. It is not repeated when nobody knows whether it ran: lines would be there twice.
+    /// Adds a script call. It is not repeated if its outcome is unknown: its lines could be added
+    /// twice.
     fn append_notes<'a>(
         &self,
         batch: &mut Batch,

@@ -1,4 +1,4 @@
-//! Finds or creates a store.
+//! Opens or creates a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::store::error::StoreError;
 /// The fields of the facts about a store.
 const SCHEMA: &[u8] = b"schema";
 const PARTITIONS: &[u8] = b"partitions";
-/// The schema that a migration comes from. There while it runs.
+/// The schema that a migration started from. It exists while the migration runs.
 const MIGRATES_FROM: &[u8] = b"migrates_from";
 
 impl RedisStore {
-    /// Finds the store, or creates it. An existing store keeps its number of partitions.
+    /// Opens the store, or creates it. An existing store keeps its number of partitions.
     ///
     /// # Errors
-    /// Redis does not answer, or the store has a layout that this program does not know.
+    /// Redis does not answer, or the store has a schema that this program does not know.
     ///
     /// # Cancellation
-    /// When the future is dropped, the store may have been made, empty.
+    /// When the future is dropped, an empty store may have been created.
     pub async fn open(client: Client, options: RedisOptions) -> Result<Self, StoreError> {
         let RedisOptions {
             prefix,
@@ -75,17 +75,18 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Whether there is a store, of whatever version. One read.
+    /// Whether a store of any version exists. One read.
     ///
     /// # Errors
-    /// Redis does not answer, or does not allow the question.
+    /// Redis does not answer, or forbids the read.
     pub async fn exists(client: &Client, options: &RedisOptions) -> Result<bool, StoreError> {
         let deadline = Instant::now() + options.timeout;
         let facts = Facts::ask(client, &Keys::meta(&options.prefix), deadline, &[]).await?;
         Ok(facts.schema.is_some() || facts.partitions.is_some())
     }
 
-    /// Says in the store what it is migrated from, and from now on writes the latest format. Servers notice it when they look.
+    /// Records in the store the schema that it is migrated from, and writes the latest format from
+    /// now on. Other servers notice it when they verify the store.
     pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
         let key = Keys::meta(self.keys.prefix());
         let from = self.schema.origin();
@@ -113,7 +114,7 @@ impl RedisStore {
             .adopt(&key, &self.schema)
     }
 
-    /// Nothing of an earlier format is left.
+    /// Records that nothing of an earlier format is left.
     pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
         let key = Keys::meta(self.keys.prefix());
         let mut batch = Batch::new();
@@ -128,7 +129,7 @@ impl RedisStore {
 
     /// Loads the script into every node that has a partition. Returns its digest.
     async fn introduce(&self) -> Result<Arc<[u8]>, StoreError> {
-        /// Of each partition.
+        /// Commands for each partition.
         const COMMANDS: usize = 3;
         let [least, most, by_name, limit] =
             [b"-".as_slice(), b"+", b"BYLEX", b"LIMIT"].map(Arg::Bytes);
@@ -137,7 +138,7 @@ impl RedisStore {
         let mut batch = Batch::new();
         for partition in self.keys.all() {
             let key = self.keys.set(partition, Set::Index);
-            // Its key also selects the node for the others.
+            // The key also selects the node of the other commands.
             let unit = batch
                 .unit()
                 .repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
@@ -162,7 +163,7 @@ impl RedisStore {
         for outcome in outcomes.iter().skip(2).step_by(COMMANDS) {
             knows_ranges(outcome)?;
         }
-        // A node of a cluster that is gone takes its partitions away, and no others.
+        // A cluster node that is down makes its own partitions unavailable, and no others.
         let mut answers = outcomes.chunks_exact(COMMANDS);
         let Some(answered) = answers.find(|outcomes| answer(&outcomes[0]).is_ok()) else {
             return Err(unavailable(&outcomes[0]));
@@ -175,7 +176,7 @@ impl RedisStore {
     }
 }
 
-/// Whether a node can read what lists and queues need.
+/// Whether a node supports the range reads of lists and queues.
 fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
     match outcome {
         Outcome::ServerError(error) => {
@@ -184,7 +185,7 @@ fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
             );
             Err(StoreError::Unavailable { reason })
         }
-        // A node that does not answer is told of by whoever needs it.
+        // A node that does not answer is reported by the calls that need it.
         _ => Ok(()),
     }
 }
@@ -203,19 +204,19 @@ impl fmt::Display for Facts {
     }
 }
 
-/// What is written about a store when it is made.
+/// The facts that are written about a store when it is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Facts {
     schema: Option<u32>,
     partitions: Option<u32>,
-    /// What it is being migrated from.
+    /// The schema that it is being migrated from.
     from: Option<u32>,
 }
 
 impl Facts {
     pub(super) const FIELDS: [&[u8]; 3] = [SCHEMA, PARTITIONS, MIGRATES_FROM];
 
-    /// The facts now of a store that had these when it was opened.
+    /// The current facts of a store that had these when it was opened.
     pub(super) fn now(self, schema: &Schema) -> Self {
         Self {
             schema: Some(schema.format().schema()),
@@ -223,12 +224,13 @@ impl Facts {
         }
     }
 
-    /// Whether a process that opened a store with these facts can go on with one that has the others.
+    /// Whether a process that opened a store with these facts can continue with a store that has
+    /// the others.
     pub(super) fn fit(self, other: Self) -> bool {
         (self.schema, self.partitions) == (other.schema, other.partitions)
     }
 
-    /// Takes over what a migration has changed.
+    /// Adopts the format that a migration has set.
     ///
     /// # Errors
     /// The store has a schema that this program does not know.
@@ -251,7 +253,8 @@ impl Facts {
         ]
     }
 
-    /// Reads the facts, after writing `made` as far as they are not there. When several servers do so at the same time, they read the same.
+    /// Reads the facts, after writing those of `made` that are missing. Servers that do so at the
+    /// same time read the same facts.
     pub(super) async fn make(
         client: &Client,
         key: &str,
@@ -261,7 +264,7 @@ impl Facts {
         Self::ask(client, key, deadline, &made.fields()).await
     }
 
-    /// Reads the facts, after writing those of `missing` that are not there.
+    /// Reads the facts, after writing those of `missing` that do not exist.
     async fn ask(
         client: &Client,
         key: &str,
@@ -291,7 +294,7 @@ impl Facts {
         Self::read(&reply::array(answer(read)?)?, key)
     }
 
-    /// Reads the values of [`Facts::FIELDS`].
+    /// Decodes the values of [`StoreFacts::FIELDS`].
     pub(super) fn read(values: &[&Reply], key: &str) -> Result<Self, StoreError> {
         let number = |reply: &Reply| {
             let Some(text) = reply::bytes(reply)? else {
@@ -319,7 +322,7 @@ impl Facts {
         }
     }
 
-    /// How the store is written.
+    /// The format of the store.
     fn format(self, key: &str) -> Result<Format, StoreError> {
         let missing = || StoreError::Corrupt {
             what: key.to_owned(),

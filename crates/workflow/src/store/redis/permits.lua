@@ -1,28 +1,33 @@
--- Places in one limit of how many jobs are at work at once.
+-- Permits of one concurrency limit.
 --
--- KEYS    1 the holders, a sorted set of leases by the millisecond at which they lose their places; 2 which server waits for one of them:
---           its name, or + for several.
--- ARGV    1 what to do, 2 the time in milliseconds where TIME is not permitted, then
---         hold: 3 places, 4 for how long, 5 who asks, then leases. Returns how many got one, how many places are taken, and the time until
---           the first of these is free, or -1.
---         extend: 3 for how long, then leases. Returns for each 1, or 0 if it had no place.
---         release: 3 who asks, 4 the command that tells others, or nothing, 5 the channel, 6 the message, then leases. Returns how many
---           places are taken, and 1 if Redis did not let it tell others, else 0.
---         list: 3 how many. Returns how many places are taken, and leases with their times.
--- Leases that are over are removed first; Redis asks for memory before the first write only, and removing needs none, so a full Redis does not
--- stop the script half way. What is left expires with the last of them.
+-- KEYS    1 the holders, a sorted set of leases by the millisecond at which their permits expire; 2
+--         the server that waits for a permit: its name, or + for several servers.
+-- ARGV    1 the operation, 2 the time in milliseconds where TIME is forbidden, then
+--         hold: 3 permits of the limit, 4 duration in milliseconds, 5 the calling server, then
+--           leases. Returns the number of leases that have a permit, the number of permits in use,
+--           and the time until the first of them expires, or -1 if some are free.
+--         extend: 3 duration in milliseconds, then leases. Returns for each 1, or 0 if it has no
+--           permit.
+--         release: 3 the calling server, 4 the command to publish, or an empty string, 5 the
+--           channel, 6 the message, then leases. Returns the number of permits in use, and 1 if
+--           Redis forbade to publish the message, else 0.
+--         list: 3 the largest number of leases. Returns the number of permits in use, and leases
+--           with their times.
+-- Expired permits are removed first. Redis checks its memory before the first write only, and a
+-- removal needs none, so a full Redis does not stop the script half way. The keys expire with the
+-- last permit.
 local call, argv, holders, waits = redis.call, ARGV, KEYS[1], KEYS[2]
 local time = redis.pcall('TIME')
 local now = time.err and tonumber(argv[2]) or time[1] * 1000 + math.floor(time[2] / 1000)
 call('ZREMRANGEBYSCORE', holders, '-inf', now)
 
--- Until the first or the last of the holders is over.
+-- The time until the permit at a position expires: 0 is the first one, -1 the last one.
 local function left(place)
   local found = call('ZRANGE', holders, place, place, 'WITHSCORES')
   return found[2] and found[2] - now
 end
 
--- Returns how many of these leases had no place before.
+-- Gives permits to leases, or extends them. Returns the number of new permits.
 local function put(from, to, length)
   local pairs, last = {}, 0
   for at = from, to do
@@ -35,7 +40,7 @@ end
 if argv[1] == 'hold' then
   local most, length, number, at = tonumber(argv[3]), tonumber(argv[4]), call('ZCARD', holders), 6
   while at <= #argv do
-    -- Who has a place takes no other one. Lua's stack holds about 8,000 values.
+    -- A lease that has a permit does not take another one. Lua's stack holds about 8,000 values.
     local some = math.min(most - number, #argv - at + 1, 2000)
     if some < 1 then
       if not call('ZSCORE', holders, argv[at]) then
@@ -50,7 +55,8 @@ if argv[1] == 'hold' then
     call('PEXPIRE', holders, left(-1))
   end
   if at <= #argv or number >= most then
-    -- Who waits, or knows that none is left, asks again when the first holder is over.
+    -- A server that waits, or that knows that no permit is free, calls again when the first permit
+    -- expires.
     local known = call('GET', waits)
     call('SET', waits, known and known ~= argv[5] and '+' or argv[5], 'PX', left(-1) or length)
   end
@@ -81,7 +87,7 @@ if argv[1] == 'release' then
   if waiting then
     call('UNLINK', waits)
     if waiting ~= argv[3] and argv[4] ~= '' then
-      -- Whoever hears of it asks for itself, and nothing depends on it.
+      -- The receivers of the message call the store themselves, and nothing depends on it.
       told = redis.pcall(argv[4], argv[5], argv[6])
     end
   end

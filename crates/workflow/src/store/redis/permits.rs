@@ -1,5 +1,6 @@
-//! Places in limits, in Redis. Each set is on the node of the partition that its name decides, and one script changes it there, by the clock
-//! of that node. A call for many sets is one round trip to each node.
+//! Permits in Redis. The permits of a limit are on the node of the partition that the limit's name
+//! decides. One script changes them there, by the clock of that node. A call for many limits is one
+//! round trip to each node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +22,11 @@ use crate::time::Timestamp;
 
 const SCRIPT: &[u8] = include_bytes!("permits.lua");
 
-/// The longest time for which a place is held, in milliseconds: 270 years. Redis counts to some more.
+/// The longest time for which a permit is held, in milliseconds: 270 years. Redis accepts somewhat
+/// more.
 const LONGEST: u64 = 1 << 43;
 
-/// A call of the script about one set.
+/// A script call for one limit.
 struct Ask<'a> {
     set: &'a str,
     word: &'static [u8],
@@ -49,14 +51,14 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// What Redis knows the script by.
+/// The script, by its digest or its text.
 #[derive(Clone, Copy)]
 struct Script<'a> {
     command: &'static str,
     text: &'a [u8],
 }
 
-/// How calls are made.
+/// Parameters that all script calls of a request share.
 #[derive(Clone, Copy)]
 struct CallTerms {
     now: Timestamp,
@@ -64,17 +66,17 @@ struct CallTerms {
     deadline: Instant,
 }
 
-/// Whether an answer counts only when replicas have what was written.
+/// Whether an answer counts only when replicas have the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Safe {
     Yes,
     No,
 }
 
-/// What became of calls, each answered on its own.
+/// The answers of script calls, each with its own error.
 type Answers = Vec<Result<Reply, StoreError>>;
 
-/// Places of one set after the other, each with the numbers of its leases.
+/// Positions of the permits of each limit.
 fn by_set<'a>(places: &[(&'a str, LeaseRef)]) -> BTreeMap<&'a str, Vec<usize>> {
     let mut sets: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, (set, _)) in places.iter().enumerate() {
@@ -83,7 +85,7 @@ fn by_set<'a>(places: &[(&'a str, LeaseRef)]) -> BTreeMap<&'a str, Vec<usize>> {
     sets
 }
 
-/// What became of the set of each place.
+/// Distributes the answer of each limit to its permits.
 fn of_each<T: Copy>(
     places: usize,
     sets: &BTreeMap<&str, Vec<usize>>,
@@ -108,7 +110,7 @@ fn millis(time: Duration) -> ScriptArg<'static> {
     )
 }
 
-/// What Redis answered, or why it did not.
+/// The reply of Redis, or an error.
 fn answered(outcome: &Outcome) -> Result<Reply, StoreError> {
     match outcome {
         Outcome::Reply(reply) => Ok(reply.clone()),
@@ -261,7 +263,7 @@ impl RedisStore {
             ];
             Ask::new(b"release", set, how, numbers.iter().map(|&at| places[at].1))
         });
-        // What a failover brings back is free when its time is over.
+        // It does not wait for replicas: a permit that a failover restores expires by itself.
         let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::No).await;
         let left = |answer: Result<Reply, StoreError>| {
             let answer = answer?;
@@ -293,7 +295,7 @@ impl RedisStore {
             .collect()
     }
 
-    /// Calls the script once for each set.
+    /// Calls the script once for each limit.
     async fn ask(&self, asks: &[Ask<'_>], now: Timestamp, safe: Safe) -> Answers {
         if let Err(error) = self.must_fit() {
             return asks.iter().map(|_| Err(error.clone())).collect();
@@ -320,7 +322,7 @@ impl RedisStore {
             .filter(|&at| is_forgotten(&outcomes[at].0))
             .collect();
         if !forgotten.is_empty() {
-            // Sending the text also makes Redis keep the script.
+            // EVAL with the text also makes Redis cache the script.
             let again = self.run_asks(asks, &forgotten, whole, terms).await;
             forgotten
                 .into_iter()
@@ -333,7 +335,8 @@ impl RedisStore {
             .collect()
     }
 
-    /// Runs some of these calls. Returns what became of each, and whether enough replicas have it.
+    /// Runs the chosen calls. Returns the outcome of each, and whether enough replicas have its
+    /// writes.
     async fn run_asks(
         &self,
         asks: &[Ask<'_>],
@@ -362,7 +365,7 @@ impl RedisStore {
         };
         let found: Vec<(Outcome, Result<(), StoreError>)> =
             if safe == Safe::Yes && self.replicas() > 0 {
-                // Waits of one connection would come one after the other.
+                // On one connection the waits would come one after the other.
                 let sent = partitions.values().map(|places| {
                     let mut batch = Batch::new();
                     add(&mut batch, places);
@@ -412,7 +415,7 @@ impl RedisStore {
         unit
     }
 
-    /// What Redis knows the script by. None: it does not say.
+    /// The digest of the script. `None` if Redis does not return it.
     async fn digest_of_holders(&self, deadline: Instant) -> Option<Arc<[u8]>> {
         if let Some(known) = self.holders_digest.get() {
             return Some(Arc::clone(known));

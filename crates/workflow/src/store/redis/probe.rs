@@ -1,4 +1,4 @@
-//! A question to one partition: are reads, removals and writes answered? What it writes is gone when it is answered.
+//! Probes one partition: whether reads, removals and writes succeed. It removes its own writes.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::probe::Probe;
 
-/// How long an answer may take. What is asked costs Redis some microseconds.
+/// The longest wait for an answer. The commands cost Redis some microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many of the commands remove.
+/// Number of commands that remove.
 const REMOVALS: usize = 2;
-/// How many of the commands only read.
+/// Number of commands that only read.
 const READS: usize = 8;
 
 impl RedisStore {
     pub(crate) async fn probe(&self, partition: Partition) -> Probe {
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         let scratch = self.keys.scratch(partition);
-        // Replicas are waited for as long as by any write.
+        // With replicas, a probe may wait for them as long as any write.
         let patience = if self.replicas() == 0 {
             PATIENCE.min(self.timeout)
         } else {
@@ -49,7 +49,8 @@ impl RedisStore {
     }
 }
 
-/// Every command that reads, then those that remove, then one that only writes need. Memory that is full does not stop them, as it does the script.
+/// Every command that reads, then those that remove, then one that only writes need. Full memory
+/// does not stop these commands, but it stops the script.
 fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
     let [ready, index, timers, expiries] = sets.each_ref().map(|key| Arg::Key(key.as_bytes()));
     let [hash, string] = scratch.each_ref().map(|key| Arg::Key(key.as_bytes()));
@@ -75,7 +76,7 @@ fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
         // No row is empty, so nothing is removed.
         .repeatable("ZREM", &[expiries, nobody])
         .repeatable("UNLINK", &[string])
-        // What large states are staged with. There is no such key.
+        // Large states are staged with PEXPIRE. The key does not exist.
         .repeatable("PEXPIRE", &[string, one]);
     batch
 }

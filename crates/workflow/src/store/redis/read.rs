@@ -12,7 +12,7 @@ use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
-/// What has the state of a workflow, by its id.
+/// The kind of key that has a workflow's state, by its id.
 pub(super) fn state_of(id: WorkflowId) -> Part {
     if id.is_small() {
         Part::Small

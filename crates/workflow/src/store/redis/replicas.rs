@@ -1,5 +1,6 @@
-//! Writes that are acknowledged when replicas have them, so that a failover does not lose them. WAIT counts for its own connection alone, so
-//! such writes have connections of their own, and each batch has one for itself: one WAIT behind all its writes.
+//! Writes that are acknowledged when replicas have them, so that a failover does not lose them.
+//! WAIT covers the writes of its own connection. So such writes have their own connections, and
+//! each batch has one for itself: one WAIT after all its writes.
 
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::store::error::StoreError;
 /// The longest WAIT. A connection on which nothing arrives for 5 s counts as broken.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Which replicas a write waits for.
+/// The number of replicas that a write waits for, and the client for such writes.
 #[derive(Debug, Clone)]
 pub(super) struct Replicas {
     number: NonZeroU16,
@@ -24,7 +25,7 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    /// The same over connections of their own, on the current runtime.
+    /// The replicas with own connections, on the current runtime.
     pub(super) fn again(&self) -> Self {
         Self {
             number: self.number,
@@ -38,15 +39,15 @@ impl Replicas {
 }
 
 impl RedisStore {
-    /// From now on a write is acknowledged when so many replicas of its node have it. `client` is for these writes alone, with one batch
-    /// at a time on each connection.
+    /// Makes writes wait until `number` replicas of their node have them. `client` is for these
+    /// writes alone, with one batch at a time on each connection.
     #[must_use]
     pub fn acknowledged_by(mut self, number: NonZeroU16, client: Client) -> Self {
         self.replicas = Some(Replicas { number, client });
         self
     }
 
-    /// How many replicas must have a write before it is acknowledged.
+    /// Number of replicas that must have a write before it is acknowledged.
     pub(crate) fn replicas(&self) -> u16 {
         self.replicas
             .as_ref()
@@ -58,7 +59,8 @@ impl RedisStore {
         let Some(Replicas { number, .. }) = &self.replicas else {
             return unit;
         };
-        // Half of the time, so that the answer, or its absence, is known before the caller leaves.
+        // Half of the call's timeout, so that the reply, or its absence, is known before the caller
+        // gives up.
         let timeout = i64::try_from((self.timeout / 2).min(LONGEST).as_millis())
             .unwrap_or(i64::MAX)
             .max(1);
@@ -68,8 +70,8 @@ impl RedisStore {
         )
     }
 
-    /// Sends a batch of one unit that [`RedisStore::wait`] completed. Returns the outcomes of the writes, and whether enough replicas have
-    /// what was written.
+    /// Sends a batch of one unit that [`RedisStore::wait_for_replicas`] completed. Returns the
+    /// outcomes of the writes, and whether enough replicas have them.
     pub(super) async fn send_to_replicas(
         &self,
         batch: Batch,
@@ -91,7 +93,8 @@ impl RedisStore {
         (outcomes, enough)
     }
 
-    /// Whether workflows still have these states, and enough replicas have them. Without replicas to wait for, that is not asked.
+    /// Whether workflows still have the given states, and enough replicas have them. Returns true
+    /// without a read if writes do not wait for replicas.
     pub(crate) async fn confirm(
         &self,
         partition: Partition,
@@ -109,7 +112,7 @@ impl RedisStore {
         for (id, _) in states {
             let key = self.keys.part(*id, state_of(*id));
             let key = Arg::Key(key.as_bytes());
-            // What was written before it, on whatever connection, counts for the wait as well.
+            // The WAIT also covers earlier writes of other connections.
             unit = if id.is_small() {
                 unit.repeatable("GET", &[key])
             } else {

@@ -1,4 +1,4 @@
-//! From replies of Redis to the results of the store.
+//! Converts replies of Redis into results of the store.
 
 use bytes::Bytes;
 use tidegate_pipeline::{Outcome, Reply, ServerError};
@@ -33,7 +33,7 @@ pub(super) fn reason(outcome: &Outcome) -> String {
         .reply()
         .err()
         .map_or_else(|| "redis answered".to_owned(), |error| error.to_string());
-    // Redis 7 adds the digest of the script and a line.
+    // Redis 7 adds the digest of the script and a line number.
     reason
         .split(" script: ")
         .next()
@@ -57,7 +57,7 @@ pub(super) fn array(reply: &Reply) -> Result<Vec<&Reply>, StoreError> {
         .collect()
 }
 
-/// A string; None for a null.
+/// A string; `None` for a null.
 pub(super) fn bytes(reply: &Reply) -> Result<Option<&Bytes>, StoreError> {
     match reply {
         Reply::Bulk(bytes) | Reply::Simple(bytes) => Ok(Some(bytes)),
@@ -102,7 +102,7 @@ pub(super) fn strings(reply: &Reply) -> Result<Vec<Vec<u8>>, StoreError> {
         .collect()
 }
 
-/// What SCAN told of keys that end with ids: where to go on, and the ids.
+/// The cursor of a SCAN reply, and the ids at the end of its keys.
 pub(super) fn scanned(reply: &Reply) -> Result<(u64, Vec<WorkflowId>), StoreError> {
     let [cursor, found] = array(reply)?[..] else {
         return Err(unexpected("a cursor and keys", reply));
@@ -120,10 +120,10 @@ pub(super) fn scanned(reply: &Reply) -> Result<(u64, Vec<WorkflowId>), StoreErro
     ))
 }
 
-/// Where to go on reading, 0 at the end; and fields with their values.
+/// The cursor of an HSCAN reply, 0 at the end, and fields with their values.
 pub(super) type Piece = (u64, Vec<(Bytes, Bytes)>);
 
-/// What HSCAN told.
+/// The content of an HSCAN reply.
 pub(super) fn piece(reply: &Reply) -> Result<Piece, StoreError> {
     let [cursor, fields] = array(reply)?[..] else {
         return Err(unexpected("a cursor and fields", reply));
@@ -140,7 +140,7 @@ fn cursor_of(reply: &Reply) -> Result<u64, StoreError> {
         .ok_or_else(|| unexpected("a cursor", reply))
 }
 
-/// The reply to a read of `what`, which is corrupt when it is of another type.
+/// The reply to a read of `what`, which is corrupt if it is of another type.
 pub(super) fn stored<'a>(outcome: &'a Outcome, what: &str) -> Result<&'a Reply, StoreError> {
     match outcome {
         Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE") => {
@@ -153,12 +153,13 @@ pub(super) fn stored<'a>(outcome: &'a Outcome, what: &str) -> Result<&'a Reply, 
     }
 }
 
-/// Whether Redis does not permit a command.
+/// Whether Redis forbids a command.
 pub(super) fn is_forbidden(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::ServerError(error) if error.message.starts_with("NOPERM"))
 }
 
-/// Strings in pairs, as HGETALL and WITHSCORES tell them: one after the other, or in RESP3 each score beside its member.
+/// Strings in pairs, as HGETALL and WITHSCORES return them: one after the other, or nested in
+/// RESP3.
 fn pairs(reply: &Reply) -> Result<Vec<(&Bytes, &Bytes)>, StoreError> {
     let mut elements = array(reply)?;
     if matches!(elements.first(), Some(Reply::Array(_))) {
@@ -182,12 +183,12 @@ pub(super) fn entries(reply: &Reply) -> Result<Vec<(String, String)>, StoreError
     Ok(entries)
 }
 
-/// All fields of the state at `key`; None when it is not there.
+/// All fields of the state at `key`. `None` if it does not exist.
 pub(super) fn state(key: &str, reply: &Reply) -> Result<Option<StoredState>, StoreError> {
     state_of(key, pairs(reply)?)
 }
 
-/// The same, of fields and their values.
+/// The state with the given fields and values. `None` if there are none.
 pub(super) fn state_of<'a>(
     key: &str,
     fields: impl IntoIterator<Item = (&'a Bytes, &'a Bytes)>,
@@ -217,7 +218,8 @@ pub(super) fn state_of<'a>(
     }
 }
 
-/// Version and writer of the latest write to the state at `key`, and the fields that were written after the expected one.
+/// Version and writer of the latest write to the state at `key`, and the fields that were written
+/// after the expected state.
 pub(super) fn later(
     key: &str,
     reply: &[Result<Reply, ServerError>],
@@ -255,7 +257,7 @@ pub(super) fn later(
     Ok(NewerState { stamp, state })
 }
 
-/// The state of a small workflow; none when it is not there.
+/// The state of a small workflow. `None` if it does not exist.
 pub(super) fn small(reply: &Reply) -> Result<Option<StoredState>, StoreError> {
     Ok(bytes(reply)?.map(|value| StoredState {
         meta: value.to_vec(),
@@ -263,12 +265,12 @@ pub(super) fn small(reply: &Reply) -> Result<Option<StoredState>, StoreError> {
     }))
 }
 
-/// The same, as an array of one or none.
+/// The state of a small workflow, as an array of at most one element.
 pub(super) fn small_in_array(reply: &Reply) -> Result<Option<StoredState>, StoreError> {
     array(reply)?.first().map_or(Ok(None), |value| small(value))
 }
 
-/// Meta and the records of these jobs, as far as they have one.
+/// The meta and the existing records of the given jobs.
 pub(super) fn excerpt(reply: &Reply, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
     let values: Vec<Option<&Bytes>> = array(reply)?
         .into_iter()
@@ -288,7 +290,7 @@ pub(super) fn excerpt(reply: &Reply, jobs: &[JobIndex]) -> Result<Option<StoredS
     }))
 }
 
-/// What a list shows of a small workflow.
+/// The summary of a small workflow.
 pub(super) fn small_head(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
     let Some(value) = bytes(reply)? else {
         return Ok(None);
@@ -301,7 +303,7 @@ pub(super) fn small_head(reply: &Reply) -> Result<Option<EncodedSummary>, StoreE
     }))
 }
 
-/// Meta and the pieces of the label.
+/// The summary of a workflow: meta and the chunks of the label.
 pub(super) fn head(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
     let values = array(reply)?;
     let values: Vec<Option<&Bytes>> = values.into_iter().map(bytes).collect::<Result<_, _>>()?;
@@ -336,7 +338,7 @@ pub(super) fn ids(reply: &Reply) -> Result<Vec<WorkflowId>, StoreError> {
     array(reply)?.into_iter().map(of).collect()
 }
 
-/// Workflows with their moments.
+/// Workflows with their times.
 pub(super) fn moments(reply: &Reply) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
     let moment = |(member, score): (&Bytes, &Bytes)| {
         let id = member.as_ref().try_into().ok().map(WorkflowId::from_bytes);

@@ -1,4 +1,4 @@
-//! The servers of a store: each says again and again that it lives.
+//! Heartbeats of the servers of a store.
 
 use tidegate_pipeline::{Arg, Batch};
 
@@ -10,7 +10,8 @@ use crate::store::change_notice::ServerId;
 use crate::store::error::StoreError;
 
 impl RedisStore {
-    /// Writes the entry of a server, if there is one to write, removes those of `gone`, and reads all. One round trip.
+    /// Writes the record of a server if there is one, removes the records of `gone`, and reads all
+    /// records. One round trip.
     pub(crate) async fn servers(
         &self,
         own: Option<(ServerId, &str)>,
@@ -43,7 +44,7 @@ impl RedisStore {
         }
         let outcomes = self.send(batch).await;
         let at = usize::from(own.is_some()) + usize::from(!gone.is_empty());
-        // A Redis that takes no writes is told of elsewhere.
+        // A Redis that takes no writes is reported by the calls that need them.
         let anew = own.is_some() && outcomes[0].integer().is_ok_and(|added| added > 0);
         let time = outcomes
             .get(at + 1)

@@ -1,4 +1,4 @@
-//! Notes of servers, in Redis: a hash for each sheet.
+//! Shared tables in Redis: a hash for each.
 
 use tidegate_pipeline::{Arg, Batch};
 
@@ -7,7 +7,8 @@ use super::reply::{self, answer};
 use crate::store::error::StoreError;
 use crate::store::shared_table::SharedTable;
 
-/// A day in milliseconds: long enough for servers that are all replaced, and then nothing is left.
+/// A day in milliseconds: longer than the replacement of all servers takes. Afterwards nothing is
+/// left.
 const KEPT: i64 = 86_400_000;
 
 impl RedisStore {

@@ -1,4 +1,4 @@
-//! How servers tell each other things through Redis: messages on channels, which nobody keeps.
+//! Messages between servers through Redis channels. Redis does not store them.
 
 pub(super) mod publish_support;
 
@@ -19,10 +19,10 @@ use crate::id::Partition;
 use crate::store::change_notice::Notifier;
 use crate::store::subscription::{StoreEvent, Topic};
 
-/// The field of the facts about a store that says how servers tell each other things.
+/// The field of the store's facts that has the kind of channel.
 const MESSAGES: &[u8] = b"messages";
 
-/// See [`crate::store::subscription::Subscription`].
+/// A subscription in Redis, see [`crate::store::subscription::Subscription`].
 #[derive(Debug)]
 pub(crate) struct Ears {
     store: RedisStore,
@@ -45,7 +45,7 @@ fn command(delivery: Delivery) -> &'static str {
 }
 
 impl RedisStore {
-    /// What is written about it, after writing `found` if nothing is.
+    /// The delivery that the store's servers use, after writing `found` if none is recorded.
     async fn agreed_delivery(&self, found: Option<Delivery>) -> Option<Delivery> {
         let key = Keys::meta(self.keys.prefix());
         let key = Arg::Key(key.as_bytes());
@@ -66,7 +66,7 @@ impl RedisStore {
     async fn publish_by(&self, delivery: Delivery, message: &[u8]) -> Outcome {
         let [_, channel] = self.keys.servers();
         let mut batch = Batch::new();
-        // The channel is in the slot of a key of the same name.
+        // The channel is in the slot of a key with its name.
         batch.unit().repeatable(
             command(delivery),
             &[Arg::Key(channel.as_bytes()), Arg::Bytes(message)],
@@ -77,14 +77,14 @@ impl RedisStore {
             .expect("one answer for one command")
     }
 
-    /// Tells all servers that listen. If it is lost, they find out later.
+    /// Publishes a message to all servers. If it is lost, they find out later.
     pub(crate) async fn publish(&self, message: &[u8]) {
         if let Some(delivery) = self.voice.delivery() {
             let _lost = self.publish_by(delivery, message).await;
         }
     }
 
-    /// Lets each call tell what others must know of its changes.
+    /// Adds to each call the notice about its changes.
     pub(super) fn announce(
         &self,
         partition: Partition,
@@ -107,12 +107,13 @@ impl RedisStore {
         }
     }
 
-    /// The command by which a script tells others. None: it is not known, or not allowed.
+    /// The command by which a script publishes. `None` if it is unknown or forbidden.
     pub(super) fn publish_command(&self) -> Option<&'static str> {
         self.voice.delivery().map(command)
     }
 
-    /// What other servers say. None: Redis does not let them say anything, or it is not known how.
+    /// A subscription to messages of other servers. `None` if Redis forbids publishing, or the
+    /// command is unknown.
     pub(crate) fn listen(&self) -> Option<Ears> {
         let options = SubscriberOptions::new(self.voice.delivery()?);
         let subscriber = Subscriber::new(&self.client, Vec::<Bytes>::new(), options);
@@ -175,7 +176,7 @@ impl Ears {
                 StoreEvent::of(topic(&channel)?, &payload)
             }
             SubscriberEvent::Missed { .. } => Some(StoreEvent::Gap),
-            // Later versions may tell more.
+            // Later versions may have further events.
             _ => None,
         }
     }

@@ -8,17 +8,17 @@ use crate::id::{Partition, WorkflowId};
 use crate::store::each_of;
 use crate::store::error::StoreError;
 
-/// What the store does with a call.
+/// The failure of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fault {
-    /// Works.
+    /// The call succeeds.
     #[default]
     None,
-    /// Does nothing and reports that.
+    /// The call does nothing and fails.
     Refused,
-    /// Writes, but reports an unknown outcome. A read is refused.
+    /// The write is done, but its outcome is reported as unknown. A read fails.
     AnswerLost,
-    /// Writes nothing, and reports an unknown outcome. A read is refused.
+    /// Nothing is written, and the outcome is reported as unknown. A read fails.
     RequestLost,
 }
 
@@ -31,14 +31,14 @@ pub enum Call {
     Read,
 }
 
-/// What a test lets happen to a call.
+/// The failure and delays of a call, which a test injects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InjectedFault {
-    /// How it fails, if it does.
+    /// The failure of the call.
     pub fault: Fault,
-    /// Number of turns of the runtime before the store does it: other calls may come first.
+    /// Number of yields to the runtime before the call is done: other calls may come first.
     pub before: u8,
-    /// Number of turns before the caller gets the answer.
+    /// Number of yields before the caller gets the answer.
     pub after: u8,
 }
 
@@ -51,26 +51,27 @@ impl From<Fault> for InjectedFault {
     }
 }
 
-/// What a store loses.
+/// The data that a store loses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataLoss {
-    /// Everything, as a store that was emptied.
+    /// Everything, like a store that was emptied.
     Everything,
-    /// All of one workflow but its rows and its key.
+    /// Everything of one workflow except its rows and its idempotency key.
     State(WorkflowId),
     /// The ready rows of a partition.
     Ready(Partition),
-    /// The names of queues and workflows, and with them which queues are paused; and the terms of queues and handlers.
+    /// The names of queues and workflows, with the paused queues, and the policies of queues and
+    /// handlers.
     Registers,
 }
 
-/// The reason of all failures.
+/// The reason of all injected failures.
 const INJECTED: &str = "injected fault";
 
 pub(super) type Faults = Box<dyn FnMut(Call) -> InjectedFault + Send>;
 
 impl SimulatedStore {
-    /// From now on asks `faults` what to do with each call.
+    /// Sets the function that decides the fault of each later call.
     pub fn inject<M: Into<InjectedFault>>(
         &self,
         mut faults: impl FnMut(Call) -> M + Send + 'static,
@@ -78,13 +79,13 @@ impl SimulatedStore {
         self.tables().faults = Some(Box::new(move |call| faults(call).into()));
     }
 
-    /// How often the store was called.
+    /// Number of calls of the store.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.tables().calls
     }
 
-    /// Loses something, now.
+    /// Loses data immediately.
     pub fn lose(&self, loss: DataLoss) {
         let mut tables = self.tables();
         match loss {
@@ -113,7 +114,7 @@ impl SimulatedStore {
         }
     }
 
-    /// Loses so many of the next messages that servers send each other.
+    /// Loses the next `number` messages between servers.
     pub fn lose_messages(&self, number: u64) {
         self.tables().servers.lost = number;
     }
@@ -122,7 +123,7 @@ impl SimulatedStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and lets happen to it what should come before.
+    /// Counts a call, and waits as its fault demands.
     async fn begin(&self, call: Call) -> InjectedFault {
         let injected = {
             let mut tables = self.tables();
@@ -136,7 +137,7 @@ impl SimulatedStore {
         injected
     }
 
-    /// The tables, to be read.
+    /// The tables for a read, unless a fault is injected.
     pub(super) async fn read(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
         match self.begin(Call::Read).await.fault {
             Fault::None => Ok(self.tables()),
@@ -146,7 +147,7 @@ impl SimulatedStore {
         }
     }
 
-    /// Reads something for each of what is asked for, if it should work.
+    /// Reads a value for each of the queries, unless a fault is injected.
     pub(super) async fn each<A, T>(
         &self,
         asked: &[A],
@@ -159,7 +160,7 @@ impl SimulatedStore {
         each_of(asked.len(), found)
     }
 
-    /// Writes, if it should work.
+    /// Writes, unless a fault is injected.
     pub(super) async fn write<T>(
         &self,
         write: impl FnOnce(&mut Tables) -> T,
@@ -180,7 +181,7 @@ impl SimulatedStore {
     }
 }
 
-/// Lets others go first, so many times.
+/// Yields to the runtime `number` times.
 async fn turns(number: u8) {
     for _ in 0..number {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Places in limits, of a store in memory.
+//! Permits of the simulated store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::store::release::Release;
 use crate::store::subscription::Topic;
 use crate::time::Timestamp;
 
-/// All sets.
+/// The permits of all limits.
 #[derive(Debug, Default)]
 pub(super) struct Sets {
     held: BTreeMap<String, HashMap<LeaseRef, Timestamp>>,
-    /// Servers that got no place.
+    /// Servers that did not get all permits that they requested.
     waiting: BTreeMap<String, BTreeSet<ServerId>>,
 }
 
 impl Sets {
-    /// Removes those whose time is over.
+    /// Removes expired permits.
     fn advance(&mut self, now: Timestamp) -> &mut Self {
         self.held.retain(|_, holders| {
             holders.retain(|_, until| *until > now);
@@ -56,7 +56,7 @@ impl Sets {
             number: number(holders),
             next,
         };
-        // Who got the last one knows that none is left, and waits, too.
+        // The server that took the last permit knows that none is left, and waits, too.
         if granted < hold.leases.len() || holders.len() >= hold.most as usize {
             self.waiting
                 .entry(hold.set.to_owned())
@@ -78,7 +78,7 @@ impl Sets {
         Extended::Yes
     }
 
-    /// Whether it had a place.
+    /// Releases a permit. Returns whether the lease had one.
     fn release(&mut self, set: &str, lease: LeaseRef) -> bool {
         self.held
             .get_mut(set)
@@ -114,7 +114,7 @@ fn prolong(holders: &mut HashMap<LeaseRef, Timestamp>, lease: LeaseRef, until: T
     *held = until.max(*held);
 }
 
-/// Tells servers that wait for a set, if another than `by` does.
+/// Notifies the servers that wait for a permit of a limit, if a server other than `by` waits.
 fn tell(sets: &mut Sets, servers: &mut Servers, (partition, set): (Partition, &str), by: ServerId) {
     let waiting = sets.waiting.remove(set).unwrap_or_default();
     if waiting.iter().any(|server| *server != by) {

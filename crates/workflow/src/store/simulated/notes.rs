@@ -1,4 +1,4 @@
-//! What workers say of their jobs, of a store in memory.
+//! Notes of workers in the simulated store.
 
 use std::convert::Infallible;
 

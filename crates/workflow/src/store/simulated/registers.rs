@@ -1,4 +1,4 @@
-//! The registers of a store in memory.
+//! The registers of the simulated store.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use crate::store::query::Register;
 use crate::store::register::{Entered, Looked, PAUSED};
 use crate::time::Timestamp;
 
-/// A register: values, and when their names were last entered.
+/// A register: for each name its value, and the time at which it was last registered.
 pub(super) type Names = BTreeMap<String, (String, Option<Timestamp>)>;
 
 impl SimulatedStore {

@@ -1,4 +1,4 @@
-//! Servers of a store in memory, and what they tell each other.
+//! Servers of the simulated store, and the messages between them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,12 +9,12 @@ use crate::id::Partition;
 use crate::store::change_notice::{ChangeNotice, ServerId};
 use crate::store::subscription::{StoreEvent, Topic};
 
-/// Who lives, and who listens.
+/// The heartbeats of servers, and their subscriptions.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     pub(super) entries: BTreeMap<ServerId, String>,
     listeners: Vec<Weak<Listener>>,
-    /// So many messages are lost.
+    /// Number of further messages that are lost.
     pub(super) lost: u64,
 }
 
@@ -25,7 +25,7 @@ struct Listener {
     arrived: Notify,
 }
 
-/// See [`crate::store::subscription::Subscription`].
+/// A subscription in the simulated store, see [`crate::store::subscription::Subscription`].
 #[derive(Debug)]
 pub(crate) struct Ears(Arc<Listener>);
 

@@ -1,4 +1,4 @@
-//! What a store in memory has, and how a change is applied to it.
+//! The tables of the simulated store, and how a change is applied to them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -19,7 +19,8 @@ use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::store::query::{RowRange, TimeIndex};
 use crate::time::Timestamp;
 
-/// How many writes of a workflow are noted: few, so that tests also meet those that are not.
+/// Number of recorded writes of a workflow: few, so that tests also meet writes that are not
+/// recorded.
 const TRAIL: usize = 4;
 
 #[derive(Default)]
@@ -38,7 +39,7 @@ pub(super) struct Tables {
     pub(super) faults: Option<Faults>,
     /// Calls so far.
     pub(super) calls: u64,
-    /// How often it lost everything, or its registers.
+    /// Number of times at which the store lost everything, or its registers.
     pub(super) losses: u64,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Entry {
     pub(super) results: BTreeMap<ResultField, Bytes>,
     timer: Option<Timestamp>,
     expiry: Option<Timestamp>,
-    /// The latest writes and the jobs that they changed, the latest first.
+    /// The latest writes and the jobs that they changed, latest first.
     trail: VecDeque<(Stamp, Vec<JobIndex>)>,
 }
 
@@ -77,7 +78,7 @@ impl Entry {
         }
     }
 
-    /// Notes which jobs a write changes.
+    /// Records which jobs a write changes.
     fn note(&mut self, put: &Put) {
         self.trail.truncate(TRAIL - 1);
         match &put.trail {
@@ -88,7 +89,7 @@ impl Entry {
         }
     }
 
-    /// What has changed since the state that a change expects, if that is known.
+    /// The changes since the state that a change expects, if they are recorded.
     fn later(&self, change: &Change) -> Option<NewerState> {
         let Write::Put(put) = &change.write else {
             return None;
@@ -144,7 +145,7 @@ impl Tables {
             .map(|(_, row)| row)
     }
 
-    /// Ready rows from one up to another one.
+    /// Ready rows of a range; `to` is exclusive.
     pub(super) fn ready_from(
         &self,
         partition: Partition,
@@ -226,7 +227,7 @@ impl Tables {
             moved(&mut self.timers, &mut entry.timer, TimerMove::Away, id);
             moved(&mut self.expiries, &mut entry.expiry, TimerMove::Away, id);
         } else {
-            // What is left of a workflow that is gone does not say when it was due.
+            // The rows left by a missing workflow do not show when it was due.
             self.timers.retain(|(_, due)| *due != id);
             self.expiries.retain(|(_, due)| *due != id);
         }

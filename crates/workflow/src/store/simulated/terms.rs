@@ -1,4 +1,4 @@
-//! The terms of queues and handlers of a store in memory.
+//! Policies of queues and handlers in the simulated store.
 
 use super::SimulatedStore;
 use crate::store::error::StoreError;

@@ -1,4 +1,4 @@
-//! A copy of a store, also of one that a server has open.
+//! Backups: copies of a store, even of one that a server has open.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -11,8 +11,9 @@ use super::file;
 use super::write::space::gives_back;
 use crate::store::error::StoreError;
 
-/// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of the copy in bytes. Writers go on
-/// meanwhile. `to` has the whole copy, or does not exist.
+/// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of
+/// the copy in bytes. Servers may write during the copy. `to` has the complete copy, or does not
+/// exist.
 pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
     let failed = |error: io::Error| unwritten(to, &error);
     if to.try_exists().map_err(failed)? {
@@ -24,11 +25,11 @@ pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
     source.busy_timeout(file::PATIENCE)?;
     file::is_ours(&source, from)?;
     if !gives_back(&source)? {
-        // The copy does, also of a file that does not.
+        // The copy can shrink by itself, even if the original cannot.
         source.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
     let part = Part::beside(to).map_err(failed)?;
-    // It reads in one transaction, and copies no free pages. SQLite does not sync the copy.
+    // VACUUM INTO reads in one transaction and copies no free pages. SQLite does not sync the copy.
     source
         .execute("VACUUM INTO ?1", [part.0.to_string_lossy()])
         .map_err(|error| match error.sqlite_error_code() {
@@ -38,11 +39,11 @@ pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
     part.become_file(to).map_err(failed)
 }
 
-/// A copy that is not complete.
+/// A copy that is not complete. Dropping it removes its file.
 struct Part(PathBuf);
 
 impl Part {
-    /// An empty file that nobody else can read.
+    /// Creates an empty file that no other user can read.
     fn beside(to: &Path) -> io::Result<Self> {
         let mut name = to.as_os_str().to_owned();
         name.push(format!(".{}.part", std::process::id()));
@@ -58,7 +59,7 @@ impl Part {
     fn become_file(self, to: &Path) -> io::Result<u64> {
         let copy = File::open(&self.0)?;
         copy.sync_all()?;
-        // Unlike a renamed file, a link never takes the place of a file that somebody made in the meantime.
+        // Unlike a rename, a link never replaces a file that was created in the meantime.
         fs::hard_link(&self.0, to)?;
         let folder = to
             .parent()
@@ -71,7 +72,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // It stays when it cannot be removed; its name says what it is.
+        // A file that cannot be removed stays; its name shows its purpose.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -4,7 +4,7 @@ use crate::codec::change::ResultField;
 use crate::store::query::Register;
 use crate::time::Timestamp;
 
-/// The moment that [`micros`] wrote.
+/// The time that [`micros`] converted.
 pub(super) fn moment(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or_default())
 }
@@ -14,7 +14,8 @@ pub(super) fn micros(at: Timestamp) -> i64 {
     i64::try_from(at.micros()).unwrap_or(i64::MAX)
 }
 
-/// The name of a result as a number. Each job has 512 numbers: the first is its output, then come 256 errors, and then what its workers say.
+/// The number of a result. Each job has 512 numbers: the first is its output, then come 256 errors,
+/// and then the notes of its workers.
 pub(super) fn field_number(field: ResultField) -> i64 {
     match field {
         ResultField::Output(job) => i64::from(job.0) << 9,

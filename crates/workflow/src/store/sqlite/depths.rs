@@ -1,4 +1,5 @@
-//! How many ready rows each queue and each lane with limits has in each partition. They are counted once and then kept, so that to tell them costs what there are
+//! Number of ready rows of each queue, and of each lane with limits, in each partition. The rows
+//! are counted once; then each transaction updates the numbers. So a read costs only the number of
 //! queues. Only this process writes the file.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,19 +11,19 @@ use crate::codec::rows::{Row, is_limited, lane_of};
 use crate::id::Partition;
 use crate::store::error::StoreError;
 
-/// A partition, and the beginning of the rows of a queue or a lane there.
+/// A partition, and the prefix of the rows of a queue or a lane.
 type Place = (Partition, Row);
 
-/// The numbers. None: they were not counted yet, or are in doubt.
+/// The numbers. `None` if the rows were not counted yet, or a commit has an unknown outcome.
 #[derive(Debug, Default)]
 pub(super) struct Depths(Mutex<Option<HashMap<Place, u64>>>);
 
-/// What a transaction adds to them.
+/// The changes of the numbers by one transaction.
 #[derive(Debug, Default)]
 pub(super) struct Added(HashMap<Place, i64>);
 
 impl Added {
-    /// So many rows more like this one.
+    /// Adds `rows` rows like this one; a negative number removes rows.
     pub(super) fn note(&mut self, partition: Partition, row: &[u8], rows: i64) {
         if rows != 0 {
             *self
@@ -46,7 +47,8 @@ impl Depths {
         self.known().is_some()
     }
 
-    /// For each partition the number of rows of each queue or lane with limits, whose rows begin with one of `prefixes`. None: they must be counted.
+    /// For each partition and prefix, the number of rows that begin with the prefix of a queue or a
+    /// lane. `None` if they must be counted.
     pub(super) fn of(&self, prefixes: &[Row], partitions: &[Partition]) -> Option<Vec<Vec<u64>>> {
         let known = self.known();
         let known = known.as_ref()?;
@@ -64,7 +66,7 @@ impl Depths {
         )
     }
 
-    /// A transaction was committed.
+    /// Adds the changes of a committed transaction.
     pub(super) fn add(&self, added: Added) {
         let mut known = self.known();
         let Some(known) = known.as_mut() else { return };
@@ -73,19 +75,19 @@ impl Depths {
                 .remove(&place)
                 .unwrap_or_default()
                 .saturating_add_signed(rows);
-            // Names that nobody uses any more take no memory.
+            // Names that are not used any more take no memory.
             if number > 0 {
                 known.insert(place, number);
             }
         }
     }
 
-    /// It is not known what was committed.
+    /// Discards the numbers, because a commit has an unknown outcome.
     pub(super) fn doubt(&self) {
         *self.known() = None;
     }
 
-    /// Counts, if need be: 0.1 s for a million rows. To be called between transactions.
+    /// Counts the rows if necessary: 0.1 s for a million rows. No transaction may be open.
     pub(super) fn count(&self, connection: &Connection) -> Result<(), StoreError> {
         if self.are_known() {
             return Ok(());
@@ -93,7 +95,7 @@ impl Depths {
         let mut counted = Added::default();
         let mut rows = connection.prepare_cached("SELECT partition, entry FROM ready_row")?;
         let mut rows = rows.query([])?;
-        // Rows of a lane follow each other.
+        // Rows of a lane are adjacent.
         let mut place = (Partition(0), Vec::new());
         let mut number = 0;
         while let Some(row) = rows.next()? {
@@ -114,7 +116,7 @@ impl Depths {
     }
 }
 
-/// What all rows of a queue begin with: its name and a zero.
+/// The prefix of all rows of a queue: its name and a zero.
 fn queue_of(row: &[u8]) -> &[u8] {
     let end = row
         .iter()

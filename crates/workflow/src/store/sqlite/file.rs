@@ -1,4 +1,5 @@
-//! The file: who may open it, what must be in it, and how SQLite treats it. A store in memory has the same tables and no file.
+//! The file of a store: its lock, its tables, and the settings of SQLite. A store in memory has the
+//! same tables and no file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -19,21 +20,21 @@ use crate::store::error::StoreError;
 /// The path that SQLite takes for a database in memory.
 pub(super) const IN_MEMORY: &str = ":memory:";
 
-/// `Tdgt`: marks our files.
+/// `Tdgt`, which marks the files of this program.
 const APPLICATION: u32 = u32::from_be_bytes(*b"Tdgt");
 
-/// How long a write waits for another program, such as a backup, that locks the file.
+/// The longest wait of a write for another program, such as a backup, that locks the file.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a server that starts looks for damage: a server killed by -9 is back within a second. About 120 MiB on a small machine,
-/// where 440 MiB took 2.0 s.
+/// The longest check for damage when a server starts: a server killed by -9 is back within a
+/// second. It covers about 120 MiB on a small machine, where 440 MiB took 2.0 s.
 const CHECK: Duration = Duration::from_millis(500);
 
-/// How many prepared statements a connection keeps: more than exist.
+/// Prepared statements that a connection caches: more than exist.
 const STATEMENTS: usize = 64;
 
-/// Tables of which a row may be longer than a page have row numbers: to find a key in a table without them, SQLite reads each row that it compares
-/// as a whole.
+/// Tables with rows that may exceed a page have row numbers. To find a key in a table without them,
+/// SQLite reads each compared row completely.
 const TABLES: &str = "
     CREATE TABLE store (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE workflow (id BLOB PRIMARY KEY, meta BLOB NOT NULL, label BLOB NOT NULL, timer INTEGER, expiry INTEGER)
@@ -58,19 +59,21 @@ pub(super) struct Opened {
     pub(super) writer: Connection,
     /// `None` for a store in memory.
     pub(super) readers: Option<[Connection; 2]>,
-    /// The lock. Another process may open the file when this is dropped. `None` for a store in memory.
+    /// The lock. Another process may open the file when it is dropped. `None` for a store in
+    /// memory.
     pub(super) lock: Option<Lock>,
     pub(super) partitions: u16,
     pub(super) schema: Schema,
     pub(super) presence: Presence,
 }
 
-/// What one process has as long as it uses the store.
+/// The lock of the one process that uses the store.
 pub(super) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing is not enough: a process that is just being started has the file open, too, until it runs its own program.
+        // Closing the file is not enough: a child process that is being started has it open, too,
+        // until it runs its own program.
         let _ = self.0.unlock();
     }
 }
@@ -81,7 +84,7 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     let writer = connect(path)?;
     let fresh = is_fresh(&writer, path)?;
     if fresh {
-        // Only before anything is in the file, or by `compact`.
+        // Only possible before anything is in the file, or by `compact`.
         give_back(&writer)?;
     }
     tune(&writer, path)?;
@@ -118,11 +121,11 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     })
 }
 
-/// Creates a store with `partitions` partitions in memory. It has one connection: with two, a write beside an open read fails, because
-/// the database is locked.
+/// Creates a store with `partitions` partitions in memory. It has one connection. With two, a write
+/// during an open read fails, because the database is locked.
 pub(super) fn open_in_memory(partitions: u16) -> Result<Opened, StoreError> {
     let writer = connect(Path::new(IN_MEMORY))?;
-    // Else SQLite writes what it sorts to temporary files.
+    // By default SQLite sorts in temporary files.
     writer.pragma_update(None, "temp_store", "MEMORY")?;
     create(&writer, partitions)?;
     Ok(Opened {
@@ -135,13 +138,13 @@ pub(super) fn open_in_memory(partitions: u16) -> Result<Opened, StoreError> {
     })
 }
 
-/// Lets a file give pages back that nothing is on, from when it is made or written anew.
+/// Lets a new or rewritten file return its free pages to the file system.
 fn give_back(writer: &Connection) -> Result<(), StoreError> {
     Ok(writer.pragma_update(None, "auto_vacuum", "INCREMENTAL")?)
 }
 
-/// Writes the file anew without free pages, so that it is as small as it can be and gives pages back from then on. Returns its sizes in
-/// bytes before and after.
+/// Rewrites the file without free pages, so that it is as small as possible and shrinks by itself
+/// from then on. Returns its sizes in bytes before and after.
 pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
     let size = || {
         fs::metadata(path)
@@ -158,7 +161,7 @@ pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
     drop(readers);
     give_back(&writer)?;
     writer.execute_batch("VACUUM")?;
-    // Its log is copied into the file.
+    // Closing copies the log into the file.
     writer
         .close()
         .map_err(|(_, error)| StoreError::from(error))?;
@@ -167,7 +170,7 @@ pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
     Ok((before, after))
 }
 
-/// Makes the directory and an empty file where they are missing, and locks the store.
+/// Creates the directory and an empty file if they are missing, and locks the store.
 fn prepare(path: &Path) -> Result<Lock, StoreError> {
     let failed = |error: io::Error| unusable(path, &error.to_string());
     let directory = path
@@ -180,21 +183,21 @@ fn prepare(path: &Path) -> Result<Lock, StoreError> {
         .create(directory)
         .map_err(failed)?;
     let lock = lock(path)?;
-    // Made here and not by SQLite, which gives its other files the mode of this one.
+    // Created here and not by SQLite, which gives its other files the mode of this one.
     OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
         .open(path)
         .map_err(failed)?;
-    // The names of the new files must survive a loss of power as what is in them does.
+    // After a loss of power, the names of the new files must exist as their content does.
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(failed)?;
     Ok(lock)
 }
 
-/// Sets how the connection that writes treats the file.
+/// Sets how the connection that writes uses the file.
 fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
     let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
@@ -205,7 +208,8 @@ fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
     }
     // A commit is on the disk before it is acknowledged.
     writer.pragma_update(None, "synchronous", "FULL")?;
-    // 16 MiB of changes between checkpoints: rows that change often are then copied into the file once for many changes.
+    // 16 MiB of changes between checkpoints: a row that changes often is copied into the file once
+    // for many changes.
     writer.pragma_update(None, "wal_autocheckpoint", 4_096)?;
     writer.pragma_update(None, "journal_size_limit", 64 << 20)?;
     // In KiB: the upper pages of every tree for a million workflows.
@@ -213,7 +217,7 @@ fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Takes the lock.
+/// Locks the store.
 fn lock(path: &Path) -> Result<Lock, StoreError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -231,7 +235,7 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // Only a hint for people: the number may be missing or outdated.
+            // The process number is only a hint for people: it may be missing or outdated.
             let _ = file.read_to_string(&mut holder);
             let holder = holder.trim();
             return Err(unusable(
@@ -254,12 +258,13 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open(path).map_err(|error| unusable(path, &error.to_string()))?;
     connection.busy_timeout(PATIENCE)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Else a statement is prepared anew whenever its limit is another variable, which costs more than what it reads.
+    // By default SQLite prepares a statement again when the variable of its limit changes, which
+    // costs more than the read.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 
-/// Whether the file is empty. An error when it is not a store, or has another version.
+/// Whether the file is empty. Fails if it is not a store, or has another version.
 fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     let foreign = |reason: &str| StoreError::Corrupt {
         what: path.display().to_string(),
@@ -282,7 +287,7 @@ fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// An error when the file belongs to another program.
+/// Fails if the file belongs to another program.
 pub(super) fn is_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let foreign = |reason: &str| StoreError::Corrupt {
         what: path.display().to_string(),
@@ -308,13 +313,13 @@ fn create(connection: &Connection, partitions: u16) -> Result<(), StoreError> {
     Ok(transaction.commit()?)
 }
 
-/// Looks for damage for at most [`CHECK`], and logs how far it came.
+/// Checks for damage for at most [`CHECK_TIMEOUT`], and logs whether the check was complete.
 fn check_for_a_while(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let started = Instant::now();
     let complete = thread::scope(|scope| {
         let (done, waiting) = mpsc::channel::<()>();
         let interrupt = connection.get_interrupt_handle();
-        // Ends with the scope, so it cannot interrupt what comes after the check.
+        // The thread ends with the scope, so it cannot interrupt later statements.
         scope.spawn(move || {
             if waiting.recv_timeout(CHECK) == Err(mpsc::RecvTimeoutError::Timeout) {
                 interrupt.interrupt();
@@ -329,7 +334,7 @@ fn check_for_a_while(connection: &Connection, path: &Path) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Reads every page once. False: it was interrupted before it found damage or the end.
+/// Reads every page once. Returns false if it was interrupted before it found damage or the end.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     let damaged = |reason: String| StoreError::Corrupt {
         what: path.display().to_string(),

@@ -1,4 +1,4 @@
-//! Reads of the store, each on one of the threads that read.
+//! Reads of the store, each on one of the reading threads.
 
 use std::sync::Arc;
 
@@ -123,7 +123,8 @@ impl SqliteStore {
         let asked = partitions.to_vec();
         let presence = Arc::clone(&self.threads.presence);
         let found = self.lookup(move |connection| {
-            // Whoever asks regularly hears that the file is gone before anything is written.
+            // The sweep reads regularly, so it finds that the file is gone before anything is
+            // written.
             presence.check()?;
             asked
                 .iter()
@@ -187,7 +188,8 @@ impl SqliteStore {
         }
         let depths = Arc::clone(&self.threads.depths);
         self.scan(move |connection| {
-            // A commit of which the end is not known may have come in between; the file knows.
+            // A commit with an unknown outcome may have discarded the numbers; then the rows are
+            // counted in the file.
             let numbers = depths.of(&prefixes, &partitions);
             let depth = |place: usize, at: Partition, queue: usize| {
                 let number = match &numbers {

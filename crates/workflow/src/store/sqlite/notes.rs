@@ -1,4 +1,4 @@
-//! What workers say of their jobs, in a SQLite file.
+//! Notes of workers in a SQLite file.
 
 use rusqlite::{Connection, OptionalExtension, params};
 

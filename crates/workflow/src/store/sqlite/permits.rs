@@ -1,4 +1,5 @@
-//! Places in limits, in a SQLite file: a row for each holder. Those of all sets that are over are removed with the next write of any.
+//! Permits in a SQLite file: a row for each holder. Expired permits of all limits are removed with
+//! the next write of any permit.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::store::error::StoreError;
 use crate::store::permits::{Extended, PermitCount, PermitHolders, PermitRequest, term};
 use crate::time::Timestamp;
 
-/// A set, and who of it.
+/// A limit, and the lease that has or requests one of its permits.
 type Place = (String, LeaseRef);
 
 /// A change of holders.
@@ -34,7 +35,7 @@ enum What {
     },
 }
 
-/// A [`PermitRequest`] for another thread.
+/// A [`PermitRequest`] that can be sent to another thread.
 struct Wanted {
     set: String,
     most: u32,
@@ -42,7 +43,7 @@ struct Wanted {
 }
 
 impl Change {
-    /// How many places it is about.
+    /// Number of permits that the change affects.
     pub(super) fn places(&self) -> usize {
         match &self.what {
             What::PermitRequest { holds, .. } => holds.iter().map(|hold| hold.leases.len()).sum(),
@@ -50,12 +51,12 @@ impl Change {
         }
     }
 
-    /// Whether it only removes.
+    /// Whether the change only removes rows.
     pub(super) fn frees(&self) -> bool {
         matches!(self.what, What::Release { .. })
     }
 
-    /// Returns what became of the set of each hold or place.
+    /// Returns the state of the limit of each request or permit.
     pub(super) fn write(&self, connection: &Connection) -> Result<Vec<PermitCount>, StoreError> {
         connection
             .prepare_cached("DELETE FROM holder WHERE until <= ?1")?
@@ -122,7 +123,7 @@ fn hold(
     })
 }
 
-/// How many there are whose time is not over, after those whose time is over were removed.
+/// Number of holders of a limit, after expired ones were removed.
 fn number(connection: &Connection, set: &str) -> Result<u32, StoreError> {
     let mut count = connection.prepare_cached("SELECT count(*) FROM holder WHERE name = ?1")?;
     Ok(count.query_row([set], |row| row.get(0))?)
@@ -135,7 +136,7 @@ fn first(connection: &Connection, set: &str) -> Result<Option<Timestamp>, StoreE
         .map(moment))
 }
 
-/// Returns how many were added: one, or none if the lease had a place, which it has for longer now.
+/// Returns the number of added holders: 0 if the lease had a permit, which is extended.
 fn add(
     connection: &Connection,
     set: &str,
@@ -153,7 +154,7 @@ fn add(
     Ok(added as u32)
 }
 
-/// Whether the lease has a place.
+/// Extends a permit. Returns whether the lease has one.
 fn prolong(
     connection: &Connection,
     set: &str,

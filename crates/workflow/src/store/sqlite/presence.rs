@@ -1,5 +1,5 @@
-//! Whether the files that are open are still those at their paths. What is written to a file without a name is gone when the process
-//! ends, and nothing else says so.
+//! Checks that the open files are still those at their paths. Data written to a file without a name
+//! is lost when the process ends, and no other call reports it.
 
 use std::fs;
 use std::io;
@@ -8,20 +8,21 @@ use std::path::{Path, PathBuf};
 
 use crate::store::error::StoreError;
 
-/// The files of an open store: the data, and the log of SQLite, which has what was written last. A store in memory has none.
+/// The files of an open store: the data, and the log of SQLite with the latest writes. A store in
+/// memory has none.
 #[derive(Default)]
 pub(super) struct Presence {
     files: Vec<(PathBuf, Identity)>,
 }
 
-/// Device and inode.
+/// Device and inode of a file.
 type Identity = (u64, u64);
 
 impl Presence {
     /// The files at `path`, which are open already.
     ///
     /// # Errors
-    /// One of them is not there.
+    /// One of the files does not exist.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
@@ -34,10 +35,10 @@ impl Presence {
         })
     }
 
-    /// Two calls of the system, about 2 us.
+    /// Compares the open files with those at their paths. Two system calls, about 2 us.
     ///
     /// # Errors
-    /// One of the files has another name now, or none.
+    /// One of the files was renamed, replaced or removed.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         let is_there = |(path, opened): &&(PathBuf, Identity)| {
             identity(path).is_ok_and(|found| found == *opened)

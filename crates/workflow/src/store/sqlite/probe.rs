@@ -1,30 +1,31 @@
-//! Whether the file can be written: asked with a row that does not stay.
+//! Probes whether the file can be written, with a row that does not stay.
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::presence::Presence;
 use crate::store::error::StoreError;
 
-/// Whether something can be removed, and whether something can be added.
+/// Whether a removal succeeds, and whether an addition succeeds.
 pub(super) type Probed = (Result<(), StoreError>, Result<(), StoreError>);
 
-/// More than fits on the pages that a row would find free by chance.
+/// More bytes than pages with free space can take by luck.
 const LARGE: usize = 64 << 10;
 
-/// Asks for one small write that reaches the disk, and then for room as a workflow would.
+/// Probes with one small write that reaches the disk, and then with as much data as a workflow
+/// needs.
 pub(super) fn probe(connection: &Connection, presence: &Presence) -> Probed {
     let removals = presence.check().and_then(|()| small(connection));
     (removals.clone(), removals.and_then(|()| large(connection)))
 }
 
-/// Writes pages that are taken back.
+/// Writes pages and rolls them back.
 fn large(connection: &Connection) -> Result<(), StoreError> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     insert(&transaction, &" ".repeat(LARGE))?;
     Ok(transaction.rollback()?)
 }
 
-/// A row comes and goes within one transaction, which writes its page.
+/// Adds and removes a row within one transaction, which writes its page.
 fn small(connection: &Connection) -> Result<(), StoreError> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     insert(&transaction, "")?;

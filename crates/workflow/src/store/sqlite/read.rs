@@ -1,4 +1,4 @@
-//! Reads. Each sees the store as it was at one moment.
+//! Reads. Each sees the store at one moment.
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row as SqlRow, params};
@@ -17,7 +17,7 @@ pub(super) fn in_one_moment<T>(
     connection: &Connection,
     read: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    // Dropped without a commit, as there is nothing to commit.
+    // The transaction is dropped without a commit, as there is nothing to commit.
     let transaction = connection.unchecked_transaction()?;
     read(&transaction)
 }
@@ -193,8 +193,8 @@ pub(super) fn results(
     fields.iter().map(result).collect()
 }
 
-/// The first row after all rows that begin with `prefix`. No row begins with byte 255: names are UTF-8, sections are letters, and no
-/// meta of a small workflow does.
+/// The first row after all rows that begin with `prefix`. No row begins with byte 255: names are
+/// UTF-8, sections are letters, and no meta of a small workflow does.
 pub(super) fn end_of(prefix: &[u8]) -> Row {
     let kept = prefix.iter().rposition(|&byte| byte < u8::MAX);
     kept.map_or_else(
@@ -218,7 +218,7 @@ pub(super) fn ready(
     )
 }
 
-/// Ready rows from one up to another one.
+/// Ready rows of a range; `to` is exclusive.
 pub(super) fn ready_from(
     connection: &Connection,
     partition: Partition,
@@ -235,7 +235,7 @@ pub(super) fn ready_from(
     )
 }
 
-/// How many ready rows begin with a prefix, and the first of them.
+/// Number of ready rows that begin with a prefix.
 pub(super) fn ready_number(
     connection: &Connection,
     partition: Partition,
@@ -381,7 +381,7 @@ fn due_rows(
             "SELECT at, id FROM expiry WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
         }
     };
-    // Before every row: no time is negative.
+    // The position before every row: no time is negative.
     let (at, id) = match after.and_then(read_due_row) {
         Some((at, id)) => (micros(at), id.bytes().to_vec()),
         None => (-1, Vec::new()),

@@ -1,4 +1,5 @@
-//! The registers in a SQLite file. Beside the entries of each is another set of rows: when their names were last entered.
+//! The registers in a SQLite file. The entries of a register are accompanied by a second set of
+//! rows: the times at which names were last registered.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -9,12 +10,13 @@ use crate::store::query::Register;
 use crate::store::register::{Entered, PAUSED};
 use crate::time::Timestamp;
 
-/// The number of the rows that say when names of a register were entered.
+/// The number of the rows that have the times of a register's names.
 fn moments_of(register: Register) -> i64 {
     register_number(register) + 2
 }
 
-/// The number of the rows that are the terms of queues and handlers. They are in no register: nobody forgets them.
+/// The number of the rows with policies of queues and handlers. They are in no register, so they
+/// are never forgotten.
 const TERMS: i64 = 4;
 
 /// A change of a register.
@@ -23,7 +25,7 @@ pub(super) enum Change {
         name: String,
         value: Option<String>,
     },
-    /// A row of terms, whatever the register.
+    /// A policy row, which belongs to no register.
     Terms {
         name: String,
         value: Option<String>,
@@ -38,7 +40,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// How many entries it is about.
+    /// Number of entries that the change affects.
     pub(super) fn entries(&self) -> usize {
         match self {
             Self::Enter { .. } | Self::Terms { .. } => 1,
@@ -47,7 +49,7 @@ impl Change {
         }
     }
 
-    /// Returns how many entries were removed.
+    /// Returns the number of removed entries.
     pub(super) fn write(
         &self,
         connection: &Connection,
@@ -72,7 +74,7 @@ impl Change {
     }
 }
 
-/// Returns how many rows were removed.
+/// Returns the number of removed rows.
 fn set(
     connection: &Connection,
     number: i64,

@@ -1,4 +1,4 @@
-//! A thread that handles a queue of jobs, and ends with its owner.
+//! A thread that processes a queue of requests, and ends with its owner.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use crate::store::error::StoreError;
 
-/// Owns a thread. Dropping it lets the thread finish what waits, and joins it.
+/// Owns a thread. Dropping it lets the thread finish the queued requests, and joins it.
 pub(super) struct Worker<J> {
     queue: Option<Sender<Message<J>>>,
     thread: Option<JoinHandle<()>>,
@@ -21,16 +21,16 @@ enum Message<J> {
     Close,
 }
 
-/// The jobs that wait for a worker.
+/// The requests that wait for a worker thread.
 pub(super) struct Jobs<J> {
     queue: Receiver<Message<J>>,
     closing: bool,
 }
 
-/// What came of waiting for a job.
+/// The result of waiting for a request.
 pub(super) enum Waited<J> {
     Job(J),
-    /// The time has passed.
+    /// No request arrived within the time.
     Nothing,
     /// The thread should end.
     Ended,
@@ -46,7 +46,7 @@ impl Wake for Unpark {
 }
 
 impl<J> Jobs<J> {
-    /// Blocks until there is a job or the time has passed.
+    /// Blocks until a request arrives or the time has passed.
     pub(super) fn next_within(&mut self, time: Duration) -> Waited<J> {
         let ended = |job: Option<J>| job.map_or(Waited::Ended, Waited::Job);
         if self.closing {
@@ -70,7 +70,7 @@ impl<J> Jobs<J> {
         }
     }
 
-    /// Blocks until there is a job; None when the thread should end.
+    /// Blocks until a request arrives. `None` if the thread should end.
     pub(super) fn next(&mut self) -> Option<J> {
         if self.closing {
             return self.waiting();
@@ -84,7 +84,7 @@ impl<J> Jobs<J> {
         }
     }
 
-    /// A job that waits already. None: there is none now.
+    /// Takes a request that is queued already. `None` if there is none.
     pub(super) fn waiting(&mut self) -> Option<J> {
         loop {
             match self.queue.try_recv().ok()? {
@@ -96,7 +96,8 @@ impl<J> Jobs<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Starts a thread that runs `run` until its owner is dropped and no job waits. At most `bound` jobs wait.
+    /// Starts a thread that runs `run` until its owner is dropped and no request is queued. At most
+    /// `bound` requests are queued.
     pub(super) fn spawn(
         name: &str,
         bound: usize,
@@ -104,7 +105,8 @@ impl<J: Send + 'static> Worker<J> {
     ) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(bound);
         let body = move || {
-            // Dropped last, also after a panic of `run`: when the queue is closed, everything that `run` owned is dropped.
+            // Dropped last, even after a panic of `run`: when the queue is closed, everything that
+            // `run` owned is dropped.
             let mut jobs = Jobs {
                 queue: receiver,
                 closing: false,
@@ -118,7 +120,7 @@ impl<J: Send + 'static> Worker<J> {
         })
     }
 
-    /// Adds a job.
+    /// Queues a request.
     pub(super) async fn send(&self, job: J) -> Result<(), StoreError> {
         let queue = self
             .queue
@@ -127,7 +129,7 @@ impl<J: Send + 'static> Worker<J> {
         queue.send(Message::Job(job)).await.map_err(|_| ended())
     }
 
-    /// Lets the thread finish what waits and end, and waits for it.
+    /// Lets the thread finish the queued requests and end, and waits for it.
     pub(super) async fn close(&self) {
         let queue = self
             .queue
@@ -194,7 +196,7 @@ mod tests {
             }
         });
         let worker = worker.unwrap();
-        // It goes on while nothing comes.
+        // The thread continues while no request arrives.
         assert_eq!(hears.iter().take(3).collect::<Vec<_>>(), [None; 3]);
         worker.send(7).await.unwrap();
         assert_eq!(hears.iter().flatten().next(), Some(7));
@@ -211,7 +213,7 @@ mod tests {
         });
         let worker = worker.unwrap();
         worker.send(1).await.unwrap();
-        // More than fit: callers that wait for a place are told, too.
+        // More requests than the queue holds: callers that wait for capacity fail, too.
         while worker.send(2).await.is_ok() {}
         assert_eq!(worker.send(3).await, Err(ended()));
         worker.close().await;

@@ -1,4 +1,4 @@
-//! Writes. All writes that wait share one transaction, and so one sync of the disk.
+//! Writes. All queued writes share one transaction, and so one sync of the disk.
 
 mod apply;
 mod kept;
@@ -28,11 +28,11 @@ use crate::store::notes::{Noted, Written as Note};
 use crate::store::permits::PermitCount;
 use crate::store::query::Register;
 
-/// The number of changes at which a transaction takes no more requests: about 50 ms of work. The first request of a group does not wait
-/// long for the last one, and one sync for all of them costs little.
+/// Changes at which a transaction takes no further requests: about 50 ms of work. The first request
+/// of a group does not wait long for the last one, and the cost of the sync is shared by all.
 pub(in crate::store) const GROUP: usize = 1_024;
 
-/// What the thread that writes is asked to do.
+/// A request to the thread that writes.
 pub(super) enum Request {
     Apply {
         partition: Partition,
@@ -52,7 +52,7 @@ pub(super) enum Request {
         notes: Vec<Note>,
         answer: Answer<Vec<Noted>>,
     },
-    /// The most pages that the file may have.
+    /// Limits the number of pages of the file.
     Bound {
         pages: u32,
         answer: Answer<()>,
@@ -65,7 +65,7 @@ pub(super) enum Request {
     Probe {
         answer: Answer<Probed>,
     },
-    /// How many ready rows there are must be known.
+    /// Counts the ready rows, unless the numbers are known.
     Count {
         answer: Answer<()>,
     },
@@ -73,7 +73,7 @@ pub(super) enum Request {
     Read(Read),
 }
 
-/// What is written to.
+/// The connection that writes, and the state that each commit updates.
 pub(super) struct Written<'a> {
     connection: &'a Connection,
     presence: &'a Presence,
@@ -101,7 +101,7 @@ type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 /// The outcome of a request before its transaction is committed.
 enum Done {
     Applied(Vec<Applied>),
-    /// So many entries were removed.
+    /// Number of removed entries.
     Registered(u64),
     Held(Vec<PermitCount>),
     Noted(Vec<Noted>),
@@ -122,7 +122,7 @@ impl Request {
         }
     }
 
-    /// Whether it only removes workflows, or holders.
+    /// Whether the request only deletes workflows or holders.
     fn frees(&self) -> bool {
         let frees = |changes: &[Change]| {
             changes
@@ -136,12 +136,12 @@ impl Request {
         }
     }
 
-    /// Whether it may be refused so that others find room.
+    /// Whether the request may fail so that others have room.
     fn gives_way(&self) -> bool {
         matches!(self, Self::Notes { .. })
     }
 
-    /// Whether it writes nothing.
+    /// Whether the request writes nothing.
     fn asks(&self) -> bool {
         matches!(
             self,
@@ -168,7 +168,7 @@ impl Request {
                 Ok(Done::Noted(noted.collect::<Result<_, _>>()?))
             }
             Self::Bound { pages, .. } => {
-                // SQLite answers with what is the bound now, which is at least the size of the file.
+                // SQLite answers with the current limit, which is at least the size of the file.
                 connection.query_row(
                     &format!("PRAGMA max_page_count = {pages}"),
                     [],
@@ -184,7 +184,7 @@ impl Request {
         }
     }
 
-    /// Answers. Nothing happens when the caller has left.
+    /// Answers a request. It has no effect if the caller has given up.
     fn answer(self, done: Result<Done, StoreError>) {
         match (self, done) {
             (
@@ -193,7 +193,7 @@ impl Request {
                 },
                 Ok(Done::Applied(applied)),
             ) => {
-                // The caller made them, and frees them for less.
+                // The caller's thread allocated the changes, and frees them cheaper.
                 drop(changes);
                 drop(answer.send(Ok(applied)));
             }
@@ -228,11 +228,11 @@ impl Request {
     }
 }
 
-/// Notes that a migration has begun, or that it has ended.
+/// Records that a migration has begun or ended.
 fn migrate(connection: &Connection, from: Option<u32>) -> Result<(), StoreError> {
     match from {
         Some(from) => {
-            // A migration that goes on comes from where it began.
+            // A migration that continues keeps the schema from which it began.
             let note = "INSERT OR IGNORE INTO store VALUES ('migrates_from', ?1)";
             connection.execute(note, [from])?;
             connection.pragma_update(None, "user_version", Format::LATEST.schema())?;
@@ -242,7 +242,7 @@ fn migrate(connection: &Connection, from: Option<u32>) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Works until there is no more to do.
+/// Processes requests until the queue is closed.
 pub(super) fn run(mut written: Written<'_>, jobs: &mut Jobs<Request>) {
     let mut space = Space::unknown();
     while let Some(first) = space.next(written.connection, jobs) {
@@ -263,7 +263,7 @@ pub(super) fn run(mut written: Written<'_>, jobs: &mut Jobs<Request>) {
     }
 }
 
-/// Asks once for all that want to know.
+/// Answers requests that write nothing. All probes share one result.
 fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
     let mut probed: Option<Probed> = None;
     for question in questions {
@@ -282,8 +282,8 @@ fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
     }
 }
 
-/// Writes a group in one transaction and then answers. When there is no room for all of it, it is written without notes, and then what only
-/// removes without the rest.
+/// Writes a group in one transaction and then answers. If the disk has too little room for all of
+/// it, it is written without notes. If that fails, only the requests that remove data are written.
 fn commit(written: &mut Written<'_>, group: Vec<Request>) {
     match write(written, &group) {
         Ok(done) => group
@@ -317,7 +317,7 @@ fn commit(written: &mut Written<'_>, group: Vec<Request>) {
     }
 }
 
-/// Writes all of a group or, with an error other than [`StoreError::Unknown`], nothing.
+/// Writes all of a group. With an error other than [`StoreError::Unknown`], nothing is written.
 fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, StoreError> {
     let Written {
         connection,
@@ -328,7 +328,7 @@ fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, Stor
     presence.check()?;
     tables.added = Added::default();
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    // An error leaves here, and the transaction takes back what was written.
+    // An error returns here, and the transaction is rolled back.
     let done = group
         .iter()
         .map(|request| request.write(&transaction, tables))
@@ -339,7 +339,7 @@ fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, Stor
         Err(_) => depths.doubt(),
     }
     match committed {
-        // What was just written is acknowledged only if it is in a file that somebody will find.
+        // A write is acknowledged only if it is in a file that a later process finds.
         Ok(()) => match presence.check() {
             Ok(()) => Ok(done),
             Err(gone) => Err(StoreError::Unknown {
@@ -348,8 +348,8 @@ fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, Stor
         },
         Err(error) => Err(match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy) => error.into(),
-            // What could not be synced is taken back, yet may be on the disk: it counts again if the machine fails before the next
-            // commit.
+            // A commit that could not be synced is rolled back, yet it may be on the disk: it is
+            // valid again if the machine fails before the next commit.
             _ => StoreError::Unknown {
                 reason: format!("sqlite: committing: {error}"),
             },
@@ -383,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Commits a group of one request a change, and gives their answers.
+    /// Commits a group with one request for each change, and returns their answers.
     fn answers(
         (connection, presence): (&Connection, &Presence),
         changes: &[Change],

@@ -116,7 +116,8 @@ fn what_ended_first_is_judged_whenever_it_is_noticed() {
     check(5, 5, false);
 }
 
-/// The first failure cancels the others, and what failed first does not depend on when that is noticed.
+/// The first failure cancels the others, and what failed first does not depend on when that is
+/// noticed.
 #[test]
 fn the_judgement_does_not_depend_on_when_time_is_looked_at() {
     for seed in 0..500 {
@@ -318,7 +319,8 @@ fn an_outage_takes_no_job_from_a_worker_that_lives() {
     assert_eq!(summary(&dead).0, "running");
     tick(&mut dead, since, 90);
     assert_eq!(summary(&dead), ("ready", 0, 1, 1, 0));
-    // Its time was out during the outage, before its lease was over; another one's was out after that.
+    // Its time was out during the outage, before its lease was over; another one's was out after
+    // that.
     for (timeout, expected) in [(15, ("failed", 1, 0, 0, 0)), (30, ("ready", 0, 1, 1, 0))] {
         let mut workflow = running(Some(timeout));
         tick(&mut workflow, since, 89);

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::engine::load::send;
 use crate::figures::{Answer, AnswerCounts, Calls, Figures};
 
-/// How often connections are counted; a fraction of any idle timeout.
+/// Interval of counting connections: a fraction of any idle timeout.
 const SAMPLE: Duration = Duration::from_millis(50);
 
 /// Callers that never pause: many for a time, and few afterwards.
@@ -20,36 +20,38 @@ pub(super) struct Spike {
     pub(super) config: Config,
     pub(super) callers: usize,
     pub(super) calm_callers: usize,
-    /// Length of the spike. The calm after it lasts two and a half times the idle timeout of the client.
+    /// Length of the spike. The calm after it lasts two and a half times the idle timeout of the
+    /// client.
     pub(super) time: Duration,
 }
 
-/// Open connections at times since the beginning.
+/// Numbers of open connections, with the time since the beginning.
 struct Samples {
     samples: Vec<(Duration, u64)>,
     spike_time: Duration,
 }
 
-/// The first half of the spike, while connections open; its second half; and what follows.
+/// Names of the phases: the first half of the spike, while connections open; its second half; and
+/// the time after it.
 const PHASES: [&str; 3] = ["onset", "spike", "calm"];
 const CALM: usize = 2;
 
 /// State that the callers share.
 struct Stage {
     client: Client,
-    /// A place in [`PHASES`].
+    /// Index into [`PHASES`].
     phase: Cell<usize>,
     answers: [RefCell<AnswerCounts>; 3],
 }
 
-/// Totals of the client at a moment.
+/// Totals of the client at one time.
 struct ClientTotals {
     at: Instant,
     stats: Stats,
 }
 
 impl Spike {
-    /// Runs on the current thread, and adds what it showed to a row. Fails when a call failed.
+    /// Runs on the current thread, and adds the figures to a row. Fails if a call failed.
     pub(super) async fn run(self, row: &mut Figures<'_>) -> Result<()> {
         let stage = Rc::new(Stage {
             client: Client::new(self.config.clone())?,
@@ -99,7 +101,7 @@ impl Stage {
         }
     }
 
-    /// Adds what each phase showed, by the totals at its ends.
+    /// Adds the figures of each phase, from the totals at its ends.
     fn add_to(&self, row: &mut Figures<'_>, ends: &[ClientTotals]) -> Result<()> {
         for ((phase, ends), answers) in PHASES.iter().zip(ends.windows(2)).zip(&self.answers) {
             let calls = Calls {
@@ -118,7 +120,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Calls again and again, until a phase begins or a call fails.
+    /// Calls repeatedly, until a phase begins or a call fails.
     async fn call_until(self: Rc<Self>, end: Option<usize>) {
         while end != Some(self.phase.get()) {
             let key = format!("spike{}", fastrand::u16(..1_000));
@@ -126,10 +128,11 @@ impl Stage {
             batch.unit().command("INCR", &[Arg::Key(key.as_bytes())]);
             let (start, phase) = (Instant::now(), self.phase.get());
             let answer = send(&self.client, batch).await;
-            // A call counts where it began, whenever it returns.
+            // A call counts in the phase in which it began.
             let counts = &self.answers[phase];
             counts.borrow_mut().add(answer, start.elapsed());
-            // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
+            // A refusal returns at once: a caller that continued would starve the task that ends
+            // it.
             if answer != Answer::Ok {
                 return;
             }
@@ -155,7 +158,8 @@ impl Samples {
             .unwrap_or(0)
     }
 
-    /// Connections at a time after the spike, or at the end if that comes first.
+    /// Returns the number of connections at a time after the spike, or at the end if that is
+    /// earlier.
     fn connections_after(&self, time: Duration) -> u64 {
         let time = self.spike_time + time;
         let at = self.samples.partition_point(|(at, _)| *at < time);

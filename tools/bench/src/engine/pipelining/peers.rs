@@ -38,13 +38,13 @@ impl RedisBenchmark {
         }
     }
 
-    /// Runs once, to find out how many requests take this time.
+    /// Runs once, and sets the number of requests that take this time.
     pub(super) fn lasting(mut self, time: Duration) -> Result<Self> {
         self.requests = (self.run()? * time.as_secs_f64()) as u64;
         Ok(self)
     }
 
-    /// Commands a second.
+    /// Runs it and returns the commands a second.
     pub(super) fn run(&self) -> Result<f64> {
         let numbers = [
             ("-p", u64::from(self.port)),
@@ -69,7 +69,7 @@ impl RedisBenchmark {
     }
 }
 
-/// Finds the rate in what redis-benchmark printed.
+/// Parses the rate in the output of redis-benchmark.
 fn read(text: &str, command: RedisCommand) -> Result<f64> {
     let name = command.name().to_uppercase();
     let start = format!("\"{name}\",\"");
@@ -79,7 +79,8 @@ fn read(text: &str, command: RedisCommand) -> Result<f64> {
         .with_context(|| format!("redis-benchmark printed no rate of {name}:\n{text}"))
 }
 
-/// INCR after INCR, each as soon as the last one is answered, with plain blocking calls. Commands a second.
+/// Sends INCR commands in sequence, each after the last reply, with plain blocking calls. Returns
+/// the commands a second.
 pub(super) fn blocking(port: u16, time: Duration) -> Result<f64> {
     const COMMAND: &[u8] = b"*2\r\n$4\r\nINCR\r\n$20\r\ncounter:__rand_int__\r\n";
     let mut socket = TcpStream::connect(("127.0.0.1", port)).context("Redis does not accept")?;

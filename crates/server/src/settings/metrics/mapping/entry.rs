@@ -1,4 +1,4 @@
-//! One rule as the file has it.
+//! Parser of one rule in the mapping file.
 
 use std::sync::LazyLock;
 
@@ -26,11 +26,11 @@ const FIELDS: [&str; 15] = [
     "summary_options",
     "histogram_options",
 ];
-/// Bytes of a compiled pattern. A pattern for names takes some thousand.
+/// Size limit of a compiled pattern in bytes. Typical patterns take some thousand.
 const PATTERN_BYTES: usize = 1 << 20;
 const KINDS: [&str; 4] = ["counter", "gauge", "observer", "timer"];
 
-/// A rule whose fields are known, with its path.
+/// The fields of a rule in the file, with their path.
 pub(super) struct Entry {
     map: Map<String, Value>,
     path: String,
@@ -40,7 +40,7 @@ fn expression(text: &str) -> Regex {
     Regex::new(text).expect("patterns of ours are right")
 }
 
-/// Parts of letters, digits, `_` and `-`; the first begins with no digit.
+/// Parts of letters, digits, `_` and `-`. The first part does not begin with a digit.
 static GLOB: LazyLock<Regex> = LazyLock::new(|| {
     expression(r"^(\*|[a-zA-Z_][a-zA-Z0-9_\-]*)(\.\*|\.[a-zA-Z0-9_][a-zA-Z0-9_\-]*)*$")
 });
@@ -57,7 +57,7 @@ impl Entry {
         })
     }
 
-    /// The rule. None: it has mistakes, which the reader took note of.
+    /// The rule. None if it has mistakes, which the reader collects.
     pub(super) fn rule(self, reader: &mut Reader<'_>, defaults: &Defaults) -> Option<Rule> {
         let Self { map, path } = &self;
         let pattern = self.pattern(reader, defaults);
@@ -83,7 +83,7 @@ impl Entry {
                 "gauge" => Kind::Gauge,
                 _ => Kind::Observer,
             });
-        // Metrics of the server have no labels before they are mapped.
+        // Metrics of the server have no labels before the mapping.
         let _ = reader.flag(map, path, "honor_labels");
         let scale = reader.number(map, path, "scale");
         let help = reader.text(map, path, "help");

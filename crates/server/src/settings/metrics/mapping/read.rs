@@ -1,4 +1,4 @@
-//! From a file to rules: all mistakes are collected, with their places.
+//! Parser of the mapping file. All mistakes are collected with their positions.
 
 use serde_json::{Map, Value};
 use tidegate_cli::Definition;
@@ -6,7 +6,7 @@ use tidegate_cli::Definition;
 use super::entry::Entry;
 use super::{Choice, Mapping, Observer};
 
-/// The most rules. Envoy Gateway has fourteen.
+/// Limit of rules. Envoy Gateway has fourteen.
 const RULES: usize = 10_000;
 const DEFAULTS: [&str; 9] = [
     "observer_type",
@@ -20,35 +20,35 @@ const DEFAULTS: [&str; 9] = [
     "histogram_options",
 ];
 
-/// What was read.
+/// Result of the parser.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     pub(super) mapping: Mapping,
     pub(super) mistakes: Vec<String>,
-    /// Fields that are understood and change nothing.
+    /// Fields that are known and have no effect.
     pub(super) without_effect: Vec<&'static str>,
 }
 
-/// What holds for rules that say nothing else.
+/// Defaults for rules.
 #[derive(Debug, Default)]
 pub(super) struct Defaults {
     pub(super) regex: bool,
     pub(super) histogram: bool,
-    /// Whether the file says how calls are shown.
+    /// Whether the file sets the observer type explicitly.
     pub(super) given: bool,
     pub(super) buckets: Option<Vec<f64>>,
     pub(super) quantiles: Option<Vec<f64>>,
 }
 
-/// Reads values, and takes note of mistakes.
+/// Reads values, and collects mistakes.
 pub(super) struct Reader<'d> {
     definition: &'d Definition,
     pub(super) read: Read,
-    /// Where each mistake is.
+    /// Position of each mistake.
     places: Vec<Option<(usize, usize)>>,
 }
 
-/// Reads the whole file.
+/// Parses the whole file.
 pub(super) fn mapping(definition: &Definition) -> Read {
     let mut reader = Reader {
         definition,
@@ -111,7 +111,7 @@ impl Defaults {
     }
 
     pub(super) fn histogram(&self) -> Observer {
-        // The defaults of Prometheus's own libraries.
+        // The defaults of the Prometheus client libraries.
         let usual = || {
             vec![
                 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -160,7 +160,7 @@ impl Reader<'_> {
         self.places.push(mistake.place);
     }
 
-    /// The fields of a map, of which only these are known.
+    /// The fields of a map. A field that is not in `known` is a mistake.
     pub(super) fn map(
         &mut self,
         value: &Value,
@@ -193,7 +193,7 @@ impl Reader<'_> {
     ) -> Option<String> {
         match map.get(name)? {
             Value::String(text) => Some(text.clone()),
-            // As in the reference, what looks like a number or a boolean is a text where one is expected.
+            // As in the reference, a number or a boolean is accepted as a text.
             Value::Number(number) => Some(number.to_string()),
             Value::Bool(flag) => Some(flag.to_string()),
             Value::Null => None,
@@ -204,7 +204,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One of these words; an empty text is none.
+    /// The value if it is one of `words`. An empty text counts as absent.
     pub(super) fn word(
         &mut self,
         map: &Map<String, Value>,
@@ -251,7 +251,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes note of fields that are understood and change nothing.
+    /// Records fields that are known and have no effect.
     pub(super) fn without_effect(&mut self, map: &Map<String, Value>, names: &[&'static str]) {
         for name in names.iter().filter(|name| map.contains_key(**name)) {
             if !self.read.without_effect.contains(name) {
@@ -260,7 +260,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Buckets and quantiles, in each of the places where they may be.
+    /// Buckets and quantiles, which may be fields of the rule or of its options.
     pub(super) fn observations(
         &mut self,
         map: &Map<String, Value>,
@@ -299,7 +299,7 @@ impl Reader<'_> {
         inner.or(outer)
     }
 
-    /// Numbers in ascending order; none when the list is empty.
+    /// Numbers in ascending order. None if the list is empty.
     fn numbers(
         &mut self,
         map: &Map<String, Value>,
@@ -346,10 +346,11 @@ impl Reader<'_> {
     }
 }
 
-/// Reads one number of a list.
+/// Parser of one number in a list.
 type Item = for<'r, 'd> fn(&'r mut Reader<'d>, &Value, &str) -> Option<f64>;
 
-/// A list of numbers: under its name, or under options beside others that have no effect.
+/// Fields of a list of numbers: its name, and the options that may contain it beside fields without
+/// effect.
 struct Numbers {
     name: &'static str,
     options: &'static str,
@@ -372,12 +373,12 @@ const QUANTILES: Numbers = Numbers {
     others: &["max_age", "age_buckets", "buf_cap"],
     item: |reader, value, path| reader.quantile(value, path),
 };
-/// The most buckets, or quantiles, of a metric.
+/// Limit of buckets or quantiles of a metric.
 const NUMBERS: usize = 200;
 pub(super) const OBSERVERS: [&str; 2] = ["histogram", "summary"];
 pub(super) const MATCHES: [&str; 2] = ["glob", "regex"];
 
-/// The path of a field.
+/// The path of the field `name` in `path`.
 pub(super) fn at(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()

@@ -1,27 +1,29 @@
-//! Texts with parts of a name in them.
+//! Templates of metric names and label values.
 
 use regex_lite::Regex;
 
-/// A text in which `$1` is what the first asterisk or group matched.
+/// A text with placeholders. `$1` stands for the part of the name that the first asterisk or group
+/// matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    /// Counted from 1; 0 is the whole name.
+    /// Number of the group, counted from 1; 0 is the whole name.
     Group(usize),
 }
 
 impl Template {
-    /// A text without parts of a name.
+    /// A text without placeholders.
     #[cfg(test)]
     pub(crate) fn text(text: &str) -> Self {
         Self(vec![Piece::Text(text.to_owned())])
     }
 
-    /// As for a pattern with so many asterisks: `$` and the longest word after it, with or without braces. A word that is not the number of an
-    /// asterisk stands for nothing.
+    /// Parses the template of a glob with `asterisks` asterisks. A placeholder is `$` and the
+    /// longest word after it, with or without braces. A word that is not the number of an asterisk
+    /// becomes an empty text.
     pub(super) fn of_glob(text: &str, asterisks: usize) -> Self {
         Self::read(text, |rest| {
             let inner = rest.strip_prefix('{').unwrap_or(rest);
@@ -42,7 +44,8 @@ impl Template {
         })
     }
 
-    /// As for a regular expression: also names of groups, and `$$` is a dollar sign. A group that does not exist stands for nothing.
+    /// Parses the template of a regular expression, which may also name groups. `$$` is a dollar
+    /// sign. A group that does not exist becomes an empty text.
     pub(super) fn of_regex(text: &str, regex: &Regex) -> Self {
         let names: Vec<_> = regex.capture_names().collect();
         Self::read(text, |rest| {
@@ -64,7 +67,8 @@ impl Template {
         })
     }
 
-    /// `piece` reads what follows a dollar sign: what stands in its place, if anything, and the rest. None: the sign stands for itself.
+    /// Parses a template. `piece` parses the text after a dollar sign, and returns the placeholder,
+    /// if any, and the rest. If it returns `None`, the dollar sign is literal.
     fn read(text: &str, piece: impl Fn(&str) -> Option<(Option<Piece>, &str)>) -> Self {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -85,7 +89,7 @@ impl Template {
         Self(pieces)
     }
 
-    /// The text for the groups of a name.
+    /// The text, with the placeholders replaced by the groups of a name.
     pub(crate) fn fill<'g>(&self, group: impl Fn(usize) -> &'g str) -> String {
         let text = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),

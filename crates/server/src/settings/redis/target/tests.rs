@@ -1,21 +1,23 @@
 use super::*;
 
-/// What becomes of an address.
+/// Expected result of parsing an address.
 enum Read {
-    /// As in radix v4.1.4: the address that it dials, the user and the password of its AUTH with a blank between them, and the
-    /// database of its SELECT.
+    /// As in radix v4.1.4: the address that it dials, the user and the password of its AUTH with a
+    /// blank between them, and the database of its SELECT.
     As(&'static str, &'static str, u32),
     /// radix cannot dial it, and here it has a meaning.
     Wider(&'static str, &'static str, u32),
     /// radix cannot dial it, and it is refused here.
     Refused,
-    /// radix sends Redis a database that Redis refuses, or drops a field that it cannot read. Here it is refused.
+    /// radix sends Redis a database that Redis refuses, or drops a field that it cannot read. Here
+    /// it is refused.
     Stricter,
 }
 
 use Read::{As, Refused, Stricter, Wider};
 
-/// REDIS_AUTH, REDIS_URL, and what radix makes of both, which a program with radix and a connection that records printed.
+/// REDIS_AUTH, REDIS_URL, and what radix makes of both, which a program with radix and a connection
+/// that records printed.
 const FORMS_OF_RADIX: &[(&str, &str, Read)] = &[
     ("", "h:1", As("h:1", "", 0)),
     ("", "h:01", As("h:1", "", 0)),
@@ -208,7 +210,7 @@ fn sockets_are_paths() {
     }
 }
 
-/// Whatever is refused may have a password in it.
+/// A refused address may contain a password.
 #[test]
 fn a_refusal_shows_nothing_of_the_address() {
     for url in [

@@ -1,22 +1,24 @@
-//! Calls by the time that they took: what timers of statsd and mapped histograms are made of.
+//! Calls by response time class, the source of StatsD timers and mapped histograms.
 //!
-//! A class is at most a hundredth of its time wide, and whole milliseconds up to 1,023 begin classes, so that buckets between them are exact.
-//! A core keeps 40 KiB for a method, whatever the number of calls.
+//! A class is at most a hundredth of its time wide. Whole milliseconds up to 1,023 begin classes,
+//! so buckets with such bounds are exact. A core keeps 40 KiB for a method, whatever the number of
+//! calls.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A range of classes of one width.
+/// A range of classes of equal width.
 struct ClassRange {
-    /// Microseconds at which it begins and ends.
+    /// Microseconds at which the range begins and ends.
     begin: u64,
     end: u64,
-    /// Microseconds of a class.
+    /// Width of a class in microseconds.
     width: u64,
-    /// The first class of the range.
+    /// Index of the first class in the range.
     first: u64,
 }
 
-/// Calls wait for the store for a second at most unless told otherwise.
+/// Ranges of classes. The default call timeout is one second, so these ranges cover almost all
+/// calls.
 const RANGES: [ClassRange; 4] = [
     ClassRange {
         begin: 0,
@@ -43,20 +45,20 @@ const RANGES: [ClassRange; 4] = [
         first: 2_800,
     },
 ];
-/// Milliseconds above which classes grow with the time.
+/// Milliseconds above which the width of classes grows with the time.
 const EXACT: u64 = 1 << 10;
-/// The first class whose width grows with the time.
+/// Index of the first class whose width grows with the time.
 const FIRST_GROWING: u64 = 3_724;
-/// Classes for each doubling above.
+/// Number of classes per doubling of the time above `EXACT_MILLIS`.
 const STEPS: u64 = 1 << 7;
-/// Doublings above: the last class begins at about 17 minutes.
+/// Number of doublings above `EXACT_MILLIS`. The last class begins at about 17 minutes.
 const DOUBLINGS: u64 = 10;
 const CLASSES: usize = (FIRST_GROWING + DOUBLINGS * STEPS) as usize;
 
-/// Calls by class; empty as long as nobody counted any.
+/// Number of calls by class; empty until the first call.
 pub(in crate::telemetry) type Times = Vec<u64>;
 
-/// Calls by class, which one core adds to and others read.
+/// Number of calls by class, which one core writes and others read.
 #[derive(Debug)]
 pub(super) struct SharedTimes(Box<[AtomicU64]>);
 
@@ -96,7 +98,7 @@ fn class(micros: u64) -> usize {
     (FIRST_GROWING + doubling * STEPS + step) as usize
 }
 
-/// The shortest time of a class, in microseconds.
+/// Lower bound of a class in microseconds.
 pub(in crate::telemetry) fn micros(class: usize) -> u64 {
     let class = class as u64;
     if let Some(above) = class.checked_sub(FIRST_GROWING) {

@@ -1,6 +1,6 @@
-//! The page of metrics by a mapping file: every name of the reference is looked up in its rules, once.
+//! Page of metrics by a mapping file. The rule of each name is searched once.
 //!
-//! The server's own names (`tidegate_`, `process_`) are not mapped.
+//! Names of the server itself (`tidegate_`, `process_`) are not mapped.
 
 mod find;
 mod series;
@@ -14,17 +14,17 @@ use crate::telemetry::metrics::dotted::{Kind, Sample};
 use crate::telemetry::metrics::snapshot::Snapshot;
 use series::{Series, Value};
 
-/// The calls of which quantiles tell are those of the last ten minutes, as in the reference.
+/// Time window of the calls for quantiles: ten minutes, as in the reference.
 const WINDOW: Duration = Duration::from_secs(600);
-/// So many times is the window moved on while it passes.
+/// Number of steps in which the window moves on.
 const STEPS: u32 = 5;
 
-/// Rules, and what is remembered of names. One page is written at a time.
+/// The rules, and the series of known names. One page is written at a time.
 #[derive(Debug)]
 pub(in crate::telemetry::metrics) struct Mapped {
     rules: Mapping,
     series: Series,
-    /// Earlier counts of calls: those that quantiles are no longer of.
+    /// Earlier counts of calls, which are subtracted to get the recent calls.
     earlier: Vec<(Instant, Snapshot)>,
 }
 
@@ -37,7 +37,7 @@ impl Mapped {
         }
     }
 
-    /// Writes all names of the reference.
+    /// Writes all samples of the reference.
     pub(super) fn write(&mut self, page: &mut Page, snapshot: &Snapshot, now: Instant) {
         self.series.begin();
         for sample in snapshot.samples().filter(is_shown) {
@@ -53,9 +53,9 @@ impl Mapped {
         self.series.write(&mut page.out);
     }
 
-    /// Takes the calls that quantiles are of.
+    /// Adds the recent calls, for quantiles.
     fn recent(&mut self, snapshot: &Snapshot, now: Instant) {
-        // The last one outside of the window is where the window begins.
+        // The window begins at the last entry outside of it.
         while self
             .earlier
             .get(1)
@@ -89,7 +89,7 @@ impl Mapped {
 }
 
 impl Snapshot {
-    /// The calls by time alone.
+    /// The response times alone.
     fn calls(&self) -> Self {
         Self {
             times: self.times.clone(),
@@ -98,7 +98,8 @@ impl Snapshot {
     }
 }
 
-/// Whether a sample is one of the reference's names, and says something: rare counters are shown once they count.
+/// Whether a sample has a name of the reference and a relevant value: rare counters are shown once
+/// they are above zero.
 fn is_shown(sample: &Sample<'_>) -> bool {
     const RARE: [&str; 3] = [
         ".over_limit_with_local_cache",
@@ -132,7 +133,7 @@ fn histogram(out: &mut String, name: &str, labels: &str, buckets: &[f64], observ
     sum_and_count(out, name, labels, observed);
 }
 
-/// Appends the samples of a summary: its quantiles are of recent calls, its sum and count of all.
+/// Appends the samples of a summary. Its quantiles cover recent calls; its sum and count cover all.
 fn summary(out: &mut String, name: &str, labels: &str, quantiles: &[f64], observed: &Value) {
     let comma = if labels.is_empty() { "" } else { "," };
     let mut recent = observed.recent.clone();

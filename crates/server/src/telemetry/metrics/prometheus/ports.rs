@@ -1,4 +1,4 @@
-//! What the bounds on clients did, by port: docs/limits.md.
+//! Metrics of connections and bodies by port; docs/limits.md describes the limits.
 
 use crate::net::bounds::PortSample;
 
@@ -16,13 +16,13 @@ const FAMILIES: [(&str, &str, Value); 3] = [
     }),
 ];
 
-/// Connections that the server closed, in the order of their sample.
+/// Reasons for which the server closed connections, in the order of the sample.
 const CLOSED: [&str; 6] = ["room", "silent", "unread", "noise", "resets", "handshake"];
 
-/// Bodies that were not waited for.
+/// Reasons for which bodies were refused.
 const BODIES: [(&str, Value); 2] = [("slow", |port| port.slow), ("room", |port| port.unfinished)];
 
-/// Requests that have too many of something, in the order of the sample.
+/// Reasons for which requests were refused, in the order of the sample.
 const EXCESS: [&str; 2] = ["descriptors", "entries"];
 
 impl Page {

@@ -1,4 +1,4 @@
-//! The process, under the names that libraries for Prometheus give it.
+//! Metrics of the process, under the names of the Prometheus client libraries.
 
 use std::fs;
 
@@ -6,22 +6,22 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Page;
 
-/// The parts of a second in which the kernel tells times to programs.
+/// Clock ticks per second in which the kernel reports times.
 const TICKS: f64 = 100.0;
 
-/// What the kernel says of a process.
+/// Values of the kernel for this process.
 #[derive(Debug, PartialEq)]
 struct Process {
-    /// Seconds of processors, by itself and by the kernel for it.
+    /// CPU time in seconds, in user and kernel mode.
     cpu: f64,
     threads: f64,
-    /// Seconds from the start of the machine to its own.
+    /// Seconds from the boot of the machine to the start of the process.
     started: f64,
     virtual_bytes: f64,
 }
 
 impl Page {
-    /// Appends what the kernel says; nothing where it says nothing.
+    /// Appends the metrics of the process, if the kernel provides them.
     pub(super) fn process(&mut self) {
         let Some(process) = fs::read_to_string("/proc/self/stat")
             .ok()
@@ -92,13 +92,13 @@ impl Process {
     }
 }
 
-/// The number at the start of the line that begins so.
+/// Number at the start of the line with this prefix.
 fn field(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The limit that the process meets; as in Go, the highest number when there is none.
+/// Soft limit of a resource. As in Go, the highest number if there is none.
 fn most(resource: Resource) -> f64 {
     getrlimit(resource).current.unwrap_or(u64::MAX) as f64
 }

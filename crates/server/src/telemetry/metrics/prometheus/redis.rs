@@ -1,4 +1,5 @@
-//! What the engine did with Redis, by pool: `main`, `per_second` when limits per second have a Redis of their own, and `workflows`.
+//! Metrics of the Redis clients, by pool: `main`, `per_second` if limits per second have their own
+//! Redis, and `workflows`.
 
 use tidegate_pipeline::Stats;
 
@@ -6,7 +7,7 @@ use super::Page;
 
 type Value = fn(&Stats) -> u64;
 
-/// Counters without a label of their own.
+/// Counters whose only label is the pool.
 const COUNTERS: [(&str, Value); 10] = [
     ("tidegate_redis_commands", |stats| stats.commands),
     ("tidegate_redis_replies", |stats| stats.replies),
@@ -34,7 +35,7 @@ const GAUGES: [(&str, Value); 3] = [
     ("tidegate_redis_retrying_commands", |stats| stats.retrying),
 ];
 
-/// What callers were told of their commands.
+/// Outcomes of commands, as their callers received them.
 const OUTCOMES: [(&str, Value); 5] = [
     ("reply", |stats| stats.told_reply),
     ("server_error", |stats| stats.told_server_error),

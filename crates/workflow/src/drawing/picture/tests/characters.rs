@@ -107,7 +107,8 @@ fn what_does_not_fit_becomes_a_list() {
     );
     assert!(text.ends_with("\n… 10 more layers, 10 jobs\n"), "{text}");
 
-    // Each of the first three hundred has its own place, since they differ in what comes after them.
+    // Each of the first three hundred has its own place, since they differ in what comes after
+    // them.
     let graph = numbered(
         601,
         (0..300).flat_map(|at| [(at, 300 + at), (300 + at, 600)]),

@@ -1,9 +1,9 @@
-//! Bounds the memory for the keys of limits of all queues together.
+//! Bounds the memory for the keys of limits of all queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// Memory for the keys of all queues, in bytes.
+/// Remaining memory for the keys of all queues, in bytes.
 #[derive(Debug, Clone)]
 pub(in crate::engine::queues) struct Room(Arc<AtomicI64>);
 
@@ -17,7 +17,7 @@ impl Room {
         self.0.fetch_update(Relaxed, Relaxed, rest).is_ok()
     }
 
-    /// Takes what there may not be.
+    /// Reserves memory beyond the bound.
     pub(super) fn overdraw(&self, bytes: usize) {
         self.0.fetch_sub(bytes as i64, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The ready jobs of one queue that have one key of limits, by handler.
+//! The ready jobs of one queue under one key of limits, by handler.
 
 use std::sync::Arc;
 
@@ -10,26 +10,27 @@ use crate::engine::queues::lane::Lane;
 use crate::engine::queues::weights::Weights;
 use crate::graph::limits::Limits;
 
-/// How far a key of weight 1 moves on with each job.
+/// Distance by which a dispatched job advances the pass of a key of weight 1.
 const STRIDE: u64 = 1 << 20;
-/// What a key takes in memory besides its text, which is there three times: for its order, its limits and its lanes.
+/// Memory of a key without its text, in bytes. The text is kept three times: for the dispatch
+/// order, the limits and the lanes.
 const AROUND_KEY: usize = 768;
 
-/// The jobs with one key of limits.
+/// The jobs under one key of limits.
 #[derive(Debug)]
 pub(in crate::engine::queues) struct Group {
     pub(in crate::engine::queues) key: Arc<str>,
-    /// None: no limits, or such as this program cannot read.
+    /// `None` without limits, or if this version cannot parse them.
     pub(in crate::engine::queues) limits: Option<Arc<Limits>>,
-    /// The names of these limits.
+    /// Names of these limits.
     pub(in crate::engine::queues) names: Box<[Arc<str>]>,
     pub(in crate::engine::queues) lanes: HashMap<Arc<str>, Lane>,
-    /// Its place in the order.
+    /// Position in the dispatch order.
     pub(super) pass: u64,
     pub(super) weight: u32,
-    /// The limit without room for which its jobs wait.
+    /// The limit without capacity that blocks the jobs.
     pub(in crate::engine::queues) closed: Option<Arc<str>>,
-    /// How many jobs are known.
+    /// Number of known jobs.
     pub(super) known: usize,
 }
 
@@ -40,7 +41,7 @@ impl Group {
         } else {
             Limits::read(&key).map(Arc::new)
         };
-        // Jobs under limits that this program cannot read wait for one that can.
+        // Jobs under limits that this version cannot parse are left to servers that can.
         let closed = (limits.is_none() && !key.is_empty()).then(|| Arc::clone(&key));
         let weight = limits.as_ref().map_or(1, |limits| weights.of(limits));
         let names = limits

@@ -1,4 +1,4 @@
-//! What the script answers.
+//! Answers of the script.
 
 use tidegate_pipeline::{Outcome, Reply};
 
@@ -8,7 +8,7 @@ use crate::store::error::StoreError;
 use crate::store::redis::reply::{self, unexpected};
 
 impl ScriptCall<'_> {
-    /// What became of each change, with its place among all changes.
+    /// The outcome of each change, with its position among all changes.
     pub(in crate::store::redis) fn answer(
         &self,
         answer: &Reply,
@@ -52,10 +52,10 @@ impl ScriptCall<'_> {
     }
 }
 
-/// What is added to the number of changes when others were not told of them.
+/// The script adds this to the number of changes if Redis forbade publishing.
 const NOT_ANNOUNCED: u64 = 1 << 20;
 
-/// Whether Redis did not let a call tell others of what it wrote.
+/// Whether Redis did not let a call publish its message.
 pub(in crate::store::redis) fn was_not_told(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Reply(Reply::Integer(number)) if number.unsigned_abs() >= NOT_ANNOUNCED)
 }

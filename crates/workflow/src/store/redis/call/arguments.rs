@@ -1,4 +1,4 @@
-//! The arguments of a call: the plans of what the script does, and the values.
+//! The arguments of a call: two packed plans of the script's operations, and the values.
 
 use tidegate_pipeline::{Arg, UnitBuilder};
 
@@ -7,7 +7,8 @@ use crate::codec::change::Stamp;
 use crate::store::redis::keys::Set;
 
 impl<'a> ScriptCall<'a> {
-    /// The writes of rows that changes have in common, in the order of their arguments: key and rows.
+    /// The operations on rows that changes share, in the order of their arguments: position of the
+    /// set, and rows.
     fn rows(&self, command: Opcode) -> impl Iterator<Item = (usize, &Rows<'a>)> {
         let sets = if command.removes() {
             &self.removed
@@ -19,7 +20,8 @@ impl<'a> ScriptCall<'a> {
             .filter(|(_, rows)| !rows.pieces.is_empty())
     }
 
-    /// The two packed arguments.
+    /// The two packed arguments: the plan if no change is refused, and the plan with the operations
+    /// of each change.
     fn plans(&self) -> [Vec<u8>; 2] {
         let mut together = Vec::with_capacity(32);
         let mut one_by_one = Vec::with_capacity(32);
@@ -55,7 +57,8 @@ impl<'a> ScriptCall<'a> {
         [pack(&self.head(sizes, together)), pack(&refused)]
     }
 
-    /// The plan of a call of which no change is refused. `sizes` are the numbers of operations that add, and of all.
+    /// The plan if no change is refused. `sizes` are the numbers of operations that add, and of all
+    /// operations.
     fn head(&self, sizes: [usize; 2], mut operations: Vec<usize>) -> Vec<usize> {
         let kind = if self.marked {
             2
@@ -83,7 +86,8 @@ impl<'a> ScriptCall<'a> {
         Set::ALL.len() + self.states.len() + key + 1
     }
 
-    /// Adds the call to a unit. `script` is what `command` knows the script by; `sets` are the keys of the partition's sets.
+    /// Appends the call to a unit. `script` is the digest or text for `command`; `sets` are the
+    /// keys of the partition's sets.
     pub(in crate::store::redis) fn append<'u>(
         &self,
         unit: UnitBuilder<'u>,

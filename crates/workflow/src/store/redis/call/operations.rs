@@ -1,4 +1,4 @@
-//! What a change writes, as operations of a call.
+//! Translates the writes of a change into operations of a call.
 
 use super::{
     ExpectedWrite, KeyClaim, Opcode, Operation, ScriptArg, ScriptCall, StringWrite, share,
@@ -45,7 +45,8 @@ impl<'a> ScriptCall<'a> {
         self.move_row(Set::Expiries, id, put.expiry);
     }
 
-    /// The fields of a state. What is behind one of many jobs may ask for its trail.
+    /// Adds the fields of a state. If the workflow has many jobs, a refused change gets the newer
+    /// fields by the trail.
     fn fields_of(&mut self, put: &'a Put) {
         let fields = state_fields(put);
         self.bytes += fields.iter().map(ScriptArg::len).sum::<usize>();
@@ -69,7 +70,7 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// Puts a state in place that was staged. The change is alone in its call.
+    /// Moves a staged state to its key. The change is alone in its call.
     fn take_staged(&mut self, keys: &Keys, id: &WorkflowId, TrailEntry { stamp, .. }: TrailEntry) {
         debug_assert!(self.counts.is_empty());
         let key = Set::ALL.len() + 1 + self.others.len() + 1;
@@ -130,7 +131,7 @@ impl<'a> ScriptCall<'a> {
     }
 
     pub(super) fn delete(&mut self, keys: &Keys, id: &'a WorkflowId, delete: &'a Delete) {
-        // The script removes the state itself, after all else.
+        // The script removes the state itself, last.
         let parts = [Part::Graph, Part::Results].map(|part| keys.part(*id, part));
         let claimed = delete
             .idempotency_key
@@ -200,7 +201,8 @@ impl<'a> ScriptCall<'a> {
     }
 }
 
-/// The fields of a state that a change writes, but for the label: meta, jobs, the place in the trail of a large one, and whether rows follow.
+/// The fields of a state that a change writes, except the label: meta, jobs, the trail of a large
+/// workflow, and the mark that rows follow.
 pub(in crate::store::redis) fn state_fields(put: &Put) -> Vec<ScriptArg<'_>> {
     let mut fields = Vec::with_capacity(2 * put.jobs.len() + 4);
     fields.extend([ScriptArg::Bytes(META), ScriptArg::Bytes(&put.meta)]);

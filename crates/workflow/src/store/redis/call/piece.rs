@@ -1,8 +1,8 @@
-//! The arguments of the script.
+//! Arguments of scripts.
 
 use tidegate_pipeline::Arg;
 
-/// An argument of the script.
+/// An argument of a script.
 #[derive(Debug)]
 pub(crate) enum ScriptArg<'a> {
     Bytes(&'a [u8]),
@@ -17,7 +17,7 @@ impl ScriptArg<'_> {
             Self::Bytes(bytes) => Arg::Bytes(bytes),
             Self::Text(text) => Arg::Bytes(text.as_bytes()),
             Self::Packed(packed) => Arg::Bytes(packed),
-            // A later time has the same meaning: never.
+            // A later time means the same: never.
             Self::Integer(value) => Arg::Integer(i64::try_from(*value).unwrap_or(i64::MAX)),
         }
     }
@@ -32,7 +32,8 @@ impl ScriptArg<'_> {
     }
 }
 
-/// An array of integers as MessagePack: small ones are one byte, and Redis unpacks it in one call.
+/// Packs integers as a MessagePack array: a small one takes one byte, and Redis unpacks the array
+/// in one call.
 pub(crate) fn pack(integers: &[usize]) -> Vec<u8> {
     let mut packed = Vec::with_capacity(5 + integers.len());
     packed.push(0xdd);

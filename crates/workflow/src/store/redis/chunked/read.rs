@@ -1,5 +1,6 @@
-//! Reads a large state in pieces. Others may write meanwhile: its trail tells what they change, and that is read again until it is all of
-//! one moment.
+//! Reads a large state in chunks. Other servers may write during the read: the trail of the state
+//! names the jobs that they change. These jobs are read again until all of the state is of one
+//! moment.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,52 +19,53 @@ use crate::store::redis::RedisStore;
 use crate::store::redis::keys::{self, LABEL, META, Part};
 use crate::store::redis::reply::{self, stored};
 
-/// The fields that are asked for first, about: a state of fewer is read with one command.
+/// Fields that the first HSCAN returns, about. A state with fewer fields is read with one command.
 const FIRST: i64 = 512;
-/// The jobs of a piece: some 0.5 ms of Redis.
+/// Jobs of a chunk: some 0.5 ms of Redis.
 const PIECE: usize = 2_048;
-/// Pieces that are asked for together.
+/// Chunks that are requested in one batch.
 const TOGETHER: usize = 4;
-/// So many jobs are read again at once.
+/// Changed jobs that are read again in one batch.
 const AGAIN: usize = 1_024;
-/// So many writes are looked for at a time: a server that does nothing else writes less often meanwhile.
+/// Writes of the trail that one read covers: more than a server makes between two reads, even if it
+/// only writes.
 const AHEAD: u64 = 16;
-/// How often the trail is looked at in a row.
+/// Consecutive reads of the trail before the read in chunks is given up.
 const MAX_TRAIL_READS: usize = 256;
-/// How often a state is read in pieces before it is read at once.
+/// Attempts to read a state in chunks before it is read with one command.
 const TRIES: usize = 3;
 
-/// What is known of a state that is being read.
+/// A state that is being read.
 struct ChunkedRead<'a> {
     store: &'a RedisStore,
     key: &'a str,
-    /// How many jobs it has.
+    /// Number of jobs of the workflow.
     number: usize,
-    /// What the state was when the read began, or when the trail was last followed to its end.
+    /// The meta when the read began, or when the trail was last read to its end.
     meta: Vec<u8>,
-    /// Until which write the trail was followed.
+    /// The latest write of the trail that is included.
     stamp: Stamp,
     jobs: HashMap<JobIndex, Vec<u8>>,
-    /// The jobs that have changed since they were read, until that write.
+    /// Jobs that changed after they were read, up to `stamp`.
     changed: BTreeSet<JobIndex>,
 }
 
-/// What a look at a state found.
+/// The result of one read of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadStep {
-    /// There is no state any more.
+    /// The state does not exist any more.
     Gone,
-    /// It is not told what has changed.
+    /// The trail does not show what has changed.
     Lost,
-    /// The state is the one that was known before.
+    /// The state has not changed.
     Same,
-    /// The trail was followed to the write that made the state.
+    /// The trail was read up to the write that made the state.
     Current,
-    /// There are more writes.
+    /// The trail has further writes.
     More,
 }
 
-/// Asks for a state if it has few fields. Two replies.
+/// Requests a state if it has few fields. The answer has two replies.
 pub(crate) fn query<'u>(unit: UnitBuilder<'u>, key: &str) -> UnitBuilder<'u> {
     let key = Arg::Key(key.as_bytes());
     let piece = [
@@ -77,7 +79,8 @@ pub(crate) fn query<'u>(unit: UnitBuilder<'u>, key: &str) -> UnitBuilder<'u> {
 }
 
 impl RedisStore {
-    /// A state, of which the replies to [`ask`] are there already. None: there is none.
+    /// Completes the read of a state whose replies to [`query`] are given. `None` if the state does
+    /// not exist.
     pub(crate) async fn state(
         &self,
         key: &str,
@@ -118,7 +121,7 @@ impl RedisStore {
         self.whole(key).await
     }
 
-    /// A state, read at once.
+    /// Reads a state with one command.
     async fn whole(&self, key: &str) -> Result<Option<StoredState>, StoreError> {
         let mut batch = Batch::new();
         batch
@@ -127,7 +130,8 @@ impl RedisStore {
         reply::state(key, stored(&self.send(batch).await[0], key)?)
     }
 
-    /// What was written to a large state after a write. None: its trail does not tell, or it is gone.
+    /// The changes of a large state after the write `since`. `None` if its trail does not show them
+    /// or the state does not exist.
     pub(crate) async fn later(
         &self,
         id: WorkflowId,
@@ -183,7 +187,7 @@ impl<'a> ChunkedRead<'a> {
         self.catch_up().await
     }
 
-    /// Reads again what has changed, until nothing has.
+    /// Reads changed jobs again until none has changed.
     async fn catch_up(&mut self) -> Result<ReadStep, StoreError> {
         for _ in 0..MAX_TRAIL_READS {
             let some: Vec<JobIndex> = self.changed.iter().copied().take(AGAIN).collect();
@@ -198,7 +202,7 @@ impl<'a> ChunkedRead<'a> {
         Ok(ReadStep::Lost)
     }
 
-    /// Reads pieces, follows the trail, and reads these jobs, which are in order, at the same moment.
+    /// Reads chunks, then at one moment the trail and the given jobs, which must be sorted.
     async fn look(
         &mut self,
         pieces: &[Range<usize>],
@@ -263,7 +267,7 @@ impl<'a> ChunkedRead<'a> {
         );
     }
 
-    /// Follows the trail to the write that made the state, if it leads there. These jobs were read after that write.
+    /// Follows the trail towards the write that made the state. `jobs` were read after that write.
     fn follow(&mut self, meta: &[u8], trail: &[Option<&Bytes>], jobs: &[JobIndex]) -> ReadStep {
         let now = decode(meta, String::new).map(|meta: Meta| meta.stamp());
         let followed = trail::read_trail(self.stamp, trail.iter().copied());
@@ -286,8 +290,9 @@ impl<'a> ChunkedRead<'a> {
         }
     }
 
-    /// The writers of states whose ready rows may not be there. Their marks are the only fields whose names are not known, and there is
-    /// rarely one: then the fields are as many as are known. A mark that was removed meanwhile does no harm.
+    /// The writers of states whose ready rows may be missing. Their marks are the only fields with
+    /// unknown names, and marks are rare. If the state has no more fields than the known ones, it
+    /// has no mark. A mark that is removed during the read does no harm.
     async fn marks(&self) -> Result<Vec<u32>, StoreError> {
         let length = trail::length(self.number);
         let trail: Vec<String> = (0..length)
@@ -302,7 +307,7 @@ impl<'a> ChunkedRead<'a> {
                 .chain(trail.iter().map(String::as_bytes))
                 .map(Arg::Bytes),
         );
-        // Counted last: what is added in between makes them more.
+        // Counted last: fields that are added during the read increase the count.
         batch
             .unit()
             .repeatable("HLEN", &[Arg::Key(self.key.as_bytes())]);
@@ -338,7 +343,7 @@ impl<'a> ChunkedRead<'a> {
     }
 }
 
-/// The values of an answer to HMGET.
+/// The values of an HMGET reply.
 fn values<'r>(key: &str, reply: &'r Outcome) -> Result<Vec<Option<&'r Bytes>>, StoreError> {
     reply::array(stored(reply, key)?)?
         .into_iter()

@@ -1,8 +1,9 @@
--- Puts fields into a state that is being staged, so that it expires at whatever moment its server dies.
+-- Adds fields to a staged state, which expires even if its server dies at any moment.
 --
 -- KEYS    1 the staged state.
--- ARGV    1 milliseconds until it expires, counted anew by each piece; 2 '1' for the first piece, else '0'; then fields and values.
--- Returns 0 when what was staged before is not there any more, and then adds nothing.
+-- ARGV    1 milliseconds until it expires, renewed by each chunk; 2 '1' for the first chunk, else
+--         '0'; then fields and values.
+-- Returns 0, and adds nothing, if the earlier chunks have expired.
 local there = redis.call('PEXPIRE', KEYS[1], ARGV[1])
 if there == 0 and ARGV[2] == '0' then
   return 0

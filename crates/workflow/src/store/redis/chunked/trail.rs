@@ -1,5 +1,6 @@
-//! The trail of a large state: fields of it that say which jobs its latest writes changed, so that whoever knows an earlier state need not
-//! read all of it. The write with version v is in the field of v modulo their number.
+//! The trail of a large state: fields that name the jobs which its latest writes changed. A reader
+//! with an earlier state reads only these jobs. The write with version v is in field v modulo the
+//! length of the trail.
 
 use std::collections::BTreeSet;
 
@@ -9,44 +10,47 @@ use crate::codec::change::{Put, Rows, Stamp, TrailEntry};
 use crate::id::JobIndex;
 use crate::store::redis::call::{ScriptArg, pack};
 
-/// The jobs from which on a workflow has a trail. To read fewer costs no more than to read what changed.
+/// Jobs from which on a workflow has a trail. Reading fewer jobs costs no more than reading the
+/// changed ones.
 pub(crate) const MIN_TRAIL_JOBS: usize = 256;
-/// The most jobs of a write that a trail names, some 3 KiB.
+/// The largest number of jobs of a write that a trail names: some 3 KiB.
 const MAX_TRAIL_JOBS: usize = 1_024;
 
-/// What a trail says of one write.
+/// The record of one write in a trail.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     version: u64,
-    /// Who wrote, and which jobs that changed. None: they are too many, or more has changed than jobs.
+    /// The writer and the changed jobs. `None` if there are too many, or if more than jobs changed.
     changed: Option<(u32, Vec<JobIndex>)>,
 }
 
-/// How far a trail leads.
+/// The part of a trail that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TrailChanges {
-    /// The last write that is known.
+    /// The latest write that was read.
     pub(super) stamp: Stamp,
-    /// The jobs that have changed until then.
+    /// The jobs that changed up to that write.
     pub(super) changed: BTreeSet<JobIndex>,
 }
 
-/// How many writes the trail of a workflow with so many jobs has. The more there is to read, the more others write meanwhile: here twice as
-/// many as are written while a server that does nothing else reads it, each of 256 jobs. All of that is a tenth of what the state takes.
+/// Number of writes in the trail of a workflow. The more there is to read, the more others write
+/// during the read. The trail has room for twice the writes, each of 256 jobs, that servers make
+/// during a read. It takes a tenth of the state's memory.
 pub(crate) fn length(jobs: usize) -> u64 {
     (jobs as u64 / 128).next_power_of_two().clamp(64, 512)
 }
 
-/// The field of the write with this version, in a trail of this length.
+/// The name of the field of a write, in a trail of this length.
 pub(super) fn field(version: u64, length: u64) -> String {
     format!("t{}", version % length)
 }
 
-/// The field that a change writes, and its value. None: the workflow has no trail.
+/// The trail field that a change writes, and its value. `None` if the workflow has no trail.
 pub(crate) fn trail_field(put: &Put) -> Option<[ScriptArg<'_>; 2]> {
     let TrailEntry { stamp, jobs, .. } = put.trail.filter(|trail| trail.jobs >= MIN_TRAIL_JOBS)?;
     let mut noted = vec![u32::try_from(stamp.version).ok()? as usize];
-    // Whoever is behind a write whose rows follow must see that they do.
+    // If rows follow the state, the record has no jobs: a reader must then load the whole state and
+    // its mark.
     if put.jobs.len() <= MAX_TRAIL_JOBS && put.rows == Rows::AtOnce {
         noted.push(stamp.writer as usize);
         noted.extend(put.jobs.iter().map(|(job, _)| job.index()));
@@ -57,7 +61,8 @@ pub(crate) fn trail_field(put: &Put) -> Option<[ScriptArg<'_>; 2]> {
     ])
 }
 
-/// Follows a trail from a write, whose entry is the first of these. None: another write has its version, or the next one changed too much.
+/// Reads a trail from the write `from`, whose record is the first of `entries`. `None` if another
+/// write has its version, or a record does not name its jobs.
 pub(super) fn read_trail<'a>(
     from: Stamp,
     entries: impl IntoIterator<Item = Option<&'a Bytes>>,
@@ -86,7 +91,7 @@ pub(super) fn read_trail<'a>(
     Some(followed)
 }
 
-/// What [`entry`] packed.
+/// Unpacks a record that [`trail_field`] packed.
 fn read(bytes: &Bytes) -> Option<Entry> {
     let (head, mut rest) = bytes.split_first_chunk::<5>()?;
     (head[0] == 0xdd).then_some(())?;
@@ -168,13 +173,13 @@ mod tests {
             &[&[7, 1, 3], &[8, 2, 5, 6], &[9, 3, 5, 4]],
             Some((9, 3, &[4, 5, 6])),
         );
-        // The writes before the end of the trail, which begins again there.
+        // The trail ends before an older record, whose field is next in the ring.
         check(&[&[7, 1], &[8, 2, 5], &[2, 3, 5]], Some((8, 2, &[5])));
-        // A write that says nothing of what it changed.
+        // The first record does not name its jobs, which are not needed.
         check(&[&[7], &[8, 2, 5]], Some((8, 2, &[5])));
         check(&[&[7, 1], &[8]], None);
         check(&[&[7, 2], &[8, 2, 5]], None);
-        // The field of the write is that of a later one already: it is too long ago.
+        // The field of the known write has a later record already.
         check(&[&[71, 9], &[72, 9]], Some((7, 1, &[])));
     }
 }

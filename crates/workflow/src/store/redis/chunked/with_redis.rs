@@ -1,4 +1,4 @@
-//! Writes in pieces that are stopped at any moment.
+//! Tests: chunked writes that are stopped at any moment.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ async fn what_is_staged_is_not_seen_and_goes() {
     let left = server.raw(&format!("PTTL t:{{cv}}:n:{id}:00000005"));
     let left: u64 = left.trim_start_matches(':').trim().parse().unwrap();
     assert!(left > 0 && left <= STAGED.as_millis() as u64, "{left}");
-    // Somebody creates it after all.
+    // The creation continues after all.
     assert_eq!(
         store
             .apply(Partition(0), std::slice::from_ref(&change), None)
@@ -121,7 +121,7 @@ async fn what_is_staged_is_not_seen_and_goes() {
         engine.show(id).await.unwrap().meta().counts.of("ready"),
         JOBS as u32
     );
-    // Once more: it is there.
+    // The second creation finds the workflow.
     let again = store
         .apply(Partition(0), std::slice::from_ref(&change), None)
         .await
@@ -134,7 +134,7 @@ async fn what_is_staged_is_not_seen_and_goes() {
     );
 }
 
-/// A server that dies or is kept from going on at any moment leaves nothing that stays.
+/// A server that dies or is stopped at any moment leaves nothing that stays.
 #[tokio::test]
 async fn what_is_staged_expires_from_its_first_piece_on() {
     let (store, _engine, server) = open().await;
@@ -149,7 +149,7 @@ async fn what_is_staged_expires_from_its_first_piece_on() {
         "nothing is written that would not expire"
     );
     let _ = server.raw("ACL SETUSER default +pexpire");
-    // One that has expired does not come into being again without its first fields.
+    // An expired staged state is not created again without its first fields.
     let key = store.keys.staged(id, 5);
     let later = [b"600000".as_slice(), b"0", b"1", b"x"].map(Arg::Bytes);
     let mut batch = Batch::new();
@@ -165,7 +165,7 @@ async fn what_is_staged_expires_from_its_first_piece_on() {
     assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0");
 }
 
-/// The creator was frozen, another server wrote the rows, and the jobs were done. Then it woke up.
+/// The creator was frozen, another server wrote the rows, and the jobs were done. Then it resumed.
 #[tokio::test]
 async fn rows_that_come_too_late_are_not_written() {
     let (store, engine, server) = open().await;
@@ -187,7 +187,7 @@ async fn rows_that_come_too_late_are_not_written() {
     assert_eq!(rows(&server), 0, "another server has written the rows");
     engine.act(id, Action::Cancel, at(12)).await.unwrap();
     engine.act(id, Action::Delete, at(13)).await.unwrap();
-    // It is cancelled before anybody has written all of its rows.
+    // The workflow is cancelled before all of its rows are written.
     begin().await;
     engine.act(id, Action::Cancel, at(12)).await.unwrap();
     store.follow(&change, put, None).await.unwrap();
@@ -212,7 +212,7 @@ async fn rows_that_did_not_follow_their_state_are_written_when_they_are_due() {
             .applied,
         [Applied::Done]
     );
-    // Whoever works on it before that does not take it for settled.
+    // A server that changes the workflow before that keeps the mark.
     let claim = Claim {
         queues: vec!["default".to_owned()],
         handlers: None,

@@ -1,7 +1,9 @@
--- Removes names from a register that nobody has entered since somebody looked.
--- KEYS: the register, its names in order, when they were entered.
--- ARGV: for each name the name, and when it was entered as far as the caller knows, or nothing.
--- Returns how many were removed.
+-- Removes names from a register, unless they were registered again after the caller read their
+-- times.
+-- KEYS: the register, its sorted names, the times at which they were registered.
+-- ARGV: for each name the name, and the time at which it was registered as far as the caller knows,
+--         or an empty string.
+-- Returns the number of removed names.
 local removed = 0
 for at = 1, #ARGV, 2 do
   local name = ARGV[at]

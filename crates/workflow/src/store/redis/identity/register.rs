@@ -1,7 +1,9 @@
-//! The registers in Redis. Each is a hash. Beside it, its names are in a sorted set with one score, so that they can be read in pages, and
-//! another hash says when they were entered.
+//! The registers in Redis. The entries of a register are a hash. Its names are also in a sorted set
+//! with one score, so that they can be read in pages. A second hash has the times at which they
+//! were registered.
 //!
-//! In the sorted set, `n` and the name stands for a name, `p` and the name for one whose value is `paused`, and `!` says that all are there.
+//! In the sorted set, `n` and a name stand for the name, `p` and a name for a name whose value is
+//! `paused`. `!` marks that the set is complete.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -15,18 +17,18 @@ use crate::store::query::Register;
 use crate::store::register::{Entered, PAUSED};
 use crate::time::Timestamp;
 
-/// In the order of their numbers.
+/// The registers, in the order of their numbers.
 pub(super) const REGISTERS: [Register; 2] = [Register::Queues, Register::Names];
 
 /// The script that removes names.
 const FORGET: &[u8] = include_bytes!("forget.lua");
 
-/// Says that all names are in order.
+/// The row that marks a complete sorted set.
 const ALL: &[u8] = b"!";
 const NAME: u8 = b'n';
 const PAUSE: u8 = b'p';
 
-/// How many names one command writes.
+/// Names that one command writes.
 const TOGETHER: usize = 1_024;
 
 fn row(kind: u8, name: &str) -> Vec<u8> {
@@ -46,13 +48,13 @@ fn rows_of(entries: &[(String, String)]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Rows, each after the score of all.
+/// Rows with their score, which is 0 for all.
 fn scored(rows: &[Vec<u8>]) -> impl Iterator<Item = Arg<'_>> {
     rows.iter()
         .flat_map(|row| [Arg::Integer(0), Arg::Bytes(row)])
 }
 
-/// A command with a key and any number of other arguments.
+/// A command with a key and further arguments.
 fn args<'a>(key: &'a str, others: impl IntoIterator<Item = Arg<'a>>) -> Vec<Arg<'a>> {
     [Arg::Key(key.as_bytes())]
         .into_iter()
@@ -60,7 +62,7 @@ fn args<'a>(key: &'a str, others: impl IntoIterator<Item = Arg<'a>>) -> Vec<Arg<
         .collect()
 }
 
-/// The arguments of a range of the sorted set: rows of a kind after a name.
+/// The arguments of a range of the sorted set, with an optional limit.
 fn range<'a>(key: &'a str, bounds: &'a [Vec<u8>; 2], limit: &'a [Arg<'a>]) -> Vec<Arg<'a>> {
     let [from, to] = bounds.each_ref().map(|bound| Arg::Bytes(bound));
     args(
@@ -71,7 +73,7 @@ fn range<'a>(key: &'a str, bounds: &'a [Vec<u8>; 2], limit: &'a [Arg<'a>]) -> Ve
     )
 }
 
-/// All rows of a kind, those after a name.
+/// The bounds of the rows of a kind that follow a name.
 fn after(kind: u8, name: Option<&str>) -> [Vec<u8>; 2] {
     [
         [&b"("[..], &row(kind, name.unwrap_or_default())].concat(),
@@ -95,12 +97,12 @@ fn values_of(outcome: &Outcome) -> Result<Vec<Option<String>>, StoreError> {
 }
 
 impl RedisStore {
-    /// Whether the names of a register can be read in their order.
+    /// Whether the names of a register can be read in order.
     fn is_ordered(&self, register: Register) -> bool {
         self.identity.ordered[register as usize].load(Relaxed)
     }
 
-    /// Asks how many names a register has, in the hash and in order.
+    /// Requests the number of names of a register, in the hash and in the sorted set.
     pub(super) fn ask_sizes(&self, batch: &mut Batch, register: Register) {
         let key = self.keys.register(register);
         let [index, _] = self.keys.beside(register);
@@ -111,8 +113,9 @@ impl RedisStore {
         );
     }
 
-    /// Puts names in order again that are not, and notes losses. Returns how many names each register has. What is not told counts as more
-    /// than any number: a user of Redis that was made for an older version may lack a permission.
+    /// Repairs sorted sets that lack names, and records losses. Returns the number of names of each
+    /// register. A number that cannot be read counts as the maximum, because the permissions of the
+    /// Redis user may date from an older version.
     pub(super) async fn look_at_registers(&self, sizes: &[Outcome]) -> [u64; 2] {
         let count = |outcome: &Outcome| answer(outcome).and_then(reply::count);
         let mut names = [u64::MAX; 2];
@@ -126,14 +129,14 @@ impl RedisStore {
             if ordered == 0 && was_ordered.load(Relaxed) {
                 self.identity.losses.fetch_add(1, Relaxed);
             }
-            // The next look tries again.
+            // If the repair fails, the next verification tries it again.
             let in_order = ordered == size + 1 || self.put_in_order(REGISTERS[at]).await.is_ok();
             was_ordered.store(in_order, Relaxed);
         }
         names
     }
 
-    /// Makes the hash and the sorted set have the same names: all that one of them has.
+    /// Makes the hash and the sorted set have the same names: those that are in either of them.
     async fn put_in_order(&self, register: Register) -> Result<(), StoreError> {
         let key = self.keys.register(register);
         let [index, _] = self.keys.beside(register);
@@ -197,7 +200,7 @@ impl RedisStore {
             all.truncate(from.saturating_add(limit));
             return Ok(all.split_off(from));
         }
-        // As many paused ones as names: they are enough for the page.
+        // Paused names up to the limit are enough for the page.
         let limit = [
             Arg::Bytes(b"LIMIT"),
             Arg::Integer(0),
@@ -306,7 +309,7 @@ impl RedisStore {
             .iter()
             .flat_map(|(name, _)| [Arg::Bytes(name.as_bytes()), at]);
         let mut batch = Batch::new();
-        // The moments first: whoever is about to remove a name sees by them that it is used.
+        // The times first: a server that is about to remove a name sees by them that it is used.
         let unit = batch.unit().repeatable("HSET", &args(&moments, names));
         let mut unit = unit.repeatable("ZADD", &args(&index, scored(&rows)));
         for (name, value) in entries {
@@ -370,7 +373,7 @@ impl RedisStore {
     }
 }
 
-/// Whether all commands were done.
+/// Whether all commands succeeded.
 fn done(outcomes: &[Outcome]) -> Result<(), StoreError> {
     match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! The terms of queues and handlers in Redis: a hash.
+//! Policies of queues and handlers in Redis: a hash.
 
 use tidegate_pipeline::{Arg, Batch};
 

@@ -13,20 +13,21 @@ use crate::store::redis::keys::Set;
 use crate::store::redis::reply::{self, answer, is_forbidden};
 use crate::time::Timestamp;
 
-/// Of so many queues each is asked for at once, whatever there is.
+/// Queues up to which each is counted separately, without a first read that tests whether there are
+/// few rows.
 const FEW: usize = 8;
 
-/// How many ready rows begin with a prefix, and the first of them.
+/// Number of ready rows that begin with a prefix, and the first of them.
 type Depth = (u64, Option<Row>);
 
-/// The beginning and the end of a range of rows, in the syntax of Redis.
+/// The bounds of a range of rows, in the syntax of Redis.
 struct Between {
     from: Vec<u8>,
     to: Vec<u8>,
 }
 
 impl Between {
-    /// Rows that begin with `prefix`.
+    /// The rows that begin with `prefix`.
     fn with(prefix: &[u8]) -> Self {
         let kept = prefix
             .iter()
@@ -57,7 +58,7 @@ impl Between {
         }
     }
 
-    /// Asks for at most `limit` of them.
+    /// Requests at most `limit` rows of the range.
     fn rows(&self, batch: &mut Batch, key: &str, order: Order, limit: usize) {
         let mut args = vec![Arg::Key(key.as_bytes())];
         let [from, to] = [Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
@@ -75,7 +76,7 @@ impl Between {
         batch.unit().repeatable("ZRANGE", &args);
     }
 
-    /// Asks for their number.
+    /// Requests the number of rows of the range.
     fn count(&self, batch: &mut Batch, key: &str) {
         let args = [
             Arg::Key(key.as_bytes()),
@@ -86,7 +87,7 @@ impl Between {
     }
 }
 
-/// Asks for at most `limit` rows of a set ordered by time, from one moment to another.
+/// Requests at most `limit` rows of a set ordered by time, from one time to another.
 fn moments(batch: &mut Batch, key: &str, from: Timestamp, to: Arg<'_>, limit: usize) {
     let from = Arg::Integer(from.micros() as i64);
     let limit = [
@@ -212,7 +213,8 @@ impl RedisStore {
             .collect()
     }
 
-    /// The depths in partitions that have few rows between the first of the prefixes and the last: these are read. None: there are many.
+    /// The depths in partitions that have few rows between the first and the last prefix: all these
+    /// rows are read. `None` for a partition that has more.
     async fn few_ready(
         &self,
         prefixes: &[Row],
@@ -305,7 +307,7 @@ impl RedisStore {
         partition: Partition,
         from: u64,
     ) -> Result<Option<(u64, Vec<WorkflowId>)>, StoreError> {
-        // A bound of what Redis does at once, not of what it finds.
+        // COUNT bounds the keys that Redis visits in a call, not those that it returns.
         const PIECE: i64 = 1_000;
         let from = from.to_string();
         let pattern = self.keys.states(partition);
@@ -347,7 +349,8 @@ impl RedisStore {
                 .filter(|row| after.is_none_or(|after| row.as_slice() > after))
                 .take(limit)
                 .collect();
-            // Rows with the same time that were read before come again. There may be so many that no others fit.
+            // Rows that were read before come again if they have the same time. They may fill the
+            // whole page.
             if all || !rows.is_empty() || limit == 0 {
                 return Ok(rows);
             }

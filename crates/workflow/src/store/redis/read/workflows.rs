@@ -16,12 +16,13 @@ use crate::store::redis::chunked::read::query;
 use crate::store::redis::keys::{self, LABEL, META, Part};
 use crate::store::redis::reply::{self, answer, stored};
 
-/// So many small workflows of a partition are read with one command, which costs less than one for each.
+/// Small workflows of a partition from which on one MGET reads them, because it costs less than a
+/// command for each.
 const MANY: usize = 4;
-/// The most of one command: 4 MiB, and some milliseconds of Redis.
+/// The largest number of workflows in one MGET: 4 MiB, and some milliseconds of Redis.
 const TOGETHER: usize = 256;
 
-/// Small workflows that were asked for with one command: their states, then their graphs.
+/// Decodes small workflows that were read with one MGET: their states, then their graphs.
 fn found_together(outcome: &Outcome) -> Vec<Option<Stored>> {
     let Ok(values) = answer(outcome).and_then(reply::array) else {
         return Vec::new();
@@ -40,7 +41,8 @@ fn found_together(outcome: &Outcome) -> Vec<Option<Stored>> {
 
 impl RedisStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        // What was written to a store that was replaced is not found by its other servers.
+        // If another server has created the store anew with other partitions, both use different
+        // keys.
         self.must_fit()?;
         let mut all = self.load_together(ids).await;
         let missing: Vec<usize> = (0..ids.len()).filter(|&at| all[at].is_none()).collect();
@@ -53,7 +55,8 @@ impl RedisStore {
         Ok(all)
     }
 
-    /// The small ones of many of a partition, with one command. Those that are not found are asked for by themselves, which tells why.
+    /// Reads small workflows of one partition with one MGET if there are several. Those that are
+    /// not found are read again one by one, which shows the reason.
     async fn load_together(&self, ids: &[WorkflowId]) -> Vec<Option<Stored>> {
         let mut all: Vec<Option<Stored>> = ids.iter().map(|_| None).collect();
         let mut groups: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
@@ -87,8 +90,8 @@ impl RedisStore {
             .map(|&id| self.keys.part(id, state_of(id)))
             .collect();
         for (&id, state) in ids.iter().zip(&states) {
-            // A graph is there whenever the state is. So the state is asked for first: if only that was found, the workflow was
-            // deleted in between.
+            // A graph exists whenever the state does. So the state is read first: a state without a
+            // graph means that the workflow was deleted in between.
             let graph = self.keys.part(id, Part::Graph);
             let unit = if id.is_small() {
                 batch
@@ -110,7 +113,7 @@ impl RedisStore {
         all
     }
 
-    /// A workflow, from what was asked of its state, which is behind `key`, and its graph.
+    /// A workflow, from the replies for its state at `key` and its graph.
     async fn loaded(
         &self,
         id: WorkflowId,
@@ -138,7 +141,8 @@ impl RedisStore {
         Ok(reply::bytes(stored(&outcomes[0], &key)?)?.map(|graph| graph.to_vec()))
     }
 
-    /// Of small workflows the most that it can be, which nobody is asked for.
+    /// The sizes of graphs. A small workflow counts with the largest possible size, which needs no
+    /// read.
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
         let mut batch = Batch::new();
         for &id in ids.iter().filter(|id| !id.is_small()) {
@@ -211,7 +215,7 @@ impl RedisStore {
         let outcomes = self.send(batch).await;
         let mut outcomes = outcomes.iter();
         let values = |(_, fields): &(WorkflowId, Vec<ResultField>)| {
-            // Redis refuses a command without fields.
+            // Redis refuses HMGET without fields.
             if fields.is_empty() {
                 return Ok(Vec::new());
             }

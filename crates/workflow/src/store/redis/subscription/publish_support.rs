@@ -1,4 +1,5 @@
-//! Whether Redis lets this server tell others things, and how. A connection that fails says nothing about that.
+//! Whether and by which command Redis lets this server publish messages. A failed connection does
+//! not change the answer.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,25 +12,26 @@ use tracing::{info, warn};
 use super::RedisStore;
 use crate::store::redis::reply;
 
-/// How long to wait before asking a Redis again that did not answer.
+/// Time until the next probe of a Redis that did not answer.
 const UNANSWERED: Duration = Duration::from_secs(2);
-/// How long to wait at least: each write that is not told to others is a reason to ask.
+/// The shortest time between two probes, because each write that could not be announced requests
+/// one.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// What is known of it.
+/// Whether this server can publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PublishStatus {
     Unknown,
     Works(Delivery),
-    /// Redis does not let it.
+    /// Redis forbids it.
     Refused,
 }
 
-/// What is known of it. The stores of all threads share it.
+/// The publish status. The stores of all threads share it.
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct PublishSupport {
     known: AtomicU8,
-    /// A write was not told.
+    /// Notified when a write could not be announced.
     doubted: Notify,
 }
 
@@ -43,7 +45,7 @@ impl PublishSupport {
         }
     }
 
-    /// How to tell others. None: it is not known how, or not allowed.
+    /// The command for messages. `None` if it is unknown or forbidden.
     pub(super) fn delivery(&self) -> Option<Delivery> {
         match self.known() {
             PublishStatus::Works(delivery) => Some(delivery),
@@ -61,14 +63,15 @@ impl PublishSupport {
         self.known.store(word, Relaxed);
     }
 
-    /// Redis did not tell others of a write.
+    /// Requests a probe, because Redis did not let a write publish its message.
     pub(in crate::store::redis) fn doubt(&self) {
         self.doubted.notify_one();
     }
 }
 
 impl RedisStore {
-    /// Finds out how the servers of the store tell each other things: as the first of them found out.
+    /// Probes how this server can publish. All servers of a store use the kind of channel that the
+    /// first of them found.
     pub(in crate::store::redis) async fn find_voice(&self) {
         let agreed = self.agreed_delivery(None).await;
         let found = match agreed {
@@ -86,7 +89,7 @@ impl RedisStore {
                 let agreed = self.agreed_delivery(Some(found)).await.unwrap_or(found);
                 self.voice.set(PublishStatus::Works(agreed));
                 if before == PublishStatus::Refused {
-                    info!("redis lets this server tell others about workflows again");
+                    info!("redis lets this server publish messages about workflows again");
                 }
             }
             refused if is_refusal(&refused) => {
@@ -94,12 +97,12 @@ impl RedisStore {
                 if before != PublishStatus::Refused {
                     warn!(
                         reason = reply::reason(&refused),
-                        "redis does not let this server tell others about workflows, so each looks for itself four times a second: allow PUBLISH, \
+                        "redis does not let this server publish messages about workflows, so each server polls four times a second: allow PUBLISH, \
                          SPUBLISH, SUBSCRIBE and SSUBSCRIBE with the channels of its prefix (docs/redis-keys.md)"
                     );
                 }
             }
-            // What others found out works here as well, until Redis says otherwise.
+            // The agreed kind of channel is used until Redis refuses it.
             _ if before == PublishStatus::Unknown => self
                 .voice
                 .set(agreed.map_or(PublishStatus::Unknown, PublishStatus::Works)),
@@ -107,7 +110,8 @@ impl RedisStore {
         }
     }
 
-    /// Asks again and again whether this server may tell others things, after waits of `apart`. Returns when it may, or when it may not.
+    /// Probes Redis at intervals of `interval`. Returns when this server may publish messages, if
+    /// `allowed` is true, or when it may not, if it is false.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.

@@ -13,7 +13,7 @@ use crate::store::sqlite::column::{field_number, micros};
 use crate::store::sqlite::depths::Added;
 use crate::store::sqlite::read;
 
-/// What a change of a workflow writes to, and how.
+/// The prepared statements that apply changes of workflows.
 pub(super) struct Tables<'c> {
     connection: &'c Connection,
     look: Kept<'c>,
@@ -21,7 +21,7 @@ pub(super) struct Tables<'c> {
     create: Kept<'c>,
     replace: Kept<'c>,
     put_state: Kept<'c>,
-    /// Each with what a state must have that is one value, and that is not.
+    /// One statement for states that are one value, and one for all others.
     put_meta: [Kept<'c>; 2],
     put_meta_and_times: [Kept<'c>; 2],
     put_graph: Kept<'c>,
@@ -35,11 +35,11 @@ pub(super) struct Tables<'c> {
     expiries: Timed<'c>,
     ready: Rows<'c>,
     index: Rows<'c>,
-    /// What the transaction adds to the numbers of ready rows.
+    /// The changes of the numbers of ready rows by the transaction.
     pub(super) added: Added,
 }
 
-/// The times of a stored state as they are in columns.
+/// The times of a stored state, as they are in columns.
 #[derive(Clone, Copy, Default)]
 struct Moments {
     timer: Option<i64>,
@@ -54,7 +54,7 @@ impl Moments {
         }
     }
 
-    /// Those after a write.
+    /// The times after a write.
     fn moved(self, put: &Put) -> Self {
         let moved = |old, to| match to {
             TimerMove::Unchanged => old,
@@ -171,7 +171,7 @@ impl<'c> Tables<'c> {
         Ok(Applied::Conflict(read::state(self.connection, id)?))
     }
 
-    /// Writes a workflow that must not exist, without a look before.
+    /// Writes a workflow that must not exist, without a read before.
     fn create(&mut self, at: At, put: &Put, birth: &CreationRecord) -> Result<Applied, StoreError> {
         let moments = Moments::default().moved(put);
         let row = params![
@@ -188,7 +188,7 @@ impl<'c> Tables<'c> {
         self.put_rest(at, Moments::default(), moments, put)
     }
 
-    /// Writes a state in place of the expected one, whose times are known, without a look before.
+    /// Writes a state in place of the expected one, whose times are known, without a read before.
     fn update(
         &mut self,
         at: At,
@@ -223,7 +223,7 @@ impl<'c> Tables<'c> {
         }
     }
 
-    /// Writes what was looked at before.
+    /// Writes a change whose expected state was verified by a read.
     fn put(&mut self, at: At, was: Moments, put: &Put) -> Result<Applied, StoreError> {
         let birth = put.birth.as_ref();
         if let Some(key) = birth.and_then(|birth| birth.idempotency_key.as_deref())
@@ -248,7 +248,7 @@ impl<'c> Tables<'c> {
         self.put_rest(at, was, now, put)
     }
 
-    /// Enters an idempotency key, or says which workflow has it.
+    /// Claims an idempotency key, or returns the workflow that has it.
     fn claim_key(&mut self, at: At, key: &str) -> Result<Option<WorkflowId>, StoreError> {
         let partition = at.partition.0;
         let owner = self.look_for_key.find(params![partition, key], |row| {
@@ -260,7 +260,7 @@ impl<'c> Tables<'c> {
         Ok(owner)
     }
 
-    /// Writes what is not beside the meta.
+    /// Writes what is in other tables than the meta.
     fn put_rest(
         &mut self,
         at: At,
@@ -311,7 +311,7 @@ impl<'c> Tables<'c> {
             match old {
                 Some(None) => {}
                 Some(old) => set.shift(partition, at.workflow, old, None)?,
-                // What is left of a workflow that is gone does not say when it was due.
+                // The rows left by a missing workflow do not show when it was due.
                 None => set.remove_all(partition, at.workflow)?,
             }
         }

@@ -1,10 +1,10 @@
-//! A statement that is prepared once. Finding it again by its text costs a tenth of what it does.
+//! A statement that is prepared once. Finding it again by its text costs a tenth of its execution.
 
 use rusqlite::{Connection, OptionalExtension, Params, Row, Statement};
 
 use crate::store::error::StoreError;
 
-/// A statement of the connection that writes, prepared when it is first used.
+/// A statement of the connection that writes. It is prepared when it is first used.
 pub(super) struct Kept<'c> {
     connection: &'c Connection,
     sql: &'static str,
@@ -27,12 +27,12 @@ impl<'c> Kept<'c> {
         }
     }
 
-    /// Runs it, and says how many rows it changed.
+    /// Executes the statement, and returns the number of changed rows.
     pub(super) fn run(&mut self, params: impl Params) -> Result<usize, StoreError> {
         Ok(self.statement()?.execute(params)?)
     }
 
-    /// Runs it, and takes its row, if it has one.
+    /// Executes the statement, and reads its row, if it returns one.
     pub(super) fn find<T>(
         &mut self,
         params: impl Params,

@@ -15,7 +15,7 @@ pub(super) struct Rows<'c> {
     delete: Kept<'c>,
 }
 
-/// Who hears of each row that was added (1) or removed (-1).
+/// Called for each row that was added (1) or removed (-1).
 pub(super) type Hears<'a> = &'a mut dyn FnMut(&Row, i64);
 
 impl<'c> Rows<'c> {
@@ -53,7 +53,8 @@ impl<'c> Rows<'c> {
         }
     }
 
-    /// One statement that moves a row would look for four places in the tree, these two for one each.
+    /// Removes and adds rows by separate statements. One UPDATE of a row would search the tree four
+    /// times, these two once each.
     pub(super) fn change(
         &mut self,
         at: Partition,
@@ -71,7 +72,7 @@ impl<'c> Rows<'c> {
         Ok(())
     }
 
-    /// Nobody wants to know which of them were there already.
+    /// Adds rows two at a time. The number of rows that existed already is not needed.
     fn add_unheard(&mut self, at: Partition, rows: &[Row]) -> Result<(), StoreError> {
         for rows in rows.chunks(2) {
             match rows {
@@ -103,7 +104,7 @@ pub(super) struct Timed<'c> {
     insert: Kept<'c>,
     update: Kept<'c>,
     delete: Kept<'c>,
-    /// Removes those of one workflow, whenever they are due.
+    /// Removes the rows of one workflow, whenever they are due.
     delete_all: Kept<'c>,
 }
 
@@ -150,8 +151,8 @@ impl<'c> Timed<'c> {
         }
     }
 
-    /// Moves the row of a workflow from one time to another, in microseconds. The same time twice: the row is written again, because it
-    /// may not be the one that the state calls for.
+    /// Moves the row of a workflow from one time to another, in microseconds. If both are equal,
+    /// the row is written again, because the existing row may have another time than the state.
     pub(super) fn shift(
         &mut self,
         partition: Partition,

@@ -1,4 +1,4 @@
-//! Gives pages that nothing is on back to the file system, in moments in which nothing is written.
+//! Returns free pages to the file system while no request is waiting.
 
 use std::time::Duration;
 
@@ -8,27 +8,29 @@ use tracing::{debug, info};
 use crate::store::error::StoreError;
 use crate::store::sqlite::worker::{Jobs, Waited};
 
-/// How long nothing has been asked before pages are given back: requests that follow each other do not wait for that.
+/// Time without a request before free pages are returned: requests that follow each other do not
+/// wait for that.
 const IDLE: Duration = Duration::from_millis(20);
-/// The pause between two steps, so that readers and other programs have most of the disk.
+/// Delay between two steps, so that readers and other programs have most of the disk.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Pages of one step: 1 MiB, about 5 ms. A request that comes meanwhile waits that long.
+/// Pages of one step: 1 MiB, about 5 ms. A request that arrives during a step waits for its end.
 const STEP: u32 = 256;
-/// The pages that are kept for what comes next: this many, or one of [`SHARE`] of the file.
+/// Free pages that stay in the file for later writes: this number, or one in [`FREE_SHARE`] of the
+/// file if that is more.
 const KEPT: i64 = 256;
 const SHARE: i64 = 8;
 
-/// What is known of pages that nothing is on.
+/// The state of returning free pages.
 #[derive(Debug, Default)]
 pub(super) struct Space {
-    /// Something was written, or the file was opened, since somebody looked.
+    /// The file was opened or written after the free pages were last counted.
     unknown: bool,
-    /// They are being given back.
+    /// Free pages are being returned.
     giving: bool,
 }
 
 impl Space {
-    /// Of a file that was just opened.
+    /// The state after the file was opened.
     pub(super) fn unknown() -> Self {
         Self {
             unknown: true,
@@ -40,7 +42,7 @@ impl Space {
         self.unknown = true;
     }
 
-    /// Waits for a job, and gives pages back meanwhile. None: no more comes.
+    /// Waits for a request, and returns free pages meanwhile. `None` if the queue is closed.
     pub(super) fn next<J>(&mut self, connection: &Connection, jobs: &mut Jobs<J>) -> Option<J> {
         while self.unknown || self.giving {
             match jobs.next_within(if self.unknown { IDLE } else { PAUSE }) {
@@ -54,7 +56,7 @@ impl Space {
 
     fn step(&mut self, connection: &Connection) {
         self.unknown = false;
-        // A file that is full or locked gives back later, after the next write.
+        // If the file is full or locked, its pages are returned later, after the next write.
         self.giving = give_back(connection, self.giving).unwrap_or_else(|error| {
             debug!(%error, "free pages of the file stay in it for now");
             false
@@ -62,12 +64,12 @@ impl Space {
     }
 }
 
-/// Gives some pages back if there are enough of them. Returns whether there may be more to give.
+/// Returns some free pages if there are enough of them. The result is whether there may be more.
 fn give_back(connection: &Connection, began: bool) -> Result<bool, StoreError> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let free = number("freelist_count")?;
     let all = number("page_count")?;
-    // Once begun, it goes on until half as many are left as are enough to begin.
+    // Once begun, it continues until half of the pages remain that are enough to begin.
     let kept = KEPT.max(all / SHARE) / if began { 2 } else { 1 };
     if free > kept && gives_back(connection)? {
         // Each page is a row.
@@ -77,16 +79,17 @@ fn give_back(connection: &Connection, began: bool) -> Result<bool, StoreError> {
         return Ok(true);
     }
     if began {
-        // The file becomes shorter when its log is copied into it, unless somebody reads an earlier state.
+        // The file becomes shorter when its log is copied into it, unless a reader uses an earlier
+        // state.
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-        info!(pages = all, "free pages of the file were given back");
+        info!(pages = all, "free pages of the file were returned");
     }
     Ok(false)
 }
 
-/// Whether pages can be given back one by one. Files of earlier versions cannot do that.
+/// Whether free pages can be returned one by one. Files of earlier versions cannot.
 pub(in crate::store::sqlite) fn gives_back(connection: &Connection) -> Result<bool, StoreError> {
-    /// `INCREMENTAL`.
+    /// The value of `INCREMENTAL`.
     const STEP_BY_STEP: i64 = 2;
     Ok(
         connection.pragma_query_value(None, "auto_vacuum", |row| row.get::<_, i64>(0))?

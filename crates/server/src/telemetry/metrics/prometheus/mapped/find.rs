@@ -1,16 +1,16 @@
-//! The rule of a name.
+//! Search for the mapping rule of a name.
 
 use crate::settings::{Choice, MappedKind, Mapping, Pattern, Rule};
 
-/// What a rule makes of a name.
+/// Result of applying a rule to a name.
 pub(super) struct Found<'r> {
     pub(super) rule: &'r Rule,
-    /// None: the metric is not shown.
+    /// None if the rule drops the metric.
     pub(super) name: Option<String>,
     pub(super) labels: Vec<(&'r str, String)>,
 }
 
-/// The rule of `name`, applied: globs go first, then regular expressions in their order.
+/// Finds and applies the rule of `name`. Globs are tried first, then regular expressions in order.
 pub(super) fn find<'r>(mapping: &'r Mapping, name: &str, kind: MappedKind) -> Option<Found<'r>> {
     let parts: Vec<&str> = name.split('.').collect();
     let rules = || {
@@ -25,7 +25,7 @@ pub(super) fn find<'r>(mapping: &'r Mapping, name: &str, kind: MappedKind) -> Op
     });
     let glob = match mapping.choice {
         Choice::First => globs.into_iter().next(),
-        // False sorts before true. The first of equal ones is taken.
+        // False sorts before true. Of equal globs, the first is chosen.
         Choice::Closest => {
             globs.min_by_key(|(_, glob)| glob.iter().map(Option::is_none).collect::<Vec<_>>())
         }

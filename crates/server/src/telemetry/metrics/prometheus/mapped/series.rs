@@ -1,4 +1,4 @@
-//! Series that names lead to. A name is mapped once, and remembered with its series.
+//! Series of mapped names. A name is mapped once, and then kept with its series.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,27 +13,28 @@ use crate::telemetry::metrics::dotted::{Kind, Sample};
 use crate::telemetry::metrics::name::escaped;
 use crate::telemetry::metrics::prometheus::push_label;
 
-/// Bytes of names and series that are remembered: some 300,000 names. Beyond that, all are mapped again.
+/// Size limit of names and series in bytes, for some 300,000 names. Above it, all names are mapped
+/// again.
 const BYTES: usize = 64 << 20;
-/// What a name costs beside its bytes.
+/// Overhead of a name in bytes.
 const NAME_BYTES: usize = 40;
-/// What a series costs beside its labels.
+/// Overhead of a series in bytes, without its labels.
 const SERIES_BYTES: usize = 160;
-/// Names that are the server's own.
+/// Prefixes of names of the server itself.
 const OWN: [&str; 2] = ["tidegate_", "process_"];
 
 #[derive(Debug)]
 pub(super) struct Series {
     /// Labels of every series.
     tags: BTreeMap<String, String>,
-    /// None: not shown.
+    /// Index of the series of each name. None if it is not shown.
     names: HashMap<Box<str>, Option<usize>>,
     ids: HashMap<(usize, Box<str>), usize>,
     each: Vec<One>,
     families: Vec<Family>,
     family_names: HashMap<String, usize>,
     bytes: usize,
-    /// Whether the log has told that two kinds of metrics have one name.
+    /// Whether a clash of two kinds of metrics under one name was logged.
     told: bool,
 }
 
@@ -46,7 +47,7 @@ struct Family {
     series: Vec<usize>,
 }
 
-/// How values are shown.
+/// Kind of a family, and the presentation of its values.
 #[derive(Debug, Clone, PartialEq)]
 enum Shape {
     Counter,
@@ -63,11 +64,11 @@ struct One {
     value: Option<Value>,
 }
 
-/// A value in the making.
+/// Value that is summed while a page is written.
 #[derive(Debug, Default)]
 pub(super) struct Value {
     number: f64,
-    /// Times and how many calls took them.
+    /// Response times with their numbers of calls.
     pub(super) all: Vec<(f64, u64)>,
     pub(super) recent: Vec<(f64, u64)>,
 }
@@ -104,7 +105,7 @@ impl Series {
         self.each.iter_mut().for_each(|series| series.value = None);
     }
 
-    /// The series of a sample; none when it is not shown.
+    /// Index of the series of a sample. None if it is not shown.
     pub(super) fn of(&mut self, sample: &Sample<'_>, rules: &Mapping) -> Option<usize> {
         let name = sample.name.to_string();
         if let Some(known) = self.names.get(name.as_str()) {
@@ -192,7 +193,7 @@ impl Series {
         }
     }
 
-    /// Looks a name up in the rules.
+    /// Maps a name by the rules.
     fn map(&mut self, name: &str, kind: Kind, rules: &Mapping) -> Option<usize> {
         let mapped_kind = match kind {
             Kind::Counter => MappedKind::Counter,
@@ -253,7 +254,8 @@ impl Series {
         id
     }
 
-    /// The family of this name. None: the name is empty, one of the server's own, or that of another kind of metric.
+    /// Index of the family with this name. None if the name is empty, belongs to the server itself,
+    /// or is used by another kind of metric.
     fn family(&mut self, name: String, shape: Shape, help: Option<String>) -> Option<usize> {
         if name.is_empty() || OWN.iter().any(|own| name.starts_with(own)) {
             return None;
