@@ -1,9 +1,9 @@
-//! Checks the layers of a crate: imports go down, circles, folders and files are small. `tests/it/layers.rs` of each
-//! crate includes this file by its path.
+//! Checks the layers of a crate: imports go down, circles, folders and files are small.
+//! `tests/it/layers.rs` of each crate includes this file by its path.
 //!
 //! Findings and known exceptions have the same words:
 //! - `net/cores imports rls/call`: a file imports an item of a higher layer;
-//! - `engine/claim is in a circle of 5 files`: the files import each other, directly or through others;
+//! - `engine/claim is in a circle of 5 files`: files import each other, also through others;
 //! - `engine has 17 entries`: files and folders in a folder, where `x.rs` and `x/` are one;
 //! - `store/write has 503 lines`: lines before the module of tests;
 //! - `telemetry/banner belongs to run`: the file has not been moved to its layer yet.
@@ -28,9 +28,11 @@ const MAX_FILE_LINES: usize = 500;
 pub(crate) struct Rules<'a> {
     /// Folders and files below `src`, highest first. Those of one layer may import each other.
     pub(crate) layers: &'a [&'a [&'a str]],
-    /// Files and folders with a layer that is below them and that they must not import all the same.
+    /// Files and folders with a layer that is below them and that they must not import all the
+    /// same.
     pub(crate) never: &'a [(&'a str, &'a str)],
-    /// Pairs of files of which one imports the other: the test must not pass because it finds nothing.
+    /// Pairs of files of which one imports the other: the test must not pass because it finds
+    /// nothing.
     pub(crate) min_imports: usize,
     /// Exceptions, in the words of the findings.
     pub(crate) known: &'a [&'a str],
@@ -67,21 +69,15 @@ fn read(folder: &Path, name: &str, sources: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Broken rules of `sources` (path without `.rs` -> text), with what is wrong about `rules` themselves.
+/// Broken rules of `sources` (path without `.rs` -> text), with what is wrong about `rules`
+/// themselves.
 pub(crate) fn problems(sources: &BTreeMap<String, String>, rules: &Rules<'_>) -> Vec<String> {
     let tree = Tree::new(sources);
     let imports = tree.imports();
     let mut findings = upward_imports(&tree, &imports, rules);
     findings.extend(circles(&tree, &imports));
     findings.extend(full_folders(&tree));
-    findings.extend(tree.files.iter().filter_map(|(file, source)| {
-        (source.lines > MAX_FILE_LINES).then(|| Finding {
-            files: vec![file.clone()],
-            number: source.lines,
-            text: format!("{file} has {} lines", source.lines),
-            more: format!("; a file has at most {MAX_FILE_LINES} without tests"),
-        })
-    }));
+    findings.extend(long_files(&tree));
     let mut problems = misplaced(&tree, rules);
     for known in rules.known.iter().filter(|known| !known.contains(MOVES)) {
         let needed = findings.len();
@@ -113,7 +109,8 @@ struct Finding {
 }
 
 impl Finding {
-    /// Whether `known` names this finding: the same words for one of its files, with at least its number.
+    /// Whether `known` names this finding: the same words for one of its files, with at least its
+    /// number.
     fn is_known(&self, known: &str) -> bool {
         let is_number = |word: &&str| word.parse::<usize>().is_ok();
         let allowed = known.split(' ').find(is_number).unwrap_or("0");
@@ -273,6 +270,19 @@ fn reached_from<'a>(
         }
     }
     before
+}
+
+fn long_files(tree: &Tree) -> Vec<Finding> {
+    let lines = tree.files.iter().map(|(file, source)| (file, source.lines));
+    lines
+        .filter(|(_, lines)| *lines > MAX_FILE_LINES)
+        .map(|(file, lines)| Finding {
+            files: vec![file.clone()],
+            number: lines,
+            text: format!("{file} has {lines} lines"),
+            more: format!("; a file has at most {MAX_FILE_LINES} without tests"),
+        })
+        .collect()
 }
 
 fn full_folders(tree: &Tree) -> Vec<Finding> {

@@ -37,7 +37,8 @@ pub(super) struct Scan {
     tokens: Vec<Token>,
     at: usize,
     file: String,
-    /// Modules in braces around `at`, with the depth of their braces. The first is that of the file.
+    /// Modules in braces around `at`, with the depth of their braces. The first is that of the
+    /// file.
     open: Vec<(String, usize)>,
     depth: usize,
     pub(super) modules: BTreeMap<String, Module>,

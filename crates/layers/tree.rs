@@ -19,7 +19,8 @@ pub(super) struct Import {
 /// The files and modules of a crate, without those that only tests need.
 pub(super) struct Tree {
     pub(super) files: BTreeMap<String, Source>,
-    /// By path, `engine/claim`; the root is empty. A module in braces belongs to the file around it.
+    /// By path, `engine/claim`; the root is empty. A module in braces belongs to the file around
+    /// it.
     modules: BTreeMap<String, Module>,
 }
 

@@ -5,7 +5,8 @@ mod checker;
 
 const LAYERS: &[&[&str]] = &[
     &["limiter", "response", "sketch", "active_config"],
-    &["overrides", "store"],
+    &["overrides"],
+    &["store"],
     &["config"],
     &["window"],
     &["tree"],

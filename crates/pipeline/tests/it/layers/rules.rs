@@ -1,4 +1,5 @@
-//! Each rule of the checker fails for sources that break it. The checker is the same for all crates.
+//! Each rule of the checker fails for sources that break it. The checker is the same for all
+//! crates.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ fn found(sources: &[(&str, &str)], rules: &Rules<'_>) -> String {
     problems(&sources, rules).join("\n")
 }
 
-/// Problems of a crate with a file in each layer, of which `sources` replace some, and with known exceptions.
+/// Problems of a crate with a file in each layer, of which `sources` replace some, and with known
+/// exceptions.
 fn known(sources: &[(&str, &str)], known: &[&str]) -> String {
     let mut all = vec![
         ("lib", "mod base; mod middle; mod side; mod top;"),
