@@ -24,7 +24,7 @@ const MAX_CIRCLE_FILES: usize = 3;
 const MAX_FOLDER_ENTRIES: usize = 12;
 const MAX_FILE_LINES: usize = 500;
 
-/// What the files of a crate may do.
+/// Rules for the files of a crate.
 pub(crate) struct Rules<'a> {
     /// Folders and files below `src`, highest first. Those of one layer may import each other.
     pub(crate) layers: &'a [&'a [&'a str]],
@@ -179,7 +179,7 @@ fn upward_imports(tree: &Tree, imports: &Imports, rules: &Rules<'_>) -> Vec<Find
             .never
             .iter()
             .any(|(path, other)| is_below(from, path) && name == *other);
-        // What lib.rs defines is above all layers.
+        // Definitions of lib.rs are above all layers.
         let is_root = is_root(to) && !tree.files[to].is_facade;
         let reason = match target {
             _ if is_never => format!("{layer} must not import {name} here"),
