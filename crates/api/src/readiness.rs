@@ -148,6 +148,7 @@ struct Server {
     address: String,
     began_at: Rfc3339,
     /// When it last said that it lives; each does so every two seconds.
+    #[serde(rename = "heard_at")] // plain: a field of the API
     last_heartbeat_at: Rfc3339,
     /// The partitions that are assigned to that server: it runs their timers, and takes their jobs
     /// first.

@@ -58,6 +58,7 @@
 //! **Invariant:** a check writes no memory that other cores write, except the counters of a
 //! [`MemoryStore`].
 
+mod active_config;
 mod config;
 mod limiter;
 mod overrides;

@@ -24,6 +24,7 @@ pub use local_cache::LocalCacheStats;
 pub use options::{Options, OverLimitKeys};
 pub use usage::Usage;
 
+use crate::active_config::ActiveConfig;
 use crate::config::Configuration;
 use crate::overrides::{OverrideStore, Overrides};
 use crate::request::{Request, Timestamp};
@@ -32,7 +33,6 @@ use crate::sketch::Sketch;
 use crate::store::{Store, StoreError};
 use crate::window::Seconds;
 use applied_limits::{AppliedLimit, AppliedLimits};
-pub(crate) use cores::ActiveConfig;
 use cores::{Core, Cores};
 use hit_counts::Counts;
 use local_cache::LocalCache;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::limiter::ActiveConfig;
+use crate::active_config::ActiveConfig;
 use crate::store::StoreError;
 use crate::tree::{StatsKey, Unit};
 

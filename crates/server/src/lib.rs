@@ -19,6 +19,7 @@ pub mod settings;
 mod supervise;
 mod telemetry;
 mod tls;
+mod version;
 mod workflows;
 
 pub use drain::StopSignal;
@@ -29,7 +30,4 @@ pub use rls::proto;
 pub use server::run;
 pub use supervise::{EndCause, UnexpectedEnd};
 pub use telemetry::banner::{Encryption, LoadResult, Started};
-
-/// The version of this build, as `0.1.0+4f2a91c`. The part after the `+` is the git revision, which
-/// a build from a source archive does not have.
-pub const VERSION: &str = env!("BUILD_VERSION");
+pub use version::VERSION;

@@ -362,7 +362,7 @@ pub(crate) struct NoBody {}
 
 /// One name, or a list of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[cfg_attr(test, derive(ToSchema), schema(value_type = Vec<String>))]
+#[cfg_attr(test, derive(ToSchema), schema(as = Names, value_type = Vec<String>))]
 pub(crate) struct NameList(pub(crate) Vec<String>);
 
 impl<'de> Deserialize<'de> for NameList {

@@ -187,6 +187,7 @@ fn parse_request(body: &[u8]) -> Result<ParsedExtension, Problem> {
 }
 
 pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
+    let api = request.api;
     let ParsedExtension {
         leases: parsed,
         lease,
@@ -195,27 +196,22 @@ pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
         uptime,
         notes,
     } = parse_request(request.body)?;
-    let expires = request.api.now() + claims::lease_duration(lease, "lease")?;
+    let expires = api.now() + claims::lease_duration(lease, "lease")?;
     let extensions: Vec<(LeaseRef, Timestamp)> = parsed
         .iter()
         .flatten()
         .map(|lease| (*lease, expires))
         .collect();
     let requested: Vec<LeaseRef> = extensions.iter().map(|(lease, _)| *lease).collect();
-    let extended = request
-        .api
-        .engine()
-        .extend_for(extensions, intent, request.api.now());
+    let extended = api.engine().extend_for(extensions, intent, api.now());
     let (extended, noted) = tokio::join!(extended, notes::add_notes(request, notes));
     let held = requested
         .into_iter()
         .zip(&extended)
         .filter(|(_, extended)| extended.is_ok())
         .map(|(lease, _)| lease);
-    request
-        .api
-        .worker_registry
-        .record_extended(held, expires, request.api.now());
+    api.worker_registry
+        .record_extended(held, expires, api.now());
     let mut extended = extended.into_iter();
     let outcome = |parsed: Result<LeaseRef, Problem>| {
         parsed?;
@@ -228,15 +224,10 @@ pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
     let number = |event: fn(&Result<(), Problem>) -> bool| {
         outcomes.iter().filter(|outcome| event(outcome)).count() as u64
     };
-    request
-        .api
-        .metrics
+    api.metrics
         .add(CountedEvent::Extended, number(Result::is_ok));
     let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
-    request
-        .api
-        .metrics
-        .add(CountedEvent::LeaseLost, number(is_lost));
+    api.metrics.add(CountedEvent::LeaseLost, number(is_lost));
     let all = outcomes.iter().chain(noted.iter().flatten());
     error_log::log_item_problems(request, all.filter_map(|outcome| outcome.as_ref().err()));
     Ok(json::ok(&ExtendResult {
@@ -246,12 +237,10 @@ pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
             .collect(),
         notes: NoteItem::list_from(&noted, request.id),
         drain: worker.and_then(|worker| {
-            let process = request.api.worker_registry.process(
-                &worker,
-                uptime.map(|uptime| uptime.0),
-                request.api.now(),
-            );
-            claims::drain(request.api, &process)
+            let process =
+                api.worker_registry
+                    .process(&worker, uptime.map(|uptime| uptime.0), api.now());
+            claims::drain(api, &process)
         }),
     }))
 }

@@ -347,13 +347,15 @@ fn refusal(error: OverrideError) -> Problem {
 mod tests {
     use super::*;
 
+    /// The path of the mistake, if there is one.
+    fn read(text: &str) -> Result<LimitOverride, String> {
+        super::super::read::<OverrideBody>(text.as_bytes())
+            .and_then(|body| body.resolve("ada", Timestamp(5)))
+            .map_err(|problem| problem.path().unwrap_or_default().to_owned())
+    }
+
     #[test]
     fn an_override_has_its_target_and_effect() {
-        let read = |text: &str| {
-            super::super::read::<OverrideBody>(text.as_bytes())
-                .and_then(|body| body.resolve("ada", Timestamp(5)))
-                .map_err(|problem| problem.path().unwrap_or_default().to_owned())
-        };
         let key = r#""domain": "vendor", "entries": [["tenant", "acme"]]"#;
         let paused = read(&format!(
             r#"{{{key}, "pause": true, "for": "10m", "reason": "r"}}"#
@@ -369,7 +371,7 @@ mod tests {
         assert_eq!(
             rule.target,
             OverrideTarget::Rule {
-                stats_key: "vendor.tenant".to_owned()
+                stats_key: "vendor.tenant".into()
             }
         );
         assert_eq!(
@@ -381,6 +383,11 @@ mod tests {
             scaled.effect,
             OverrideEffect::Scaled(Factor::new(0.5).unwrap())
         );
+    }
+
+    #[test]
+    fn mistakes_in_an_override_are_named_by_path() {
+        let key = r#""domain": "vendor", "entries": [["tenant", "acme"]]"#;
         for (text, path) in [
             (r#"{"pause": true}"#.to_owned(), ""),
             (format!("{{{key}}}"), ""),

@@ -17,7 +17,7 @@ use crate::http::time;
 
 /// The workflow to which something was done.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
+#[cfg_attr(test, derive(ToSchema), schema(as = Done))]
 pub(crate) struct ActionAnswer {
     id: Id,
     /// State of the workflow now.

@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod described;
+mod layers;
 mod refused;
 mod support;

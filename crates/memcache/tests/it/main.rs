@@ -3,5 +3,6 @@
 
 mod counting;
 mod faults;
+mod layers;
 mod peer;
 mod tls;

@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod connections;
+mod connects;
 mod faults;
 mod generated;
-mod rooms;
+mod layers;
 mod servers;
 mod support;

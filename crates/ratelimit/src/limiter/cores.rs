@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use hashbrown::DefaultHashBuilder;
 
+use crate::active_config::ActiveConfig;
 use crate::config::Configuration;
 use crate::overrides::Overrides;
 use crate::request::Timestamp;
@@ -20,14 +21,6 @@ pub(super) struct Core {
     active: ArcSwapOption<ActiveConfig>,
     pub(super) lookups: CacheLookups,
     pub(super) sketch: CoreSketch,
-}
-
-/// The configuration and its overrides. One load gives both.
-#[derive(Debug)]
-pub(crate) struct ActiveConfig {
-    pub(super) configuration: Arc<Configuration>,
-    /// `None` if there are no overrides, so that a check tests only this.
-    pub(super) overrides: Option<Arc<Overrides>>,
 }
 
 /// Counts of look-ups in the local cache.

@@ -3,6 +3,7 @@
 mod answers;
 mod configuration;
 mod fixture;
+mod layers;
 mod local_cache;
 mod lookup;
 mod overrides;

@@ -45,7 +45,7 @@ const BODY_KIND: BodyKind = BodyKind {
         max_windows: 6,
     },
     framing: Framing::Plain,
-    refusal_error,
+    refuse: refusal_error,
 };
 
 /// A thread that serves connections.

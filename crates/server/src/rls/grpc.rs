@@ -51,7 +51,7 @@ const MESSAGE_BODY: BodyKind = BodyKind {
         max_windows: 1,
     },
     framing: Framing::Grpc,
-    refusal_error,
+    refuse: refusal_error,
 };
 /// Messages of tools that keep a stream open while a person thinks may take 300 s.
 const REFLECTION_BODY: BodyKind = BodyKind {

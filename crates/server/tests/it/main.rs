@@ -6,6 +6,7 @@ mod deploy;
 mod documents;
 mod dropin;
 mod hostile;
+mod layers;
 mod operate;
 mod rls;
 mod support;

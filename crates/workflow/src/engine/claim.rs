@@ -147,13 +147,7 @@ impl Engine {
     /// they are needed.
     async fn refresh_queues(&self, queues: &[String]) -> Result<(), StoreError> {
         if self.queues().has_remote_partitions() {
-            let local_partitions: Vec<Partition> = self
-                .core
-                .context
-                .membership
-                .local_partitions
-                .iter()
-                .collect();
+            let local_partitions = self.local_partitions();
             self.refill_in(
                 &self
                     .queues()
@@ -264,6 +258,11 @@ impl Engine {
         })
     }
 
+    fn local_partitions(&self) -> Vec<Partition> {
+        let membership = &self.core.context.membership;
+        membership.local_partitions.iter().collect()
+    }
+
     /// Dequeues jobs. If too few are known, the store is read before: local partitions first, and
     /// remote ones only if these have no job.
     async fn dequeue(
@@ -280,13 +279,7 @@ impl Engine {
         };
         let lanes_to_refill = self.queues().lanes_to_refill(&claim.queues);
         if !lanes_to_refill.is_empty() {
-            let local_partitions: Vec<Partition> = self
-                .core
-                .context
-                .membership
-                .local_partitions
-                .iter()
-                .collect();
+            let local_partitions = self.local_partitions();
             self.refill_in(&lanes_to_refill, &local_partitions, REFILL_ROWS)
                 .await?;
         }
@@ -299,13 +292,7 @@ impl Engine {
                 .queues()
                 .incomplete(&claim.queues, PartitionScope::Local, mode);
             if !incomplete.is_empty() {
-                let local_partitions: Vec<Partition> = self
-                    .core
-                    .context
-                    .membership
-                    .local_partitions
-                    .iter()
-                    .collect();
+                let local_partitions = self.local_partitions();
                 self.refill_for_claim(mode, &incomplete, &local_partitions, REFILL_ROWS)
                     .await?;
                 dequeued.add(

@@ -13,6 +13,7 @@ mod defects;
 mod formats;
 mod gush;
 mod homes;
+mod layers;
 mod limits;
 mod model;
 mod names;

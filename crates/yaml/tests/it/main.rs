@@ -2,5 +2,6 @@
 
 mod bounds;
 mod generated;
+mod layers;
 mod layouts;
 mod shown;

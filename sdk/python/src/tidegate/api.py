@@ -8,26 +8,26 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias, TypedDict
 
 BulkAction: TypeAlias = Literal["cancel", "retry", "pause", "resume", "delete", "start", "expire"]
-"""What is done to each."""
+"""Action on each workflow."""
 
 JobState: TypeAlias = str
-"""What a job is doing. One of `waiting`, `scheduled`, `ready`, `running`, `succeeded`, `failed`, `cancelled`,
-`skipped`. More words may be added.
+"""State of a job. One of `waiting`, `scheduled`, `ready`, `running`, `succeeded`, `failed`, `cancelled`, `skipped`.
+More words may be added.
 """
 
 Names: TypeAlias = str | list[str]
 """One name, or a list of names."""
 
 OnFailure: TypeAlias = Literal["continue", "fail_fast"]
-"""What the failure of one job means for the others."""
+"""Effect of the failure of one job on the others."""
 
 OnFailureShown: TypeAlias = str
-"""What the failure of one job means for the others. One of `continue`, `fail_fast`. More words may be added."""
+"""Effect of the failure of one job on the others. One of `continue`, `fail_fast`. More words may be added."""
 
 Outcome: TypeAlias = Literal["succeeded", "failed", "given_back", "not_begun", "throttled", "crashed"]
-"""How an attempt ended; `not_begun` when the worker never started it: the job keeps its place in the queue, and what
-was taken for it under rate limits is given back; `given_back` when the worker broke it off, `throttled` when whoever is
-behind a rate limit of the job refused it, `crashed` when the process that ran it has died, as its parent reports.
+"""How an attempt ended; `not_begun` when the worker never started it: the job keeps its place in the queue, and its
+hits under rate limits are refunded; `given_back` when the worker broke it off, `throttled` when the service behind a
+rate limit of the job refused it, `crashed` when the process that ran it has died, as its parent reports.
 """
 
 Params: TypeAlias = dict[str, Any]
@@ -60,11 +60,11 @@ refused.
 """
 
 Start: TypeAlias = Literal["now", "manual"]
-"""When a workflow starts: at once, or when it is told to."""
+"""When a workflow starts: at once, or by a later call."""
 
 Status: TypeAlias = str
-"""What a workflow is doing. One of `pending`, `running`, `paused`, `succeeded`, `failed`, `cancelled`. More words may
-be added.
+"""State of a workflow. One of `pending`, `running`, `paused`, `succeeded`, `failed`, `cancelled`. More words may be
+added.
 """
 
 StatusNumbers: TypeAlias = dict[str, int]
@@ -92,7 +92,7 @@ class Advance(TypedDict, total=False):
 
 
 class AttemptError(TypedDict):
-    """What went wrong in an attempt."""
+    """Error of one attempt."""
 
     at: Time
     attempt: int
@@ -114,7 +114,7 @@ class _BatchItemRequired(TypedDict):
 
 
 class BatchItem(_BatchItemRequired, total=False):
-    """What became of one workflow: `id`, `existing` and perhaps `warnings`, or `error`."""
+    """Result of one workflow: `id`, `existing` and perhaps `warnings`, or `error`."""
 
     error: Problem
     existing: bool
@@ -125,7 +125,7 @@ class BatchItem(_BatchItemRequired, total=False):
 
 
 class BatchResult(TypedDict):
-    """What became of each workflow, in the order of the request."""
+    """Result of each workflow, in the order of the request."""
 
     items: list[BatchItem]
 
@@ -136,7 +136,7 @@ class _BulkRequired(TypedDict):
 
 
 class Bulk(_BulkRequired, total=False):
-    """What to do to which workflows."""
+    """Action, and the workflows to apply it to."""
 
     after: Retention | None
     """How long to keep them after their end: with `expire`, and only then."""
@@ -195,14 +195,16 @@ class _ClaimRequired(TypedDict):
     queues: list[str]
     """The queues to take jobs from."""
     worker: str
-    """Who asks: 1 to 200 bytes that people will read."""
+    """Name of the worker: 1 to 200 bytes that people will read."""
 
 
 class Claim(_ClaimRequired, total=False):
-    """What a worker asks for."""
+    """Claim of a worker."""
 
     handlers: list[str] | None
-    """What the worker can run: it gets only jobs with these handlers. If left out, it gets jobs with any handler."""
+    """Names of the handlers that the worker has: it gets only jobs with these handlers. If left out, it gets jobs with
+    any handler.
+    """
     lease: Span | None
     """How long the jobs are the worker's unless it extends that: 5s to 1h, 30s if left out."""
     limit: int | None
@@ -231,11 +233,11 @@ class _ClaimedJobRequired(TypedDict):
     """The number of this lease: higher than those of all earlier leases of the job, also after a restart."""
     handler: str
     inputs: list[JobInput]
-    """What the jobs before it left behind. With the rule `all_success`, jobs that returned nothing are left out."""
+    """Results of the jobs before it. With the rule `all_success`, jobs that returned nothing are left out."""
     job: str
     """The name of the job."""
     lease: str
-    """What to report with."""
+    """Lease to report with."""
     lease_expires_at: Time
     omitted_inputs: list[str]
     """Names of jobs before it whose output or error is too large for this answer. Read each by itself."""
@@ -295,7 +297,7 @@ class _ConfigurationMistakeRequired(TypedDict):
     file: str
     """The file or resource; empty when it is about all of them."""
     text: str
-    """What is wrong."""
+    """Explanation of the mistake."""
 
 
 class ConfigurationMistake(_ConfigurationMistakeRequired, total=False):
@@ -370,7 +372,7 @@ class _ConfiguredLimitRequired(TypedDict):
     name: str
     """Its name; empty when it has none."""
     pause_when_throttled: bool
-    """What throttles its jobs keeps its requests waiting, too."""
+    """Whether a service that throttles its jobs keeps its requests waiting, too."""
     quota_mode: bool
     """It refuses only when all such limits of a request are exceeded."""
     replaces: list[str]
@@ -438,7 +440,7 @@ class CreationWarning(TypedDict):
 class _DefinitionRequired(TypedDict):
     jobs: list[JobDefinition]
     name: str
-    """What workflows of this kind are called."""
+    """Name of workflows of this kind."""
 
 
 class Definition(_DefinitionRequired, total=False):
@@ -449,7 +451,7 @@ class Definition(_DefinitionRequired, total=False):
     idempotency_key: str | None
     """Creating again with this key returns the first workflow. The header Idempotency-Key does the same."""
     on_failure: OnFailure | None
-    """What the failure of one job means for the others; `continue` if left out."""
+    """Effect of the failure of one job on the others; `continue` if left out."""
     retention: Retention | None
     """How long it is kept after its end; if left out, the server decides."""
     start: Start | None
@@ -465,7 +467,7 @@ class Done(TypedDict):
     """Whether there was nothing left to do: it was so already."""
     id: WorkflowId
     status: Status
-    """What it is doing now."""
+    """State of the workflow now."""
 
 
 class DrainEvent(TypedDict):
@@ -491,14 +493,13 @@ class Extend(_ExtendRequired, total=False):
     lease: Span | None
     """How long from now on: 5s to 1h, 30s if left out."""
     notes: list[Note] | None
-    """What to keep of jobs, of these leases or of others."""
+    """Notes to store about jobs, of these leases or of others."""
     stopping: bool | None
-    """The worker stops: a lease that ends without its report counts as given back, and not as lost. False if left out.
-    """
+    """The worker stops: a lease that ends without its report counts as returned, and not as lost. False if left out."""
     uptime: Span | None
     """How long the worker has run, as in its claims."""
     worker: str | None
-    """Who asks, as in its claims: then the answer says whether it should drain."""
+    """Name of the worker, as in its claims: then the answer says whether it should drain."""
 
 
 class _ExtendResultRequired(TypedDict):
@@ -506,12 +507,12 @@ class _ExtendResultRequired(TypedDict):
 
 
 class ExtendResult(_ExtendResultRequired, total=False):
-    """What became of each lease, in the order of the request."""
+    """Result of each lease, in the order of the request."""
 
     drain: bool
     """The worker should drain: it gets no more jobs. Left out otherwise."""
     notes: list[NoteItem]
-    """What became of each note. Left out without notes."""
+    """Result of each note. Left out without notes."""
 
 
 class _FoundDescriptorRequired(TypedDict):
@@ -573,7 +574,7 @@ class Holder(_HolderRequired, total=False):
 
 
 class Incomplete(TypedDict):
-    """What is missing in this answer, because a part of the store does not answer."""
+    """Data that this answer lacks, because a part of the store does not answer."""
 
     partitions: list[int]
     """The partitions of which nothing is in this answer."""
@@ -626,7 +627,7 @@ class _JobRequired(TypedDict):
     wait_ms: int
     why_not_running: WhyNotRunning | None
     worker: str | None
-    """Who runs it, or ran it last."""
+    """Worker that runs it, or ran it last."""
 
 
 class Job(_JobRequired, total=False):
@@ -635,9 +636,9 @@ class Job(_JobRequired, total=False):
     errors: list[AttemptError]
     """The latest ten errors, the oldest first."""
     limits: list[Limit]
-    """What it must be given before it runs; left out when there is nothing."""
+    """Limits of the job; left out when there are none."""
     output: Any
-    """What it returned; null when it returned nothing."""
+    """Output of the job; null when it returned nothing."""
     params: dict[str, Any]
     progress: JobProgress
     """How far it is, as its worker said last. Left out when no worker did, and where only `view=full` or the job alone
@@ -667,7 +668,7 @@ class JobCounts(_JobCountsRequired, total=False):
 
 class _JobDefinitionRequired(TypedDict):
     handler: str
-    """What a worker runs."""
+    """Name of the handler that a worker runs."""
 
 
 class JobDefinition(_JobDefinitionRequired, total=False):
@@ -682,13 +683,13 @@ class JobDefinition(_JobDefinitionRequired, total=False):
     before: Names | None
     """Names of jobs that run after it."""
     limits: list[LimitDefinition] | None
-    """What it must be given before it runs, all at once."""
+    """Limits that must all admit the job before it runs."""
     max_lost: int | None
     """How many leases in a row may be lost, as when workers die, before it has failed; 3 if left out."""
     name: str | None
     """Unique in the workflow; the handler if left out."""
     params: Params | None
-    """What the handler gets, together with the workflow's globals: at most 256 KiB of both."""
+    """Params of the handler, together with the workflow's globals: at most 256 KiB of both."""
     priority: int | None
     """Higher first; among equals, the oldest first, to within about two seconds. 0 if left out."""
     queue: str | None
@@ -715,16 +716,16 @@ class _JobInputRequired(TypedDict):
     handler: str
     job: str
     output: Any
-    """What it returned; null when it returned nothing."""
+    """Output of the job; null when it returned nothing."""
 
 
 class JobInput(_JobInputRequired, total=False):
-    """What a job before this one left behind."""
+    """Result of a job before this one."""
 
     error: InputError
     """Why its latest attempt failed, when it failed."""
     state: str
-    """What it is doing, or `doomed` or `blocked` when it cannot run because of a failure before it. Left out with the
+    """State of the job, or `doomed` or `blocked` when it cannot run because of a failure before it. Left out with the
     rule `all_success`.
     """
 
@@ -795,7 +796,7 @@ class _LeaseItemRequired(TypedDict):
 
 
 class LeaseItem(_LeaseItemRequired, total=False):
-    """What became of one lease: `lease_expires_at`, or `error`."""
+    """Result of one lease: `lease_expires_at`, or `error`."""
 
     error: Problem
     lease_expires_at: Time
@@ -830,7 +831,7 @@ class Limit(_LimitRequired, total=False):
 
 
 class LimitAnswer(TypedDict):
-    """What the request would be answered now. Nothing was charged."""
+    """Decision that the request would get now. Nothing was charged."""
 
     code: str
     """The answer to the request as a whole. One of `ok`, `over_limit`. More words may be added."""
@@ -876,8 +877,8 @@ class LimitConfiguration(_LimitConfigurationRequired, total=False):
 
 
 class LimitDefinition(TypedDict, total=False):
-    """What a job must be given before it runs: with `domain`, units of a rate limit, which requests through the gateway
-    take, too; with `concurrency`, a place among the jobs that run at the same time.
+    """Limit that must admit a job before it runs: with `domain`, units of a rate limit, which requests through the
+    gateway use, too; with `concurrency`, a place among the jobs that run at the same time.
     """
 
     concurrency: int | None
@@ -900,7 +901,7 @@ class _LimitDescriptorRequired(TypedDict):
 
 
 class LimitDescriptor(_LimitDescriptorRequired, total=False):
-    """What may have a limit."""
+    """Descriptor that a limit may match."""
 
     hits_addend: int | None
     """Hits of this descriptor."""
@@ -921,9 +922,9 @@ class _LimitOverrideRequired(TypedDict):
     at: Time
     """When it was decided."""
     by: str
-    """The name of the token of whoever decided it; `anonymous` where nobody needs a token."""
+    """Name of the token of its author; `anonymous` where no token is needed."""
     effect: str
-    """What it does. What is throttled is paused because whoever is behind the limit said so. One of `paused`,
+    """Effect of the override. `throttled`: the service behind the limit asked for the pause. One of `paused`,
     `throttled`, `scaled`. More words may be added.
     """
     gateway: bool
@@ -931,7 +932,7 @@ class _LimitOverrideRequired(TypedDict):
     reason: str
     """Why."""
     until: Time | None
-    """When it ends; null when somebody has to remove it."""
+    """When it ends; null when it holds until it is removed."""
 
 
 class LimitOverride(_LimitOverrideRequired, total=False):
@@ -952,7 +953,7 @@ class LimitRefusal(TypedDict):
 
     at: Time
     caller: str
-    """Who was refused. One of `request`, `job`. More words may be added."""
+    """Caller that was refused. One of `request`, `job`. More words may be added."""
     domain: str
     entries: list[list[str]]
     """Pairs of a key and a value. What is long is cut."""
@@ -995,7 +996,7 @@ class LogItem(TypedDict):
     attempt: int
     """The attempt of the job that it is of, from 1."""
     text: str
-    """What the worker wrote. It may have any characters."""
+    """Text of the worker. It may have any characters."""
 
 
 class LogPage(TypedDict):
@@ -1009,7 +1010,7 @@ class LogPage(TypedDict):
 
 
 class MarkSucceeded(TypedDict, total=False):
-    """What a job counts as having returned."""
+    """Output that a job counts as having returned."""
 
     output: Any
     """Any JSON of at most 1 MiB."""
@@ -1021,7 +1022,7 @@ class _NoteRequired(TypedDict):
 
 
 class Note(_NoteRequired, total=False):
-    """What a worker says of a job that it has: progress, lines for its log, or both."""
+    """Note of a worker about a job that it has: progress, lines for its log, or both."""
 
     log: list[str] | None
     """Lines for its log: at most 256, and 16 KiB together."""
@@ -1035,7 +1036,7 @@ class _NoteItemRequired(TypedDict):
 
 
 class NoteItem(_NoteItemRequired, total=False):
-    """What became of one note."""
+    """Result of one note."""
 
     error: Problem
 
@@ -1090,7 +1091,7 @@ class Overview(TypedDict):
 
 
 class OverviewEvent(TypedDict):
-    """What is known of the last second or a little more."""
+    """Sample of the last second or a little more."""
 
     home_partitions: int
     """Partitions of the store whose home is this server."""
@@ -1100,13 +1101,13 @@ class OverviewEvent(TypedDict):
     values: dict[str, float | None]
     """A number for each name of the series."""
     workflows: dict[str, int]
-    """Workflows of the store by status; empty until they were counted, which is done every few seconds while somebody
-    looks.
+    """Workflows of the store by status; empty until they were counted, which is done every few seconds while a client
+    reads them.
     """
 
 
 class PartitionTrouble(TypedDict):
-    """What does not work in some partitions."""
+    """Failure in some partitions."""
 
     partitions: list[int]
     """Their numbers."""
@@ -1128,19 +1129,19 @@ class _ProblemRequired(TypedDict):
     `shutting_down`, `not_found`, `method_not_allowed`, `internal`. More words may be added.
     """
     detail: str
-    """What is wrong with this request."""
+    """Explanation of this occurrence of the problem."""
     request_id: str
     """The id of the request, as in the header X-Request-Id."""
     status: int
     """The HTTP status."""
     title: str
-    """What the code means."""
+    """Meaning of the code."""
     type: str
     """A URN that ends with the code."""
 
 
 class Problem(_ProblemRequired, total=False):
-    """What is wrong, in the form of RFC 9457. Programs can rely on `code`."""
+    """Problem of a request, in the form of RFC 9457. Programs can rely on `code`."""
 
     cycle: list[str]
     """Names of jobs that wait for each other, each before the next."""
@@ -1193,7 +1194,7 @@ class QueuePage(_QueuePageRequired, total=False):
     """A page of queues, by name."""
 
     incomplete: Incomplete
-    """What is missing, when a part of the store does not answer. Left out when nothing is."""
+    """Data that is missing, when a part of the store does not answer. Left out when nothing is."""
 
 
 class QueuePaused(TypedDict):
@@ -1248,7 +1249,7 @@ class Report(_ReportRequired, total=False):
     output: Any
     """With `succeeded`: any JSON of at most 1 MiB."""
     pause: Span | None
-    """With `given_back`: how long nobody should take it."""
+    """With `given_back`: the time for which no worker should get it."""
     retry: RetryWish | None
     """With `failed`: whether another attempt may follow; `policy` if left out."""
     retry_after: Span | None
@@ -1267,7 +1268,7 @@ class _ReportErrorRequired(TypedDict):
 
 
 class ReportError(_ReportErrorRequired, total=False):
-    """What went wrong."""
+    """Error of a failed attempt."""
 
     trace: str | None
     """Cut to 16 KiB."""
@@ -1279,13 +1280,13 @@ class _ReportItemRequired(TypedDict):
 
 
 class ReportItem(_ReportItemRequired, total=False):
-    """What became of one report: `job_state`, `workflow_status` and `already`, or `error`."""
+    """Result of one report: `job_state`, `workflow_status` and `already`, or `error`."""
 
     already: bool
     """Whether the same report came before."""
     error: Problem
     job_state: JobState
-    """What the job is doing now."""
+    """State of the job now."""
     workflow_status: Status
 
 
@@ -1299,7 +1300,7 @@ class ReportRequest(_ReportRequestRequired, total=False):
     claim: Claim | None
     """Jobs to take in the same call. It waits only when the reports make no job ready."""
     notes: list[Note] | None
-    """What to keep of jobs, of those that are reported or of others."""
+    """Notes to store about jobs, of those that are reported or of others."""
 
 
 class _ReportResultRequired(TypedDict):
@@ -1309,14 +1310,14 @@ class _ReportResultRequired(TypedDict):
 
 
 class ReportResult(_ReportResultRequired, total=False):
-    """What became of each report, in the order of the request, and jobs."""
+    """Result of each report, in the order of the request, and jobs."""
 
     claim_error: Problem
     """Why no job could be claimed. The reports were taken all the same."""
     drain: bool
     """The worker of the claim should drain: it gets no more jobs. Left out otherwise."""
     notes: list[NoteItem]
-    """What became of each note. Left out without notes."""
+    """Result of each note. Left out without notes."""
 
 
 class _RestartRequired(TypedDict):
@@ -1353,19 +1354,19 @@ class Server(TypedDict):
     heard_at: Time
     """When it last said that it lives; each does so every two seconds."""
     home_partitions: list[int]
-    """The partitions that are at home there: it looks at their timers, and takes their jobs first."""
+    """The partitions that are assigned to that server: it runs their timers, and takes their jobs first."""
     id: str
     """Its name until it ends."""
     version: str
 
 
 class ServerStatus(TypedDict):
-    """What works and what does not."""
+    """Status of rate limits and workflows."""
 
     limits: Works
     """Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says so, and when the store
-    of counters failed the latest calls, within the last minute; `partly` when it failed some in the last 10 s. As long
-    as nobody calls, nothing is known of it.
+    of counters failed the latest calls, within the last minute; `partly` when it failed some in the last 10 s. Without
+    calls, the status is `yes`.
     """
     workflows: WorkflowStatus
 
@@ -1388,13 +1389,11 @@ class TopKey(TypedDict):
     """Pairs of a key and a value. What is long is cut."""
     hits: int
     is_estimate: bool
-    """Whether the number of hits is an estimate, because there were so many decisions or keys that not all were
-    counted.
-    """
+    """Whether the number of hits is an estimate, because too many decisions or keys came to count all."""
 
 
 class TopKeys(TypedDict):
-    """What this server was asked for most, and what it refused last."""
+    """Keys with the most hits at this server, and its latest refusals."""
 
     keys: list[TopKey]
     """Keys with a limit, at most 128, those with the most hits first. A key with less than about a hundredth of all
@@ -1439,7 +1438,7 @@ class WaitingKeyPage(_WaitingKeyPageRequired, total=False):
     """A page of keys that jobs wait under, by queue and handler."""
 
     incomplete: Incomplete
-    """What is missing, when a part of the store does not answer. Left out when nothing is."""
+    """Data that is missing, when a part of the store does not answer. Left out when nothing is."""
 
 
 class Weight(TypedDict):
@@ -1496,7 +1495,7 @@ class WhyNotRunning(_WhyNotRunningRequired, total=False):
 
 
 class WindowUse(TypedDict):
-    """What the window of a rate limit has used."""
+    """Use of the window of a rate limit."""
 
     requests_per_unit: int
     """Hits that the limit allows in each window."""
@@ -1514,7 +1513,7 @@ class _WorkerRequired(TypedDict):
     handlers: list[str] | None
     """The handlers that it named, at most 20; null when it runs everything."""
     jobs: list[WorkerJob]
-    """What it runs: the ten jobs that it has had for longest."""
+    """Jobs that it runs: the ten that it has had for longest."""
     name: str
     queues: list[str]
     """The queues that its latest claim named, at most 20."""
@@ -1530,7 +1529,7 @@ class Worker(_WorkerRequired, total=False):
     """
 
     draining_by: str
-    """The name of the token of whoever said so."""
+    """Name of the token of the caller that set it."""
 
 
 class WorkerDraining(TypedDict):
@@ -1576,7 +1575,7 @@ class Workflow(_WorkflowRequired, total=False):
     """A workflow. Lists, `view=summary` and events leave out `on_failure` and what follows it."""
 
     globals: dict[str, Any]
-    """What every job gets below its own params, when there is any."""
+    """Globals of all jobs, which the params of a job override, when there are any."""
     jobs: list[Job]
     keep_forever: bool
     """Whether it is never removed."""
@@ -1598,7 +1597,7 @@ class WorkflowCount(_WorkflowCountRequired, total=False):
     by_name: dict[str, StatusNumbers]
     """Numbers by name and status, with `by=name`."""
     incomplete: Incomplete
-    """What is missing, when a part of the store does not answer. Left out when nothing is."""
+    """Data that is missing, when a part of the store does not answer. Left out when nothing is."""
     next_cursor: str
     """With `by=name`, the cursor of the next names. Left out when these are the last."""
 
@@ -1613,11 +1612,11 @@ class WorkflowPage(_WorkflowPageRequired, total=False):
     """A page of workflows."""
 
     incomplete: Incomplete
-    """What is missing, when a part of the store does not answer. Left out when nothing is."""
+    """Data that is missing, when a part of the store does not answer. Left out when nothing is."""
 
 
 class WorkflowStatus(TypedDict):
-    """What works of workflows."""
+    """Status of workflows."""
 
     clock_skew_ms: int | None
     """How far the clock of this machine is ahead of that of the Redis with the workflows, which they follow, in
@@ -1625,7 +1624,7 @@ class WorkflowStatus(TypedDict):
     while the store is not open.
     """
     open: bool
-    """Whether the store is open. False: it cannot be opened, or nobody has needed it so far."""
+    """Whether the store is open. False: it cannot be opened, or no call has needed it so far."""
     partitions: int
     """How many partitions the store has; 0 while it is not open."""
     reads: Works
@@ -1638,9 +1637,9 @@ class WorkflowStatus(TypedDict):
     every minute.
     """
     servers: list[Server]
-    """The servers that use the store and were heard of lately; empty where only this one can."""
+    """The servers that use the store and have reported lately; empty where only this one can."""
     troubles: list[PartitionTrouble]
-    """What does not work, by partition."""
+    """Failures of the store, by partition."""
     writes: Works
 
 

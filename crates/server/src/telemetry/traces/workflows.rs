@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use tidegate_api::{CallSpan, Creations, Exporter, TraceContext, attempt_context};
 use tidegate_workflow::{AttemptEnd, AttemptObserver, AttemptOutcome, LeaseEnd, Timestamp};
 
@@ -103,6 +104,17 @@ fn call_record(call: CallSpan<'_>) -> Record {
         (context, parent),
         [end.saturating_sub(took), end],
     );
+    record.spans[0].attributes = call_attributes(route, status, created);
+    record.failure = match status {
+        None => Some("the caller did not wait for the answer".to_owned()),
+        Some(status) => status
+            .is_server_error()
+            .then(|| "the call failed".to_owned()),
+    };
+    record
+}
+
+fn call_attributes(route: &str, status: Option<StatusCode>, created: Creations<'_>) -> Attributes {
     let text = |text: &str| AttributeValue::Text(text.to_owned());
     let mut attributes = vec![
         ("http.request.method", text("POST")),
@@ -131,13 +143,10 @@ fn call_record(call: CallSpan<'_>) -> Record {
                 text(if existing { "true" } else { "false" }),
             ),
         ]),
-        Creations::Many {
-            requested: asked,
-            created,
-        } => attributes.extend([
+        Creations::Many { requested, created } => attributes.extend([
             (
                 "tidegate.workflows.asked",
-                AttributeValue::Integer(asked as i64),
+                AttributeValue::Integer(requested as i64),
             ),
             (
                 "tidegate.workflows.created",
@@ -145,14 +154,7 @@ fn call_record(call: CallSpan<'_>) -> Record {
             ),
         ]),
     }
-    record.spans[0].attributes = attributes;
-    record.failure = match status {
-        None => Some("the caller did not wait for the answer".to_owned()),
-        Some(status) => status
-            .is_server_error()
-            .then(|| "the call failed".to_owned()),
-    };
-    record
+    attributes
 }
 
 /// Record of an attempt. None if the trace of its workflow is not sampled, or there is none.

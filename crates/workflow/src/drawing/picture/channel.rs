@@ -61,22 +61,7 @@ pub(super) fn assign_tracks(
                 .iter()
                 .copied()
                 .find(|net| can_split(&nets[*net], &first_halves, *net))?;
-            let (low, high) = nets[split].span();
-            let nearest = free
-                .iter()
-                .enumerate()
-                .min_by_key(|&(_, row)| (row * 2 - low - high).abs())?
-                .0;
-            let row = free.swap_remove(nearest);
-            let second = Net {
-                right: std::mem::take(&mut nets[split].right),
-                left: Vec::new(),
-                continuation: None,
-                track: None,
-            };
-            let second_place = nets.len();
-            nets[split].continuation = Some((row, second_place));
-            nets.push(second);
+            let second_place = split_net(&mut nets, split, &mut free)?;
             first_halves.insert(second_place, split);
             unassigned.push(second_place);
             continue;
@@ -105,6 +90,28 @@ pub(super) fn assign_tracks(
         nets[net].track = Some(track);
     }
     Some(nets)
+}
+
+/// Splits a net at the free row that is nearest to its middle. Returns the index of the second half, which is
+/// added at the end. `None` if no row is free.
+fn split_net(nets: &mut Vec<Net>, split: usize, free: &mut Vec<i32>) -> Option<usize> {
+    let (low, high) = nets[split].span();
+    let nearest = free
+        .iter()
+        .enumerate()
+        .min_by_key(|&(_, row)| (row * 2 - low - high).abs())?
+        .0;
+    let row = free.swap_remove(nearest);
+    let second = Net {
+        right: std::mem::take(&mut nets[split].right),
+        left: Vec::new(),
+        continuation: None,
+        track: None,
+    };
+    let second_place = nets.len();
+    nets[split].continuation = Some((row, second_place));
+    nets.push(second);
+    Some(second_place)
 }
 
 fn can_split(net: &Net, first_halves: &HashMap<usize, usize>, place: usize) -> bool {

@@ -25,7 +25,9 @@ const MAX_MEMBERS: usize = 1_024;
 /// Record of a member in the store. Later versions may add fields.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct MemberRecord {
+    #[serde(rename = "at")]
     pub(super) heartbeat_micros: u64,
+    #[serde(rename = "began")]
     pub(super) started_micros: u64,
     #[serde(flatten)]
     pub(super) description: ServerDescription,
@@ -33,7 +35,7 @@ pub(super) struct MemberRecord {
     #[serde(rename = "mute", default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) cannot_publish: bool,
     /// Time since which workers could reach all partitions through the server, in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "served", default, skip_serializing_if = "Option::is_none")]
     pub(super) served_since_micros: Option<u64>,
 }
 

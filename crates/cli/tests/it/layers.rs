@@ -1,0 +1,41 @@
+//! The layers of the crate, highest first: imports go down only.
+
+#[path = "../../../layers.rs"]
+mod checker;
+
+const LAYERS: &[&[&str]] = &[
+    &["demo"],
+    &[
+        "workflow", "job", "queue", "handler", "limit", "policies", "gush", "examples",
+    ],
+    &["definition"],
+    &["client"],
+    &["output"],
+];
+const NEVER: &[(&str, &str)] = &[];
+const MIN_IMPORTS: usize = 180;
+/// Today's exceptions, in the words of `crates/layers.rs`.
+const KNOWN: &[&str] = &[
+    "client/model imports limit/of_job",
+    "output imports client/environment",
+    "output imports client/exit",
+    "output/bar imports client/environment",
+    "output/bar imports client/model",
+    "output/printable imports client/environment",
+    "output/table imports client/environment",
+    "limit is in a circle of 4 files",
+    "src has 13 entries",
+];
+
+#[test]
+fn imports_go_down() {
+    checker::check(
+        env!("CARGO_MANIFEST_DIR"),
+        &checker::Rules {
+            layers: LAYERS,
+            never: NEVER,
+            min_imports: MIN_IMPORTS,
+            known: KNOWN,
+        },
+    );
+}

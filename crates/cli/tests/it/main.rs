@@ -1,0 +1,3 @@
+//! The sources of the crate.
+
+mod layers;

@@ -1,0 +1,36 @@
+//! The layers of the crate, highest first: imports go down only.
+
+#[path = "../../../layers.rs"]
+mod checker;
+mod rules;
+
+const LAYERS: &[&[&str]] = &[
+    &["subscriber"],
+    &["client"],
+    &["cluster"],
+    &["node"],
+    &["link"],
+    &["call"],
+    &["batch"],
+    &["config"],
+    &["outcome"],
+    &["stats"],
+    &["wire"],
+];
+const NEVER: &[(&str, &str)] = &[];
+const MIN_IMPORTS: usize = 200;
+/// Today's exceptions, in the words of `crates/layers.rs`.
+const KNOWN: &[&str] = &[];
+
+#[test]
+fn imports_go_down() {
+    checker::check(
+        env!("CARGO_MANIFEST_DIR"),
+        &checker::Rules {
+            layers: LAYERS,
+            never: NEVER,
+            min_imports: MIN_IMPORTS,
+            known: KNOWN,
+        },
+    );
+}
