@@ -36,7 +36,7 @@ fn revision() -> Option<String> {
     git(&root, &["rev-parse", "--short=7", "HEAD"])
 }
 
-/// What a command of git prints. None: it fails.
+/// Output of a git command. `None` if it fails.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git")
         .current_dir(root)

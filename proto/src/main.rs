@@ -14,25 +14,25 @@ use prost::Message;
 use prost_types::FileDescriptorSet;
 use protox::Compiler;
 use protox::file::{ChainFileResolver, GoogleFileResolver, IncludeFileResolver};
-use prune::{Wanted, prune};
+use prune::{Selection, prune};
 
 const PACKAGE: &str = "envoy-types";
 const INCLUDES: [&str; 5] = ["data-plane-api", "protoc-gen-validate", "xds", "googleapis", "ratelimit"];
 
 const SERVICE: &str = "envoy/service/ratelimit/v3/rls.proto";
-const RATE_LIMITS: Wanted<'_> =
-    Wanted { service: Some(".envoy.service.ratelimit.v3.RateLimitService"), messages: &[], fields: &[] };
+const RATE_LIMITS: Selection<'_> =
+    Selection { service: Some(".envoy.service.ratelimit.v3.RateLimitService"), messages: &[], fields: &[] };
 
 const CONFIGURATION: [&str; 2] =
     ["envoy/service/discovery/v3/discovery.proto", "api/ratelimit/config/ratelimit/v3/rls_conf.proto"];
-const RESOURCES: Wanted<'_> = Wanted {
+const RESOURCES: Selection<'_> = Selection {
     service: None,
     messages: &[
         ".envoy.service.discovery.v3.DiscoveryRequest",
         ".envoy.service.discovery.v3.DiscoveryResponse",
         ".ratelimit.config.ratelimit.v3.RateLimitConfig",
     ],
-    // What is never set and never read is not decoded either.
+    // Fields that are never set and never read are not decoded.
     fields: &[
         (".envoy.config.core.v3.Node", &["id", "metadata", "user_agent_name"]),
         (

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
-/// What is kept of a descriptor set.
-pub struct Wanted<'a> {
+/// Parts of a descriptor set that are kept.
+pub struct Selection<'a> {
     /// A service, with the messages and enums that its methods reach.
     pub service: Option<&'a str>,
     /// Messages, with those that they reach.
@@ -22,7 +22,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// The set has no such service.
-pub fn prune(mut set: FileDescriptorSet, keep: &Wanted<'_>) -> Result<FileDescriptorSet> {
+pub fn prune(mut set: FileDescriptorSet, keep: &Selection<'_>) -> Result<FileDescriptorSet> {
     let mut messages = BTreeMap::new();
     let mut wanted: Vec<String> = keep.messages.iter().map(|name| (*name).to_owned()).collect();
     for file in &mut set.file {

@@ -211,7 +211,7 @@ impl SessionConnection<'_> {
                     .await;
             }
             Push::Unsubscribed(channel) => {
-                if matches!(self.pending.front(), Some(PendingCommand::Unsubscribe(asked)) if *asked == channel)
+                if matches!(self.pending.front(), Some(PendingCommand::Unsubscribe(name)) if *name == channel)
                 {
                     self.pending.pop_front();
                 } else if let Some(channel) = self.subscribed.take(&channel) {
@@ -314,6 +314,6 @@ impl SessionConnection<'_> {
 
 impl PendingCommand {
     fn is_for(&self, channel: &Bytes) -> bool {
-        matches!(self, Self::Subscribe(asked) if asked == channel)
+        matches!(self, Self::Subscribe(name) if name == channel)
     }
 }

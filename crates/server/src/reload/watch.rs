@@ -28,7 +28,7 @@ pub(super) enum FolderChange {
 
 impl FolderWatch {
     /// Creates a watch without folders. `wake` receives a message for each change in the folders of
-    /// [`Watch::follow`].
+    /// [`FolderWatch::follow`].
     pub(super) fn new(files: &Files, wake: SyncSender<Wake>) -> Self {
         let root = std::path::absolute(&files.root).unwrap_or_else(|_| files.root.clone());
         let neighbours = Neighbours {

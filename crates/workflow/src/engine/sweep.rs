@@ -83,7 +83,7 @@ impl Engine {
                 .core
                 .actors
                 .iter()
-                .all(|desk| desk.partial_writes.is_empty())
+                .all(|actor| actor.partial_writes.is_empty())
     }
 
     /// The time at which [`Engine::sweep_working`] has work: a timer is due, or may be.
@@ -111,7 +111,7 @@ impl Engine {
 
     /// Works as [`Engine::sweep`], but reads only partitions with due work, or maybe with due work.
     /// Partitions that failed lately are left out until [`Engine::probe`] succeeds; then only a few
-    /// workflows are tried first. [`Engine::take_unserved`] returns the failures.
+    /// workflows are tried first. [`Engine::take_missed_work`] returns the failures.
     ///
     /// # Errors
     /// No partition can be read.

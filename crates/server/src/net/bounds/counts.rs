@@ -24,7 +24,7 @@ pub(crate) enum CloseReason {
 pub(crate) struct PortCounts {
     /// Connections that were refused because the table was full.
     refused: AtomicU64,
-    /// In the order of [`Closed`].
+    /// In the order of [`CloseReason`].
     closed: [AtomicU64; 6],
     /// Bodies that arrived too slowly.
     slow: AtomicU64,
@@ -41,7 +41,7 @@ pub(crate) struct PortSample {
     pub(crate) accepted: u64,
     /// Connections that were refused because the table was full.
     pub(crate) refused: u64,
-    /// In the order of [`Closed`].
+    /// In the order of [`CloseReason`].
     pub(crate) closed: [u64; 6],
     /// Bodies that arrived too slowly.
     pub(crate) slow: u64,

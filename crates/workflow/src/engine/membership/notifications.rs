@@ -164,8 +164,8 @@ impl NotificationLoop<'_> {
             tokio::select! {
                 // All notifications that have arrived are handled before one read for all of them.
                 biased;
-                heard = self.subscription.next() => match heard {
-                    Some(heard) => self.on_event(heard, now()).await,
+                event = self.subscription.next() => match event {
+                    Some(event) => self.on_event(event, now()).await,
                     None => return,
                 },
                 () = engine.queues().wait_for_waiter() => {

@@ -51,7 +51,7 @@ impl QueueCache {
         }
     }
 
-    /// Waits until a worker claims jobs, if [`QueueCache::busy`] returned no queue before. Only one
+    /// Waits until a worker claims jobs, if [`QueueCache::busy_queues`] returned no queue before. Only one
     /// task at a time may wait.
     pub(crate) async fn wait_for_claim(&self) {
         self.claim_started.notified().await;

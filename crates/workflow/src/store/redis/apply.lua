@@ -171,10 +171,10 @@ for _ = adds + 1, all do
 end
 -- The message is the last write: its receivers read the store themselves, and nothing depends on
 -- it.
-local told = not argv[at + 1] or redis.pcall(argv[at + 1], argv[at + 2], argv[at + 3])
+local publish_reply = not argv[at + 1] or redis.pcall(argv[at + 1], argv[at + 2], argv[at + 3])
 
 if not refused then
-  local done = type(told) == 'table' and told.err and changes + 1048576 or changes
+  local done = type(publish_reply) == 'table' and publish_reply.err and changes + 1048576 or changes
   return empty and -done or done
 end
 

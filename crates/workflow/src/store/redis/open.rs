@@ -50,7 +50,7 @@ impl RedisStore {
         if found != partitions {
             info!(
                 found,
-                asked = partitions,
+                requested = partitions,
                 key,
                 "the store keeps the number of partitions it was made with"
             );

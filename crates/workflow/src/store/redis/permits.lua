@@ -83,15 +83,15 @@ if argv[1] == 'release' then
   for from = 7, #argv, 4000 do
     removed = removed + call('ZREM', holders, unpack(argv, from, math.min(from + 3999, #argv)))
   end
-  local waiting, told = removed > 0 and call('GET', waits)
+  local waiting, publish_reply = removed > 0 and call('GET', waits)
   if waiting then
     call('UNLINK', waits)
     if waiting ~= argv[3] and argv[4] ~= '' then
       -- The receivers of the message call the store themselves, and nothing depends on it.
-      told = redis.pcall(argv[4], argv[5], argv[6])
+      publish_reply = redis.pcall(argv[4], argv[5], argv[6])
     end
   end
-  return { call('ZCARD', holders), type(told) == 'table' and told.err and 1 or 0 }
+  return { call('ZCARD', holders), type(publish_reply) == 'table' and publish_reply.err and 1 or 0 }
 end
 
 local limit = tonumber(argv[3])
