@@ -26,7 +26,7 @@ pub(crate) enum StoreState {
 /// Gate that calls pass once the store is open.
 #[derive(Debug)]
 pub(crate) struct StoreGate {
-    /// Engine of the open store. It is set before the state becomes `OpenSpan`.
+    /// Engine of the open store. It is set before the state becomes `Open`.
     engine: OnceLock<Engine>,
     state: watch::Sender<StoreState>,
     requested: Notify,

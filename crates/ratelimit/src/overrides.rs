@@ -72,7 +72,7 @@ pub enum EffectKind {
     Paused,
     /// [`OverrideEffect::Throttled`].
     Throttled,
-    /// [`OverrideEffect::ScaledLimit`].
+    /// [`OverrideEffect::Scaled`].
     Scaled,
 }
 

@@ -235,7 +235,7 @@ impl Store {
         each_store!(self, store => store.graph(id).await)
     }
 
-    /// The sizes of graphs in bytes, which are most of what [`Store::load_each`] reads. 0 for a workflow
+    /// The sizes of graphs in bytes, which are most of what `Store::load_each` reads. 0 for a workflow
     /// that does not exist.
     pub async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
         each_store!(self, store => store.sizes(ids).await)

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// The length of a limit's window. The numbers are those of `RateLimitResponse.ParsedRateLimit.Unit` on
+/// The length of a limit's window. The numbers are those of `RateLimitResponse.RateLimit.Unit` on
 /// the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {

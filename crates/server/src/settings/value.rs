@@ -48,8 +48,8 @@ pub(crate) enum VariableKind {
 /// Parsed value of a variable.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum SettingValue {
-    /// For [`VariableKind::StringLiteral`], [`VariableKind::Path`], [`VariableKind::Secret`] and
-    /// [`VariableKind::Url`]; for [`VariableKind::GlobChoice`] in the spelling of the list.
+    /// For [`VariableKind::Text`], [`VariableKind::Path`], [`VariableKind::Secret`] and
+    /// [`VariableKind::Url`]; for [`VariableKind::Choice`] in the spelling of the list.
     Text(String),
     /// For [`VariableKind::Boolean`].
     Boolean(bool),

@@ -106,7 +106,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server with [`LIMIT_PREFIX`] and these settings.
+    /// A server with [`LIMITS`] and these settings.
     pub(crate) fn start(more: &[(&str, &str)]) -> Self {
         let limits = Limits::new(LIMITS);
         let root = limits.root().to_owned();

@@ -16,7 +16,7 @@ pub enum Order {
 /// A range of index rows: the rows that begin with `prefix` and continue with an id in `from..to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowRange {
-    /// The section of the index, see [`crate::codec::vertical_positions::Section`].
+    /// The section of the index, see [`crate::codec::rows::Section`].
     pub prefix: Row,
     /// The first id, inclusive. `None` begins at the first id that exists.
     pub from: Option<WorkflowId>,
@@ -60,7 +60,7 @@ impl RowRange {
 pub struct EncodedSummary {
     /// The encoded [`crate::Meta`].
     pub meta: Vec<u8>,
-    /// The encoded [`crate::VertexLabel`].
+    /// The encoded [`crate::Label`].
     pub label: Vec<u8>,
 }
 

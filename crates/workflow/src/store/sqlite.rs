@@ -86,7 +86,7 @@ impl SqliteOptions {
 }
 
 impl Default for SqliteOptions {
-    /// [`SqliteOptions::PARTITIONS_FIELD`] partitions.
+    /// [`SqliteOptions::PARTITIONS`] partitions.
     fn default() -> Self {
         Self {
             partitions: Self::PARTITIONS,

@@ -18,7 +18,7 @@ use tidegate_workflow::{
 /// Stores under test are made with this number of partitions.
 pub(crate) const PARTITIONS: u16 = 4;
 
-/// `contract!(name, open)`: `open` is an async function that gives an empty store of [`PARTITIONS_FIELD`] partitions, and whatever must
+/// `contract!(name, open)`: `open` is an async function that gives an empty store of [`PARTITIONS`] partitions, and whatever must
 /// live as long as it.
 macro_rules! contract {
     ($store:ident, $open:path) => {

@@ -98,7 +98,7 @@ pub(super) fn page() -> String {
     page
 }
 
-/// Parses `ID (NAME) MAX_STATE_BYTES ..`. The name may contain any characters.
+/// Parses `ID (NAME) STATE ..`. The name may contain any characters.
 fn read_stat(text: &str) -> Option<ThreadSample> {
     let (id, rest) = text.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
