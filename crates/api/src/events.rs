@@ -1,11 +1,8 @@
 //! Server-sent events about one workflow.
 
-mod feeds;
-mod follower;
-mod frames;
-mod pacer;
+pub(crate) mod follower;
+pub(crate) mod live;
 mod sink;
-mod snapshot;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +26,14 @@ use crate::http::quota::{self, Caller, Quota, QuotaGuard};
 use crate::http::request::{
     HandlerResult, RequestContext, WORKFLOW_POLL_INTERVAL, with_read_timeout,
 };
-use crate::metrics::OpenStream;
-use feeds::{FeedUpdate, ReaderPosition};
-pub(crate) use feeds::{FeedVersion, WorkflowFeed};
+use crate::state::feeds::frames::Frames;
+pub(crate) use crate::state::feeds::frames::push_event;
+use crate::state::feeds::snapshot::ReaderState;
+use crate::state::feeds::{FeedUpdate, ReaderPosition};
+pub(crate) use crate::state::feeds::{FeedVersion, WorkflowFeed};
+use crate::state::metrics::OpenStream;
 pub(crate) use follower::Feeds;
-use frames::Frames;
-pub(crate) use frames::push_event;
 pub(crate) use sink::{BodyChunk, EventSink};
-use snapshot::ReaderState;
 
 /// Bytes of large frames that one reader gets in a second. Changes during the pause are sent as one
 /// update.
@@ -51,16 +48,16 @@ const MAX_QUEUED_FRAMES: usize = 1;
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct JobEvent<'a> {
-    name: &'a str,
-    state: StateWord,
-    index: usize,
+    pub(crate) name: &'a str,
+    pub(crate) state: StateWord,
+    pub(crate) index: usize,
 }
 
 /// The workflow was removed: this is the last event.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct RemovedEvent {
-    id: Id,
+    pub(crate) id: Id,
 }
 
 pub(crate) async fn events(request: &RequestContext<'_>) -> HandlerResult {

@@ -2,14 +2,13 @@
 
 pub(crate) mod auth;
 pub(crate) mod body;
+pub mod duration_text;
 pub(crate) mod enum_text;
-pub(crate) mod incomplete;
 pub(crate) mod json;
 pub(crate) mod problem;
 pub(crate) mod query;
 pub(crate) mod quota;
 pub(crate) mod request;
 pub(crate) mod request_id;
-pub(crate) mod route;
 pub(crate) mod time;
 pub(crate) mod tokens;

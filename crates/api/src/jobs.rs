@@ -8,7 +8,6 @@ mod outcome;
 mod params;
 mod reasons;
 pub(crate) mod reports;
-pub(crate) mod view;
 mod waiting;
 pub(crate) mod why;
 
@@ -23,12 +22,12 @@ use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
+use crate::views::fair_lock::FairLock;
+use crate::views::job::{Job, MAX_ANSWER_BYTES, is_long, too_long};
 use crate::workflows::act::{RetryBody, apply_action};
-use crate::workflows::fair_lock::FairLock;
 use crate::workflows::list::MAX_PAGE_ITEMS;
 use outcome::check_output;
 use reasons::with_reasons;
-use view::{Job, MAX_ANSWER_BYTES, is_long, too_long};
 
 /// Bytes after which a page takes no further job. A page has at least one job, whatever its size.
 const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;

@@ -6,24 +6,15 @@
 //! **Invariant:** no rule of workflows is here. Handlers translate JSON to calls of the engine, and
 //! results to JSON. They read no environment and open no connection to Redis.
 
-pub mod duration_text;
-mod error_log;
 mod events;
 mod http;
 mod jobs;
 mod limits;
-mod live;
-mod metrics;
-mod openapi;
-mod overview;
 mod page;
-mod policies;
-mod queues;
-mod readiness;
 mod routes;
-mod store_gate;
-mod test_clock;
-mod traces;
+mod state;
+mod status;
+mod views;
 mod workers;
 mod workflows;
 
@@ -37,26 +28,26 @@ use axum::http::{HeaderValue, Method, Request, header};
 use axum::response::Response;
 use tidegate_workflow::Engine;
 
+pub use http::duration_text;
 use http::query::Query;
-use http::quota;
 pub use http::request::{Access, Peer, ServerHooks};
 use http::request::{AppState, HandlerResult, RequestContext};
 use http::request_id::{self, RequestId};
-use http::route::{self, StoreRequirement};
 pub use http::tokens::{Role, Tokens};
-use http::{auth, body};
+use http::{auth, body, quota};
 pub use limits::RateLimits;
-pub use limits::configuration::loads::{
+use routes::route::{self, StoreRequirement};
+use routes::{ROUTES, dispatch};
+pub use state::config_status::{
     ActiveLoad, ConfigurationSource, LimitUse, Loads, Mistake, RefusedLoad,
 };
-pub use metrics::{
+pub use state::metrics::{
     ApiMetrics, CountedEvent, MAX_QUEUE_SAMPLES, OVERFLOW_QUEUE, QueueSample, WorkflowCounts,
 };
-pub use overview::{GatewayTotals, History, LatencyHistogram, STEP};
-pub use readiness::Availability;
-use routes::{ROUTES, dispatch};
-use store_gate::StoreState;
-pub use traces::{CallSpan, Creations, Exporter, TraceContext, Traces, attempt_context};
+use state::store_gate::StoreState;
+pub use state::traces::{CallSpan, Creations, Exporter, TraceContext, Traces, attempt_context};
+pub use status::overview::{GatewayTotals, History, LatencyHistogram, STEP};
+pub use status::readiness::Availability;
 pub use workflows::definition::{DefinitionMistake, check_definition};
 
 /// HTTP API of one engine, which may be opened later. Clones share everything, and so do handles
@@ -120,7 +111,7 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     let mut response = Box::pin(answer(api, &id, &head, body))
         .await
         .unwrap_or_else(|problem| {
-            error_log::log_problem(api, &id, &head, &problem);
+            state::error_log::log_problem(api, &id, &head, &problem);
             problem.response(&id)
         });
     let headers = response.headers_mut();

@@ -57,6 +57,8 @@ macro_rules! routes {
     };
 }
 
+mod openapi;
+pub(crate) mod route;
 mod table;
 
 #[cfg(test)]

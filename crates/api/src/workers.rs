@@ -1,7 +1,8 @@
 //! Workers: their list with the jobs of each, and draining.
 
 pub(crate) mod events;
-mod registry;
+pub(crate) mod policies;
+pub(crate) mod queues;
 mod shared_status;
 
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use crate::http::query::Query;
 use crate::http::request::{AppState, HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
 use crate::jobs::claims::check_name;
-use registry::Drain;
-pub(crate) use registry::{WorkerProcess, WorkerRegistry};
+use crate::state::worker_registry::Drain;
+pub(crate) use crate::state::worker_registry::{WorkerProcess, WorkerRegistry};
 use shared_status::WorkerReport;
 
 /// Most workers of a page.

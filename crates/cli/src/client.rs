@@ -3,9 +3,7 @@
 pub(crate) mod address;
 pub(crate) mod api_client;
 mod connect;
-pub(crate) mod environment;
 pub(crate) mod events;
-pub(crate) mod exit;
 pub(crate) mod model;
 pub(crate) mod options;
 pub(crate) mod pages;

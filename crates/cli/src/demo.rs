@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::client::address::ServerAddress;
 use crate::client::api_client::{ApiClient, ApiRequest};
-use crate::client::exit::{Failure, print_failure};
+use crate::output::exit::{Failure, print_failure};
 
 /// Number of workers, each with one job at a time.
 const WORKERS: usize = 12;

@@ -10,27 +10,20 @@
 //! client can do the same. It opens no store, and reads only the variables of [`Environment`].
 
 mod client;
+mod commands;
 mod definition;
 mod demo;
-mod examples;
-mod gush;
-mod handler;
-mod job;
-mod limit;
 mod output;
-mod policies;
-mod queue;
-mod workflow;
 
 use clap::Subcommand;
 
-pub use client::environment::{DEFAULT_SERVER, Environment};
-pub use client::exit::{Exit, Failure, print_failure};
 pub use client::options::{Options, without_options};
+pub use commands::examples::with_examples;
 pub use definition::{Definition, Mistake, field_names, read_text};
 pub use demo::Demo;
-pub use examples::with_examples;
 pub use output::counted::counted;
+pub use output::environment::{DEFAULT_SERVER, Environment};
+pub use output::exit::{Exit, Failure, print_failure};
 pub use output::moment::span_of;
 pub use output::printable::printable;
 pub use output::table::{Cell, Table};
@@ -41,18 +34,18 @@ pub use output::{Screen, print, write_failure};
 pub enum Command {
     /// Creates, follows and controls workflows
     #[command(visible_alias = "wf")]
-    Workflow(workflow::WorkflowCommand),
+    Workflow(commands::workflow::WorkflowCommand),
     /// Shows and controls single jobs of a workflow
-    Job(job::JobCommand),
+    Job(commands::job::JobCommand),
     /// Shows queues, pauses and resumes them, and sets their limits and weights
-    Queue(queue::QueueCommand),
+    Queue(commands::queue::QueueCommand),
     /// Shows and sets the limits that handlers give their jobs
-    Handler(handler::HandlerCommand),
+    Handler(commands::handler::HandlerCommand),
     /// Pauses, scales and checks rate limits, and shows which keys are asked for most
-    Limit(limit::LimitCommand),
+    Limit(commands::limit::LimitCommand),
     /// The verbs of Gush.
     #[command(flatten)]
-    Gush(gush::Gush),
+    Gush(commands::gush::Gush),
 }
 
 impl Command {

@@ -2,6 +2,8 @@
 
 pub(crate) mod bar;
 pub(crate) mod counted;
+pub(crate) mod environment;
+pub(crate) mod exit;
 pub(crate) mod file;
 pub(crate) mod moment;
 pub(crate) mod printable;
@@ -14,8 +16,8 @@ use std::os::fd::AsFd;
 use clap::ValueEnum;
 use serde_json::value::RawValue;
 
-use crate::client::environment::{Colour, Glyphs, Locale};
-use crate::client::exit::{Exit, Failure};
+use self::environment::{Colour, Glyphs, Locale};
+use self::exit::{Exit, Failure};
 use printable::{escaped_json, indented, printable};
 
 /// Format of the output.

@@ -22,9 +22,9 @@ use crate::cluster::sentinels::Sentinels;
 use crate::config::error::ConfigError;
 use crate::config::{Config, Servers};
 use crate::link::context::ClientContext;
+use crate::link::stats::Stats;
 use crate::node::Node;
 use crate::outcome::Outcome;
-use crate::stats::Stats;
 
 /// A client of one Redis server or one Redis Cluster. Clones share its connections. The last clone
 /// closes them when it is dropped.

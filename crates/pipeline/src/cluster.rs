@@ -27,8 +27,8 @@ use crate::cluster::topology_waiters::TopologyWaiters;
 use crate::cluster::view::View;
 use crate::config::address::Address;
 use crate::link::context::ClientContext;
+use crate::link::stats::Stats;
 use crate::node::Node;
-use crate::stats::Stats;
 use crate::wire::slot::Slot;
 
 /// Time in which a node that left the cluster may answer commands in flight.

@@ -42,7 +42,6 @@ mod config;
 mod link;
 mod node;
 mod outcome;
-mod stats;
 mod subscriber;
 #[cfg(feature = "test-util")]
 pub mod test_util;
@@ -61,7 +60,7 @@ pub use config::tls::{ClientCertificate, Tls, TlsError, Verification};
 pub use config::{Config, Servers};
 pub use link::dial::{dial, dial_any};
 pub use link::socket::Socket;
+pub use link::stats::Stats;
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, Unknown};
-pub use stats::Stats;
 pub use subscriber::{Delivery, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};
 pub use wire::reply::{Protocol, Reply, ServerError};

@@ -11,4 +11,5 @@ mod pending;
 pub(crate) mod socket;
 mod stagger;
 pub(crate) mod state;
+pub(crate) mod stats;
 mod watchdog;

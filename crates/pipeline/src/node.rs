@@ -22,9 +22,9 @@ use crate::config::address::Address;
 use crate::link::context::ClientContext;
 use crate::link::owner::{LinkId, LinkOwner, LinkReport};
 use crate::link::state::{CloseReason, LinkEffect, LinkEvent};
+use crate::link::stats::{Counters, Stats, count};
 use crate::node::pool::{Demand, Pool};
 use crate::outcome::NotSent;
-use crate::stats::{Counters, Stats, count};
 
 /// One Redis server.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ pub use domains::Domain;
 pub use error::ConfigError;
 pub use resource::{Resource, ResourceDescriptor, ResourceLimit};
 
-use crate::request::Entry;
+use crate::model::request::Entry;
 use crate::tree::{Level, Limit, Rate};
 use domains::Domains;
 use error::{Path, Report};

@@ -61,28 +61,27 @@
 mod active_config;
 mod config;
 mod limiter;
+mod model;
 mod overrides;
-mod request;
-mod response;
-mod sketch;
 mod store;
 mod tree;
-mod window;
 
 pub use config::{
     ConfigError, Configuration, Domain, Resource, ResourceDescriptor, ResourceLimit, SameDomain,
     Source,
 };
+pub use limiter::response::{
+    Code, CurrentLimit, Error, Facts, LimitDelta, LimitHeaders, Response, Status,
+};
+pub use limiter::sketch::{Caller, Refusal, Sketch, TopKey};
 pub use limiter::{
     AcquireFacts, AcquireRequest, Acquired, Exhausted, ExhaustedReason, Limiter, LocalCacheStats,
     Options, OverLimitKeys, Permits, Remaining, Units, Usage,
 };
+pub use model::request::{Descriptor, Entry, Override, Request, Timestamp};
 pub use overrides::{
     EffectKind, Factor, LimitOverride, OverrideEffect, OverrideError, OverrideStore,
     OverrideTarget, Overrides, Reach, RedisOverrides,
 };
-pub use request::{Descriptor, Entry, Override, Request, Timestamp};
-pub use response::{Code, CurrentLimit, Error, Facts, LimitDelta, LimitHeaders, Response, Status};
-pub use sketch::{Caller, Refusal, Sketch, TopKey};
 pub use store::{MemcacheStore, MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
 pub use tree::{Level, Limit, Node, Rate, StatsKey, Unit};

@@ -1,17 +1,16 @@
 //! The limiter: takes one request, returns one answer and the facts to count.
 
 mod acquire;
-mod answer;
 mod applied_limits;
 mod cores;
 mod decision;
 mod hit_counts;
 mod local_cache;
-mod metadata;
 mod options;
 mod overridden;
 mod peek;
-mod throttle;
+pub(crate) mod response;
+pub(crate) mod sketch;
 mod usage;
 
 use std::sync::Arc;
@@ -24,14 +23,14 @@ pub use local_cache::LocalCacheStats;
 pub use options::{Options, OverLimitKeys};
 pub use usage::Usage;
 
+use self::response::{Code, Error, Facts, LimitDelta, Response, Status};
+use self::sketch::Sketch;
 use crate::active_config::ActiveConfig;
 use crate::config::Configuration;
+use crate::model::request::{Request, Timestamp};
+use crate::model::window::Seconds;
 use crate::overrides::{OverrideStore, Overrides};
-use crate::request::{Request, Timestamp};
-use crate::response::{Code, Error, Facts, LimitDelta, Response, Status};
-use crate::sketch::Sketch;
 use crate::store::{Store, StoreError};
-use crate::window::Seconds;
 use applied_limits::{AppliedLimit, AppliedLimits};
 use cores::{Core, Cores};
 use hit_counts::Counts;
@@ -220,13 +219,13 @@ impl Limiter {
     ) -> Response {
         let options = &self.state.options;
         let headers = if options.response_headers {
-            answer::headers(&applied.limits, &statuses, options)
+            decision::answer::headers(&applied.limits, &statuses, options)
         } else {
             None
         };
-        let metadata = || metadata::dynamic_metadata(request, &applied.limits, &statuses);
+        let metadata = || response::metadata::dynamic_metadata(request, &applied.limits, &statuses);
         let dynamic_metadata = options.dynamic_metadata.then(metadata);
-        let code = answer::overall(&applied.limits, &statuses, options);
+        let code = decision::answer::overall(&applied.limits, &statuses, options);
         Response {
             code,
             statuses,
@@ -246,9 +245,9 @@ impl Limiter {
         let near_limit_ratio = self.state.options.near_limit_ratio;
         let mut counts = counts.iter().zip(tallies);
         let status = |limit: &AppliedLimit<'_>| match limit {
-            AppliedLimit::None => answer::NO_LIMIT,
-            AppliedLimit::Unlimited(_) => answer::UNLIMITED,
-            AppliedLimit::Paused(_) => answer::PAUSED,
+            AppliedLimit::None => decision::answer::NO_LIMIT,
+            AppliedLimit::Unlimited(_) => decision::answer::UNLIMITED,
+            AppliedLimit::Paused(_) => decision::answer::PAUSED,
             AppliedLimit::Counted(counted) => {
                 let (count, tally) = counts
                     .next()

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 pub use store::{OverrideStore, RedisOverrides};
 
-use crate::request::{Entry, Timestamp};
+use crate::model::request::{Entry, Timestamp};
 use crate::store::StoreError;
 
 /// Factors are counted in millionths.

@@ -21,7 +21,7 @@ pub use memcache::MemcacheStore;
 pub use memory::{MemoryBounds, MemoryStore};
 pub use redis::RedisStore;
 
-use crate::window::{Seconds, Window};
+use crate::model::window::{Seconds, Window};
 
 /// Maximum value of a counter, and of the hits of a charge: Redis stores counters as signed numbers
 /// of 64 bits.

@@ -17,7 +17,7 @@ pub(crate) use pattern::StepBudget;
 pub use stats_key::StatsKey;
 pub(crate) use stats_key::override_stats_key;
 
-use crate::request::Entry;
+use crate::model::request::Entry;
 use pattern::Pattern;
 use stats_key::stats_key;
 

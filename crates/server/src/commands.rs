@@ -24,9 +24,9 @@ use tidegate_cli::{
     Exit, Failure, Options, print, print_failure, with_examples, without_options, write_failure,
 };
 
-use crate::net::runtime::current_thread_runtime;
-use crate::reload::ConfigOrigin;
+use crate::rls::reload::ConfigOrigin;
 use crate::settings::{self, Program, Settings};
+use crate::supervise::runtime::current_thread_runtime;
 
 /// A rate limit service for Envoy, and a workflow server. Without a command, it starts the server.
 #[derive(Debug, Parser)]

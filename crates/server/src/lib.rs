@@ -6,15 +6,11 @@
 //!
 //! **Invariant:** this crate has no rules: no limit arithmetic, no look-up of limits, no RESP.
 
+mod base;
 pub mod commands;
-mod drain;
-mod error;
 mod net;
-mod quote;
-mod regular_file;
-mod reload;
 mod rls;
-mod server;
+mod run;
 pub mod settings;
 mod supervise;
 mod telemetry;
@@ -22,12 +18,12 @@ mod tls;
 mod version;
 mod workflows;
 
-pub use drain::StopSignal;
-pub use error::ServeError;
 pub use net::listen::{Addresses, GrpcAddress};
-pub use reload::xds::proto as discovery;
 pub use rls::proto;
-pub use server::run;
+pub use rls::reload::xds::proto as discovery;
+pub use run::banner::{Encryption, LoadResult, Started};
+pub use run::drain::StopSignal;
+pub use run::run::run;
+pub use supervise::error::ServeError;
 pub use supervise::{EndCause, UnexpectedEnd};
-pub use telemetry::banner::{Encryption, LoadResult, Started};
 pub use version::VERSION;

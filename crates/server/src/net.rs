@@ -3,14 +3,11 @@
 pub(crate) mod accept;
 mod authority;
 pub(crate) mod bounds;
-pub(crate) mod clock;
+pub(crate) mod certificate_reload;
 pub(crate) mod connection;
 pub(crate) mod cores;
 pub(crate) mod dial;
 pub(crate) mod http;
 pub(crate) mod listen;
-pub(crate) mod movable_socket;
-pub(crate) mod runtime;
 pub(crate) mod socket_file;
 pub(crate) mod tls;
-mod wake_flag;

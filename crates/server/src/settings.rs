@@ -4,23 +4,18 @@
 //! a file for each subject builds settings from the values. All mistakes are reported together, and
 //! no secret is printed.
 
-mod demo;
 mod files;
 mod limiter;
 mod listen;
 mod log;
 mod memcache;
 mod metrics;
-mod problem;
 mod program;
-mod read;
+pub(crate) mod read;
 mod redis;
-mod show;
-mod table;
+pub(crate) mod table;
 mod traces;
-mod value;
 mod workflows;
-mod xds;
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -33,6 +28,7 @@ pub use crate::net::dial::GrpcPeer;
 pub use crate::tls::{
     CertificateAndKey, ClientAuth, NamedFile, PeerTls, PortTls, StoreTls, StoreTlsFiles,
 };
+pub use files::xds::{Retries, Xds};
 pub use files::{DotFiles, FileScope, Files, FirstLoad, MissingRoot};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{LogFormat, LogSettings};
@@ -41,14 +37,13 @@ pub use metrics::{
     Dialect, GlobChoice, MappedKind, Mapping, MetricsSettings, Mogrifier, Observer, Pattern,
     ResponseTime, Rule, Statsd, Template, Transport,
 };
-pub use problem::{Problem, SettingsError};
 pub use program::Program;
 pub use redis::{HealthCheck, Redis, RedisServer, SettingsOrigin};
-pub use show::{effective, markdown};
+pub use table::problem::{Problem, SettingsError};
+pub use table::show::{effective, markdown};
+pub(crate) use table::value::go_boolean;
 pub use traces::{CollectorSettings, TraceProtocol, TraceSettings};
-pub(crate) use value::go_boolean;
 pub use workflows::{TokensFile, WorkflowSettings};
-pub use xds::{Retries, Xds};
 
 use read::{Values, environment};
 use table::variables;
@@ -189,7 +184,7 @@ impl Settings {
             log: log::build(values),
             files: files::build(values),
             demo: false,
-            xds: xds::build(values),
+            xds: files::xds::build(values),
             metrics: metrics::build(values),
             traces: traces::build(values),
             limiter: limiter::options(values),

@@ -4,7 +4,10 @@
 //! **Invariant:** no part of the server ends unnoticed. An unexpected end turns health off at once.
 //! Then the part is started again, a bounded number of times, or the server ends.
 
+pub(crate) mod error;
 pub(crate) mod failpoint;
+pub(crate) mod notify;
+pub(crate) mod runtime;
 mod unexpected_end;
 
 use std::future::Future;
@@ -22,7 +25,7 @@ use tracing::{error, warn};
 
 pub use unexpected_end::{EndCause, UnexpectedEnd};
 
-use crate::net::runtime::ThreadRuntime;
+use self::runtime::ThreadRuntime;
 use crate::telemetry::health::Health;
 
 /// Maximum of restarts of a part within [`RESTART_WINDOW`]. A part that fails more often has a

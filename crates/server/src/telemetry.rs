@@ -1,13 +1,11 @@
 //! Information for operators: banner, health, logs, metrics, traces and debug pages.
 
-pub(crate) mod banner;
 pub(crate) mod counter_store_health;
 pub(crate) mod debug;
 pub(crate) mod decisions;
 pub(crate) mod health;
 pub(crate) mod logging;
 pub(crate) mod metrics;
-pub(crate) mod notify;
 pub(crate) mod profiles;
 pub(crate) mod purge_allocator;
 pub(crate) mod statsd;

@@ -5,17 +5,16 @@
 //! replaced as a whole, and open connections keep the old one. The exception is `peer`: towards
 //! another server, files are read at each connect, on a thread that only calls that server.
 
-mod counts;
-mod follow;
+pub(crate) mod counts;
 mod named_client;
-mod named_file;
+pub(crate) mod named_file;
 mod peer;
 mod port;
 mod store;
-mod validity;
+pub(crate) mod validity;
 
+pub(crate) use crate::net::certificate_reload::{ReloadedFiles, WatchedFiles, watch};
 pub(crate) use counts::ReloadCounts;
-pub(crate) use follow::{ReloadedFiles, WatchedFiles, watch};
 pub(crate) use named_file::CertificateFileError;
 pub use named_file::{CertificateAndKey, NamedFile};
 pub use peer::PeerTls;

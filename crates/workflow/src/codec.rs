@@ -2,10 +2,10 @@
 
 pub mod change;
 pub(crate) mod compact_state;
-pub(crate) mod due;
 pub(crate) mod format;
+pub(crate) mod graph_record;
 pub(crate) mod job_note;
-pub(crate) mod lease;
 pub(crate) mod policy_row;
-pub(crate) mod record;
+pub(crate) mod records;
 pub mod rows;
+pub(crate) mod time_row;

@@ -3,19 +3,13 @@
 //! serves the requests about the workflows of that partition.
 
 pub(crate) mod actor;
-pub(crate) mod attempts;
 pub(crate) mod claim;
 pub(crate) mod context;
 pub(crate) mod create;
-pub(crate) mod dispatch;
-pub(crate) mod error;
 pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod membership;
-pub(crate) mod notes;
-pub(crate) mod partial;
 pub(crate) mod policies;
-pub(crate) mod queues;
 pub(crate) mod snapshot;
 pub(crate) mod store_health;
 pub(crate) mod sweep;
@@ -30,24 +24,24 @@ use tokio_util::task::TaskTracker;
 use self::actor::PartitionActor;
 use self::actor::cache::StateCache;
 use self::actor::request::{Action, ActionResult, Condition, Request};
-use self::attempts::AttemptObserver;
+use self::actor::run_blocking::BlockingPermits;
 use self::context::Context;
 use self::context::attempt_counts::AttemptCounts;
+use self::context::attempts::AttemptObserver;
+use self::context::error::EngineError;
+use self::context::thread::EngineThread;
 use self::context::watchers::WatchGuard;
 use self::create::name_cache::NameCache;
-use self::dispatch::run_blocking::BlockingPermits;
-use self::dispatch::thread::EngineThread;
-use self::dispatch::thread_map::ThreadMap;
-use self::error::EngineError;
 use self::limits::unstarted::UnstartedCharges;
 use self::policies::PolicyCache;
-use self::queues::{Paused, QueueCache};
 use self::sweep::name_expiry::NameExpiry;
-use crate::id::{Partition, WorkflowId};
-use crate::state::{RetentionDefaults, Status};
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{RetentionDefaults, Status};
+use crate::queue::cache::{Paused, QueueCache};
+use crate::queue::partitions::thread_map::ThreadMap;
 use crate::store::Store;
 use crate::store::error::StoreError;
-use crate::time::Timestamp;
 
 /// Settings of an engine.
 #[derive(Debug, Clone)]

@@ -4,18 +4,16 @@ mod check;
 pub(crate) mod definition;
 pub(crate) mod error;
 pub(crate) mod interner;
-mod job_limits;
-mod jobs;
-pub(crate) mod json;
+pub(crate) mod job_limits;
+pub(crate) mod jobs;
 mod json_eq;
 pub(crate) mod limits;
 pub(crate) mod policies;
 mod resolve;
-mod stored;
 mod suggestion;
 #[cfg(test)]
 mod tests;
-mod trace;
+pub(crate) mod trace;
 
 use std::sync::Arc;
 
@@ -28,17 +26,16 @@ use self::error::GraphError;
 use self::job_limits::JobLimits;
 pub use self::jobs::GraphJob;
 use self::jobs::GraphJobs;
-use self::json::Json;
 use self::json_eq::{json_eq, json_eq_without};
-use self::limits::Limit;
-use self::limits::Limits;
+use self::limits::{Limit, Limits};
 use self::policies::Policies;
-use crate::id::{JobIndex, WorkflowId};
-use crate::state::Label;
+use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::json::Json;
+use crate::model::workflow_state::Label;
 
 /// A valid graph of jobs. It is immutable and holds no job states.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "stored::ReadGraph")]
+#[serde(try_from = "crate::codec::graph_record::ReadGraph")]
 pub struct Graph {
     /// Name and tags.
     pub label: Label,
@@ -51,9 +48,9 @@ pub struct Graph {
     /// An idempotency key, unique in the store.
     pub idempotency_key: Option<String>,
     /// Params of the jobs by index; empty if no job has any.
-    params: Box<[Option<Json>]>,
+    pub(crate) params: Box<[Option<Json>]>,
     /// Limits of the jobs. `None` if no job has any.
-    job_limits: Option<Box<JobLimits>>,
+    pub(crate) job_limits: Option<Box<JobLimits>>,
     /// The jobs in the order of definition; the position is the job's index.
     pub jobs: Arc<GraphJobs>,
 }

@@ -13,9 +13,9 @@ use tidegate_pipeline::{Client, CommandError};
 use self::convert::{excess_reason, job_counts, to_new_workflow};
 use self::source::{GushRecord, ScannedKeys, Source};
 use crate::engine::Engine;
+use crate::engine::context::error::EngineError;
 use crate::engine::create::{Created, NewWorkflow};
-use crate::engine::error::EngineError;
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 /// Workflows that are read and created in one batch.
 const BATCH: usize = 200;

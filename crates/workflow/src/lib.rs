@@ -14,46 +14,42 @@ mod drawing;
 mod engine;
 mod graph;
 mod gush;
-mod id;
-mod state;
+mod machine;
+mod model;
+mod queue;
 mod store;
-mod time;
-mod transition;
-mod workflow;
 
-pub use codec::due::{due_row, read_due_row};
 pub use codec::format::{Format, RecordKind, UPGRADES, Upgrade};
 pub use codec::job_note::{LogLine, Progress};
-pub use codec::lease::LeaseRef;
+pub use codec::time_row::{due_row, read_due_row};
 pub use codec::{change, rows};
 pub use drawing::{layout, picture};
 pub use engine::actor::request::{Action, ActionResult, Condition, StartMode};
-pub use engine::attempts::{AttemptEnd, AttemptObserver, AttemptOutcome};
 pub use engine::claim::Claim;
 pub use engine::claim::claimed::{Claimed, Input};
 pub use engine::claim::leases::LeasedBatch;
+pub use engine::claim::notes::Note;
 pub use engine::claim::report::{Extension, Report, ReportAnswer, given_back};
 pub use engine::context::attempt_counts::{
     AttemptCounts, CLASS_BOUNDS_MS, Durations, HandlerTimes,
 };
+pub use engine::context::attempts::{AttemptEnd, AttemptObserver, AttemptOutcome};
+pub use engine::context::error::EngineError;
+pub use engine::context::thread::EngineThread;
 pub use engine::context::watchers::{VersionChange, WatchGuard};
 pub use engine::create::{Created, NewWorkflow};
-pub use engine::dispatch::thread::EngineThread;
-pub use engine::error::EngineError;
 pub use engine::limits::status::{ExhaustedLimit, HolderList, LimitStatus, PermitHolder};
 pub use engine::limits::unit_counter::{
     BoxFuture, LimitExhausted, Receipt, UnitCounter, UnitGrant, UnitRequest,
 };
 pub use engine::list::count::CountPage;
+pub use engine::list::partial::{MissingPartitions, PartialResult};
 pub use engine::list::query::{Cursor, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};
 pub use engine::list::running::{RunningCursor, RunningJobs};
 pub use engine::list::waiting_keys::{WaitingKey, WaitingKeyPage};
 pub use engine::list::{ListedWorkflow, Page};
 pub use engine::membership::{HeartbeatQuery, Member, ServerDescription};
-pub use engine::notes::Note;
-pub use engine::partial::{MissingPartitions, PartialResult};
-pub use engine::queues::{ClaimMode, Paused};
 pub use engine::snapshot::{JobResult, Snapshot, WaitReason, WorkflowSummary};
 pub use engine::store_health::{MissedWork, StoreFailure};
 pub use engine::{Engine, EngineOptions};
@@ -66,23 +62,32 @@ pub use graph::error::{
     MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS,
     MAX_RETRIES, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, WeightError,
 };
-pub use graph::json::{Json, json_depth};
 pub use graph::limits::{Limit, Limits};
 pub use graph::policies::{Policies, PolicyTarget, Weight};
 pub use graph::{Graph, GraphJob};
 pub use gush::{GushError, GushReport, import_gush};
-pub use id::{IdPrefix, InvalidId, InvalidPrefix, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
-pub use state::{
+pub use machine::adopt::{Continuation, ImportedState};
+pub use machine::event::{DeleteIf, Intent, RestartScope};
+pub use machine::outcome::{Crash, Death, Failure, Outcome, RetryWish};
+pub use machine::refusal::Refusal;
+pub use model::id::{
+    IdPrefix, InvalidId, InvalidPrefix, JobIndex, MAX_PARTITIONS, Partition, WorkflowId,
+};
+pub use model::json::{Json, json_depth};
+pub use model::lease_ref::LeaseRef;
+pub use model::time::Timestamp;
+pub use model::workflow_state::{
     AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, Rerun, RetentionDefaults, Status,
     WorkerName,
 };
+pub use queue::cache::{ClaimMode, Paused};
 pub use store::Store;
 pub use store::change_notice::ServerId;
 pub use store::error::{SCHEMA_VERSION, StoreError};
 pub use store::migration::{OutdatedWorkflows, RewriteResult};
 pub use store::notes::{JobLog, JobNote, NoteOutcome};
 pub use store::permits::{PermitExtension, PermitGrant, PermitHolders, PermitRequest};
-pub use store::probe::Probe;
+pub use store::query::probe::Probe;
 pub use store::query::{EncodedSummary, Order, Register, RowRange, RowSet, TimeIndex};
 pub use store::redis::durability::{Durability, NodeDurability, Persistence};
 pub use store::redis::{RedisOptions, RedisOptionsError, RedisStore};
@@ -90,8 +95,3 @@ pub use store::shared_table::SharedTable;
 #[cfg(feature = "test-util")]
 pub use store::simulated::{CallKind, DataLoss, Fault, InjectedFault, SimulatedStore};
 pub use store::sqlite::{FileSpace, SqliteOptions, SqliteOptionsError, SqliteStore};
-pub use time::Timestamp;
-pub use transition::event::{DeleteIf, Intent, RestartScope};
-pub use transition::outcome::{Crash, Death, Failure, Outcome, RetryWish};
-pub use transition::refusal::Refusal;
-pub use workflow::adopt::{Continuation, ImportedState};

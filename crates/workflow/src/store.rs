@@ -16,16 +16,12 @@ macro_rules! each_store {
 
 pub(crate) mod change_notice;
 pub(crate) mod error;
-pub(crate) mod lane_scan;
 pub(crate) mod migration;
 pub(crate) mod notes;
 pub(crate) mod permits;
-pub(crate) mod policies;
-pub(crate) mod probe;
 pub(crate) mod query;
 pub(crate) mod redis;
 pub(crate) mod register;
-pub(crate) mod release;
 pub(crate) mod shared_table;
 #[cfg(feature = "test-util")]
 pub(crate) mod simulated;
@@ -39,7 +35,7 @@ use bytes::Bytes;
 
 use self::change_notice::{Notifier, ServerId};
 use self::error::StoreError;
-use self::probe::Probe;
+use self::query::probe::Probe;
 use self::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 use self::redis::RedisStore;
 use self::redis::durability::Durability;
@@ -51,9 +47,9 @@ use crate::codec::change::{Applied, Change, NewerState, ResultField, Stamp, Stor
 use crate::codec::format::Format;
 use crate::codec::rows::Row;
 use crate::engine::membership::HeartbeatQuery;
-use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::time::Timestamp;
-use crate::workflow::write_set::WriteOptions;
+use crate::machine::write_set::WriteOptions;
+use crate::model::id::{JobIndex, Partition, WorkflowId};
+use crate::model::time::Timestamp;
 
 /// The servers that use one store, as a heartbeat reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

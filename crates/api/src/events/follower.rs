@@ -9,9 +9,9 @@ use tidegate_workflow::{Engine, EngineError, Status, WatchGuard, WorkflowId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::feeds::{COALESCE_TIME, FeedVersion, WorkflowFeed};
-use super::pacer::SendPacer;
 use crate::http::request::ServerHooks;
+use crate::state::feeds::pacer::SendPacer;
+use crate::state::feeds::{COALESCE_TIME, FeedVersion, WorkflowFeed};
 
 /// Feeds of the workflows that have readers.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Feeds {
 }
 
 impl Feeds {
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<WorkflowId, Arc<WorkflowFeed>>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<WorkflowId, Arc<WorkflowFeed>>> {
         self.by_workflow
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -8,8 +8,8 @@ use percent_encoding::percent_decode_str;
 
 use super::problem::{Code, Problem};
 use super::request::Access;
-use super::route::Route;
 use super::tokens::Role;
+use crate::routes::route::Route;
 
 /// Cookie in which a browser keeps its token.
 pub(crate) const TOKEN_COOKIE: &str = "tidegate";

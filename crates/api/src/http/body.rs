@@ -18,8 +18,8 @@ use tokio::time::timeout;
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use super::duration_text;
 use super::problem::{Code, Problem};
-use crate::duration_text;
 
 /// Time in which a body must arrive. It is enough for the largest body on a slow line, and bounds
 /// the time for which a client holds memory.

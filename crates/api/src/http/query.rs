@@ -7,8 +7,7 @@ use percent_encoding::percent_decode_str;
 use tidegate_workflow::{IdPrefix, InvalidPrefix, Status, Timestamp};
 
 use super::problem::Problem;
-use super::time;
-use crate::duration_text;
+use super::{duration_text, time};
 
 /// Most pairs of a query: several times the number of parameters of any path.
 const MAX_PAIRS: usize = 32;

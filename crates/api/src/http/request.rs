@@ -17,17 +17,17 @@ use tokio_util::task::TaskTracker;
 use super::problem::{Code, Problem};
 use super::quota::{ANSWER_QUOTA_BYTES, Caller, QUOTA_TIMEOUT, Quota};
 use super::request_id::RequestId;
-use super::route::MatchedRoute;
 use super::tokens::Tokens;
-use crate::error_log::LogThrottle;
 use crate::events::{FeedVersion, Feeds, WorkflowFeed};
 use crate::limits::RateLimits;
-use crate::limits::configuration::loads::{LimitUse, Loads};
-use crate::metrics::ApiMetrics;
-use crate::overview::{GatewayTotals, History};
-use crate::readiness::{Availability, ProbeCache};
-use crate::store_gate::StoreGate;
-use crate::traces::Traces;
+use crate::routes::route::MatchedRoute;
+use crate::state::config_status::{LimitUse, Loads};
+use crate::state::error_log::LogThrottle;
+use crate::state::metrics::ApiMetrics;
+use crate::state::store_gate::StoreGate;
+use crate::state::traces::Traces;
+use crate::status::overview::{GatewayTotals, History};
+use crate::status::readiness::{Availability, ProbeCache};
 use crate::workers::WorkerRegistry;
 
 /// Poll interval for a workflow with readers, if other servers may change it.

@@ -18,8 +18,8 @@ use crate::http::problem::Problem;
 use crate::http::quota::{self, QuotaGuard};
 use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
-use crate::metrics::CountedEvent;
-use crate::traces::Traces;
+use crate::state::metrics::CountedEvent;
+use crate::state::traces::Traces;
 use crate::workers::{self, WorkerProcess};
 
 /// Most jobs of one claim.

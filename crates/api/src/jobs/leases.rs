@@ -11,14 +11,14 @@ use super::claims;
 #[cfg(test)]
 use super::notes::NoteBody;
 use super::notes::{self, NoteItem, ParsedNotes};
-use crate::error_log;
 use crate::http::body::{self, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{self, Code, Problem};
 use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
 use crate::http::time::Rfc3339;
-use crate::metrics::CountedEvent;
+use crate::state::error_log;
+use crate::state::metrics::CountedEvent;
 
 /// Most leases of one call.
 const MAX_LEASES: usize = 1_000;

@@ -16,14 +16,14 @@ use super::notes::NoteBody;
 use super::notes::{self, NoteItem, ParsedNotes};
 use super::outcome::ReportBody;
 use super::waiting;
-use crate::error_log;
 use crate::http::body;
 use crate::http::enum_text::{StateWord, StatusWord};
 use crate::http::json::ObjectText;
 use crate::http::problem::{self, Problem};
 use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
-use crate::metrics::CountedEvent;
+use crate::state::error_log;
+use crate::state::metrics::CountedEvent;
 use crate::workers::{self, WorkerProcess};
 
 /// Most reports of one call.

@@ -10,7 +10,7 @@ use tidegate_workflow::{
 use utoipa::ToSchema;
 
 use crate::http::time::Rfc3339;
-use crate::workflows::limits::LimitShown;
+use crate::views::workflow_limits::LimitShown;
 
 /// Names that a sentence lists. Further names are only counted.
 const MAX_LISTED_NAMES: usize = 3;
@@ -18,7 +18,7 @@ const MAX_LISTED_NAMES: usize = 3;
 /// Why a job does not run.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-pub(super) struct WhyNotRunning<'a> {
+pub(crate) struct WhyNotRunning<'a> {
     reason: &'static str,
     /// The jobs that it waits for, or because of which it cannot run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ pub(crate) struct Holder {
 
 impl<'a> WhyNotRunning<'a> {
     /// Returns the reason for which a job does not run. `None` if it runs, or has ended.
-    pub(super) fn find(snapshot: &'a Snapshot, index: JobIndex) -> Option<Self> {
+    pub(crate) fn find(snapshot: &'a Snapshot, index: JobIndex) -> Option<Self> {
         let reason = snapshot.why_not_running(index)?;
         let why = Self::from_reason(snapshot, index, &reason);
         let job = snapshot.job(index);

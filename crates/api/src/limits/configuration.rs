@@ -6,7 +6,6 @@
 
 mod level_query;
 mod load_view;
-pub(crate) mod loads;
 mod search;
 mod shown;
 

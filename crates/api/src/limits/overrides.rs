@@ -18,7 +18,7 @@ use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
-use crate::workflows::limits::EntryPair;
+use crate::views::workflow_limits::EntryPair;
 
 /// Name of the author of an override if no tokens are needed.
 const ANONYMOUS: &str = "anonymous";

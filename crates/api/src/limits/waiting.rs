@@ -10,14 +10,14 @@ use tidegate_workflow::{HolderList, Limit, PartialResult, WaitingKey};
 use utoipa::ToSchema;
 
 use super::{deadline, rfc3339};
-use crate::http::incomplete::Incomplete;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
 use crate::jobs::why::Holder;
-use crate::workflows::limits::LimitShown;
+use crate::views::incomplete::Incomplete;
+use crate::views::workflow_limits::LimitShown;
 
 /// Most keys of a page.
 const MAX_KEYS: usize = 100;

@@ -3,22 +3,27 @@
 use axum::http::Method;
 use tidegate_workflow::{Action, Paused, PolicyTarget};
 
+use super::openapi;
+#[cfg(test)]
+use super::openapi::operations::Answers::*;
+#[cfg(test)]
+use super::openapi::operations::Description;
+#[cfg(test)]
+use super::openapi::parameters::*;
+use super::route::{Route, StoreRequirement};
+use crate::events::live;
 #[cfg(test)]
 use crate::http::problem::Code;
 use crate::http::request::{HandlerResult, RequestContext};
-use crate::http::route::{Route, StoreRequirement};
 use crate::http::tokens::Role;
 use crate::jobs::{self, claims, leases, reports};
 use crate::limits::{check, configuration, overrides, top, waiting};
-#[cfg(test)]
-use crate::openapi::operations::{Answers::*, Description};
-#[cfg(test)]
-use crate::openapi::parameters::*;
 use crate::page::{files, session};
-use crate::workers::Draining;
+use crate::status::{overview, readiness, test_clock};
+use crate::workers::{Draining, policies, queues};
 use crate::workflows::graph::GraphFormat;
 use crate::workflows::{act, bulk, create, graph, list, show};
-use crate::{events, live, openapi, overview, policies, queues, readiness, test_clock, workers};
+use crate::{events, workers};
 
 const READ: Option<Role> = Some(Role::Read);
 const WORK: Option<Role> = Some(Role::Work);

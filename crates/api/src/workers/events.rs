@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::registry::{DrainingWorkers, WorkerProcess, WorkerRegistry};
 use super::{shared_status, start_registry_task, worker_name};
 use crate::http::json::Id;
 use crate::http::query::Query;
 use crate::http::quota::QuotaGuard;
 use crate::http::request::{HandlerResult, RequestContext};
-use crate::metrics::OpenStream;
+use crate::state::metrics::OpenStream;
+use crate::state::worker_registry::{DrainingWorkers, WorkerProcess, WorkerRegistry};
 
 /// Poll interval for the jobs of the worker: a cancellation is sent within a second.
 const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Engine, LeaseRef, SharedTable, StoreError, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
-use super::registry::{DrainingWorkers, ListedWorker, WorkerRegistry};
 use crate::http::request::ServerHooks;
+use crate::state::worker_registry::{DrainingWorkers, ListedWorker, WorkerRegistry};
 
 /// Poll interval of the list of draining workers while notifications are not received, as long as
 /// workers call this server.
@@ -37,14 +37,14 @@ struct ServerReport {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct WorkerReport {
     pub(super) seen: u64,
-    pub(super) queues: Vec<String>,
-    pub(super) handlers: Option<Vec<String>>,
+    pub(crate) queues: Vec<String>,
+    pub(crate) handlers: Option<Vec<String>>,
     /// Start time of its process, if the worker reports it.
     #[serde(default)]
-    pub(super) started: Option<u64>,
+    pub(crate) started: Option<u64>,
     /// Number of its leases, and the first of them with the time of the claim.
     pub(super) running: usize,
-    pub(super) leases: Vec<(String, u64)>,
+    pub(crate) leases: Vec<(String, u64)>,
 }
 
 impl WorkerReport {
@@ -74,7 +74,7 @@ impl WorkerReport {
         64 + names.map(|name| 3 + name.len()).sum::<usize>() + 80 * self.leases.len()
     }
 
-    pub(super) fn leases(&self) -> impl Iterator<Item = (LeaseRef, Timestamp)> + '_ {
+    pub(crate) fn leases(&self) -> impl Iterator<Item = (LeaseRef, Timestamp)> + '_ {
         self.leases.iter().filter_map(|(lease, since)| {
             Some((lease.parse().ok()?, Timestamp::from_micros(*since)))
         })
@@ -181,7 +181,7 @@ pub(super) async fn read_drains(engine: &Engine) -> Result<DrainingWorkers, Stor
 }
 
 /// Returns the workers of all servers, by name. Those of this server are current.
-pub(super) async fn workers(
+pub(crate) async fn workers(
     registry: &WorkerRegistry,
     engine: &Engine,
     now: Timestamp,

@@ -10,15 +10,15 @@ use utoipa::ToSchema;
 use super::act::condition;
 use super::definition::RetentionBody;
 use super::list::{MAX_PAGE_ITEMS, parse_cursor};
-use crate::error_log;
 use crate::http::body::{self, NameList};
-use crate::http::incomplete::Incomplete;
 use crate::http::json::{self, Id};
 use crate::http::problem::{self, Problem};
 use crate::http::query::status;
 use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
 use crate::http::time;
+use crate::state::error_log;
+use crate::views::incomplete::Incomplete;
 
 /// Most concurrent actions of one call: enough to share writes, few enough to leave capacity for
 /// workers.

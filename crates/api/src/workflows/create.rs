@@ -9,15 +9,15 @@ use utoipa::ToSchema;
 
 use super::definition::DefinitionBody;
 use super::warnings::{CreationWarning, domains_without_rule};
-use crate::error_log;
 use crate::http::body;
 use crate::http::enum_text::StatusWord;
 use crate::http::json::{self, Id};
 use crate::http::problem::{self, Code, Problem};
 use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
-use crate::metrics::CountedEvent;
-use crate::traces::{CreationSpan, Creations};
+use crate::state::error_log;
+use crate::state::metrics::CountedEvent;
+use crate::state::traces::{CreationSpan, Creations};
 
 /// Most workflows of one call.
 const MAX_WORKFLOWS: usize = 1_000;

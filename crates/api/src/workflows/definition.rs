@@ -11,11 +11,11 @@ use tidegate_workflow::{
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::duration_text;
 use crate::http::body::{self, NameList, TimeSpan, TimeSpanVisitor};
+use crate::http::duration_text;
 use crate::http::problem::{Code, Problem};
-use crate::traces::CreationSpan;
-use crate::workflows::limits::LimitBody;
+use crate::state::traces::CreationSpan;
+use crate::views::workflow_limits::LimitBody;
 
 /// Mistake in a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,13 +8,13 @@ use tidegate_workflow::Snapshot;
 use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
 use tokio::task::spawn_blocking;
 
-use super::fair_lock::FairLock;
 use super::layout::GraphLayout;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::quota::{self, Reserved};
 use crate::http::request::{HandlerResult, RequestContext};
+use crate::views::fair_lock::FairLock;
 
 /// Format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,13 +9,13 @@ use tidegate_workflow::{
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::view::Workflow;
-use crate::http::incomplete::Incomplete;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::views::incomplete::Incomplete;
+use crate::views::workflow::Workflow;
 
 /// Most items of a page.
 pub(crate) const MAX_PAGE_ITEMS: usize = 1_000;

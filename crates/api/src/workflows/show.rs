@@ -8,15 +8,15 @@ use axum::response::IntoResponse;
 use tidegate_workflow::{EngineError, JobIndex, JobResult, Snapshot, WorkflowId};
 use tokio::time::timeout;
 
-use super::fair_lock::FairLock;
-use super::view::Workflow;
 use crate::events::FeedVersion;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::quota::{self, Reserved};
 use crate::http::request::{AppState, HandlerResult, RequestContext, with_read_timeout};
-use crate::jobs::view::{MAX_ANSWER_BYTES, is_long, too_long};
+use crate::views::fair_lock::FairLock;
+use crate::views::job::{MAX_ANSWER_BYTES, is_long, too_long};
+use crate::views::workflow::Workflow;
 
 /// Most bytes of outputs and errors in one answer.
 const MAX_RESULT_BYTES: usize = 64 * 1024 * 1024;

@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
     use crate::http::body;
-    use crate::traces::CreationSpan;
+    use crate::state::traces::CreationSpan;
     use crate::workflows::definition::DefinitionBody;
 
     /// Compares the warnings, as domain and job, of jobs that have these limits.

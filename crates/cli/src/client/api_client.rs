@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use crate::client::address::ServerAddress;
 use crate::client::connect::{self, Connections};
-use crate::client::exit::{Exit, Failure};
 use crate::client::model::Problem;
+use crate::output::exit::{Exit, Failure};
 use crate::output::printable::printable;
 
 /// Timeout of a request whose answer does not depend on other events.

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::client::address::ServerAddress;
-use crate::client::exit::Failure;
+use crate::output::exit::Failure;
 
 /// Timeout of a connection attempt, with DNS and without TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

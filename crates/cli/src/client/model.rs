@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::client::exit::{Exit, Failure};
-use crate::limit::LimitOfJob;
+use crate::commands::limit::LimitOfJob;
 use crate::output::counted::counted;
+use crate::output::exit::{Exit, Failure};
 use crate::output::moment::Moment;
 use crate::output::printable::printable;
 

@@ -7,8 +7,8 @@ use http::HeaderValue;
 
 use crate::client::address::ServerAddress;
 use crate::client::api_client::ApiClient;
-use crate::client::environment::Environment;
-use crate::client::exit::Failure;
+use crate::output::environment::Environment;
+use crate::output::exit::Failure;
 use crate::output::{Format, Screen};
 
 /// Which server, and how its answers are shown. They may stand before or after a command.

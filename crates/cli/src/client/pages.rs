@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 
 use super::address::Query;
 use super::api_client::{ApiClient, ApiRequest};
-use super::exit::{Exit, Failure};
 use super::model::{Incomplete, Page};
+use crate::output::exit::{Exit, Failure};
 use crate::output::{ListItem, Screen};
 
 /// Page size limit of the server, in items.

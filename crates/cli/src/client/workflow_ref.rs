@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::client::address::{Query, escaped};
 use crate::client::api_client::{ApiClient, ApiRequest};
-use crate::client::exit::{Exit, Failure};
+use crate::output::exit::{Exit, Failure};
 use crate::output::printable::printable;
 
 /// Number of characters of an id, and the minimum of a short form.

@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 
 use super::{Definition, read_text};
 use crate::client::api_client::{ApiClient, ApiRequest};
-use crate::client::exit::Failure;
+use crate::output::exit::Failure;
 
 /// Definition to create a workflow from.
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use crate::client::environment::Glyphs;
+use super::environment::Glyphs;
 use crate::client::model::WorkflowSummary;
 use crate::output::table::cut;
 use crate::output::{Screen, columns};

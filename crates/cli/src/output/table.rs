@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::client::environment::Colour;
+use super::environment::Colour;
 use crate::output::Screen;
 use crate::output::printable::printable;
 
@@ -321,7 +321,7 @@ pub(crate) fn cut(text: &str, max_width: usize, dots: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::client::environment::Glyphs;
+    use crate::output::environment::Glyphs;
     use crate::output::{Format, Terminal};
 
     use super::*;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::batch::unfinished::SlotState;
 use crate::client::retry::Retry;
+use crate::link::stats::{Stats, count};
 use crate::outcome::Outcome;
-use crate::stats::{Stats, count};
 
 /// Counts of the outcomes that a client returned to its callers, and of retries and redirects.
 ///

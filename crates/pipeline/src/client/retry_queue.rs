@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::batch::load::Load;
 use crate::config::Config;
-use crate::stats::{Stats, count};
+use crate::link::stats::{Stats, count};
 
 /// The calls of one client that wait to be sent again. They are in no node's queue while they wait.
 ///

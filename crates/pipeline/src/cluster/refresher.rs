@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Cluster;
 use crate::cluster::agreement::SnapshotSummary;
 use crate::cluster::shared_topology::{RefreshTime, SeenVersion};
-use crate::stats::count;
+use crate::link::stats::count;
 
 /// Minimum interval between two refreshes. Redirects correct the snapshot slot by slot in the
 /// meantime.

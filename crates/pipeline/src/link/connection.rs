@@ -4,17 +4,17 @@
 mod tests;
 
 use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::thread;
+use std::{io, thread};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
 use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
+use super::stats::count;
 use crate::batch::load::Load;
 use crate::call::group::CallGroup;
 use crate::link::deadlines::Deadlines;
@@ -26,7 +26,6 @@ use crate::link::stagger::{ReadStep, Stagger};
 use crate::link::state::{CloseReason, LinkEvent};
 use crate::link::watchdog::{Verdict, Watchdog};
 use crate::outcome::{NotSent, Outcome};
-use crate::stats::count;
 use crate::wire::resp::Decoder;
 
 /// Number of commands in flight from which a turn yields before it writes, so that other ready

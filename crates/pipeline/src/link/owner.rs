@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::stats::Counters;
 use crate::batch::Batch;
 use crate::batch::load::Load;
 use crate::call::group::CallGroup;
 use crate::config::Config;
 use crate::link::state::{CloseReason, LinkEvent};
-use crate::stats::Counters;
 
 /// Identifies one connection of a node, for the lifetime of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

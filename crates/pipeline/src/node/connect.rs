@@ -14,7 +14,7 @@ use crate::link::connection::Connection;
 use crate::link::handshake::{self, Probe, ReadySocket};
 use crate::link::owner::LinkId;
 use crate::link::state::{LinkEffect, LinkEvent};
-use crate::stats::count;
+use crate::link::stats::count;
 
 /// Lifetime below which a connection counts as a failed attempt, so that a server which accepts and
 /// then closes is not flooded with connects.

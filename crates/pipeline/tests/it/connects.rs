@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// The host of these is one address, so that there is nothing to choose from: a name server, and this server itself.
 const DIAL_ONE_ADDRESS: [&str; 2] = [
-    "server/src/rls/memcache/resolver.rs",
+    "server/src/rls/store/memcache/resolver.rs",
     "server/src/commands/health.rs",
 ];
 

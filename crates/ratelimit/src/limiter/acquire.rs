@@ -4,6 +4,7 @@
 mod permits;
 mod plan;
 mod share;
+mod throttle;
 mod usage_counts;
 
 use std::num::NonZeroU32;
@@ -13,13 +14,13 @@ use hashbrown::HashMap;
 
 use super::applied_limits::AppliedLimits;
 use super::local_cache::CounterName;
+use super::response::{Error, Facts};
+use super::sketch::Key;
 use super::{ActiveConfig, Limiter, decision, overridden};
 use crate::config::Configuration;
-use crate::request::{Entry, Timestamp};
-use crate::response::{Error, Facts};
-use crate::sketch::Key;
+use crate::model::request::{Entry, Timestamp};
+use crate::model::window::Seconds;
 use crate::store::StoreError;
-use crate::window::Seconds;
 pub use permits::Permits;
 use permits::Refunds;
 use plan::Plan;

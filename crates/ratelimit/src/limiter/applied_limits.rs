@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 
 use super::acquire::AcquireRequest;
 use super::overridden::AppliedOverride;
+use super::response::Error;
 use crate::config::Configuration;
-use crate::request::{Entry, Override, Request, Timestamp};
-use crate::response::Error;
+use crate::model::request::{Entry, Override, Request, Timestamp};
+use crate::model::window::{Seconds, Window};
 use crate::store::{CounterChange, MAX_COUNT, Scope, write_counter_key};
 use crate::tree::{
     Level, Limit, LookupState, Rate, SharedValues, StatsKey, StepBudget, Unit, override_stats_key,
 };
-use crate::window::{Seconds, Window};
 
 /// The limits that apply to a request.
 #[derive(Debug)]

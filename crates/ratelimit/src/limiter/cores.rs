@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use hashbrown::DefaultHashBuilder;
 
+use super::response::CoreActiveConfig;
+use super::sketch::{self, CoreSketch, Sketch};
 use crate::active_config::ActiveConfig;
 use crate::config::Configuration;
+use crate::model::request::Timestamp;
 use crate::overrides::Overrides;
-use crate::request::Timestamp;
-use crate::response::CoreActiveConfig;
-use crate::sketch::{self, CoreSketch, Sketch};
 
 /// The part of a limiter that belongs to one core.
 // 128 bytes: processors fetch cache lines of 64 bytes in pairs.

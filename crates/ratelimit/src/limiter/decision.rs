@@ -1,10 +1,12 @@
 //! The decision about one descriptor: its status, and what its hits add to the statistics of the
 //! limit.
 
+pub(crate) mod answer;
+
 use super::applied_limits::CountedLimit;
-use crate::response::{Code, CurrentLimit, LimitDelta, Status};
+use super::response::{Code, CurrentLimit, LimitDelta, Status};
+use crate::model::window::Seconds;
 use crate::store::CounterChange;
-use crate::window::Seconds;
 
 /// Count of a counter for one decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,8 +149,8 @@ pub(super) fn split_hits(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::window::Window;
     use crate::tree::{StatsKey, Unit};
-    use crate::window::Window;
 
     fn tally(limit: u32, hits: u64, after: u64, ratio: f32) -> (Option<u64>, u64, u64) {
         let mut tally = LimitDelta {

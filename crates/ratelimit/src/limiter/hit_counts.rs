@@ -9,8 +9,8 @@ use super::applied_limits::{AppliedLimits, CountedLimit};
 use super::decision::Count;
 use super::local_cache::CounterName;
 use super::options::OverLimitKeys;
+use crate::model::window::{Seconds, Window};
 use crate::store::{Charge, CounterChange, StoreError};
-use crate::window::{Seconds, Window};
 
 /// One count per counted limit of a request, in their order.
 pub(super) type Counts = SmallVec<[Count; 4]>;

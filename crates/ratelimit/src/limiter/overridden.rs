@@ -2,8 +2,8 @@
 
 use super::acquire::AcquireRequest;
 use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
+use crate::model::request::{Entry, Request, Timestamp};
 use crate::overrides::{Factor, LimitOverride, OverrideEffect, Overrides, Reach};
-use crate::request::{Entry, Request, Timestamp};
 use crate::store::CounterChange;
 
 /// The end of an override without an end.

@@ -9,11 +9,11 @@ use super::applied_limits::AppliedLimits;
 use super::decision::{self, Count};
 use super::hit_counts::Counts;
 use super::options::OverLimitKeys;
+use super::response::{Code, Error, LimitDelta, Response};
 use super::{ActiveConfig, Limiter, overridden};
-use crate::request::{Request, Timestamp};
-use crate::response::{Code, Error, LimitDelta, Response};
+use crate::model::request::{Request, Timestamp};
+use crate::model::window::Seconds;
 use crate::store::{Charge, CounterChange, StoreError};
-use crate::window::Seconds;
 
 impl Limiter {
     /// Returns what [`Self::check`] would answer at the time `now`, and charges nothing. Waits for

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use super::acquire::{AcquireRequest, Units};
 use super::applied_limits::{AppliedLimit, AppliedLimits};
+use super::response::Error;
 use super::{ActiveConfig, Limiter, overridden};
-use crate::request::Timestamp;
-use crate::response::Error;
+use crate::model::request::Timestamp;
+use crate::model::window::Seconds;
 use crate::store::Charge;
 use crate::tree::Unit;
-use crate::window::Seconds;
 
 /// The use of a limit in its current window.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Counter keys: the same bytes as the reference's, so that both services can share one Redis.
 
-use crate::request::Entry;
+use crate::model::request::Entry;
+use crate::model::window::Seconds;
 use crate::tree::SharedValues;
-use crate::window::Seconds;
 
 /// Appends `prefix domain "_" ( key "_" value "_" )* start` to `out`.
 ///
@@ -40,8 +40,8 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
+    use crate::model::window::Window;
     use crate::tree::Unit;
-    use crate::window::Window;
 
     fn check(
         prefix: &str,

@@ -9,8 +9,8 @@ use hashbrown::DefaultHashBuilder;
 use super::short_key::Digests;
 use super::window_counters::WindowCounters;
 use super::{BulkCharge, Charge, CounterChange, Grant, StoreError, Totals};
-use crate::request::Timestamp;
-use crate::window::Seconds;
+use crate::model::request::Timestamp;
+use crate::model::window::Seconds;
 
 /// Bytes of one shard. Two cores rarely need the lock of one shard, and an eviction or a growing
 /// table takes less than 1 ms.

@@ -7,7 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::Charge;
 use super::eviction::{EvictionClass, Victims};
-use crate::window::Seconds;
+use crate::model::window::Seconds;
 
 /// Divisor of the counters of a window that one eviction drops. It scans every counter of the
 /// window, so that dropping one at a time would be slow.

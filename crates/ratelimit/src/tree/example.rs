@@ -1,7 +1,7 @@
 //! An example request for the limits that are loaded.
 
 use super::{Level, Rate};
-use crate::request::Entry;
+use crate::model::request::Entry;
 
 /// The value of an example entry where the configuration allows any value.
 const ANY_VALUE: &str = "me";

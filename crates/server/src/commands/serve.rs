@@ -10,8 +10,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-use crate::net::runtime::current_thread_runtime;
 use crate::settings::{LogFormat, Settings, SettingsError};
+use crate::supervise::runtime::current_thread_runtime;
 use crate::telemetry::logging;
 use crate::{Started, StopSignal, run};
 

@@ -67,7 +67,7 @@ const FRAME_START: RewriteState = RewriteState::FrameHeader {
 };
 
 impl<I> AuthorityRewriter<I> {
-    pub(super) fn new(socket: I, resets: ResetCounter) -> Self {
+    pub(crate) fn new(socket: I, resets: ResetCounter) -> Self {
         Self {
             socket,
             state: RewriteState::PassThrough(PREFACE_BYTES),

@@ -1,5 +1,8 @@
 //! Serves one gRPC connection, from accept to GOAWAY.
 
+pub(crate) mod movable_socket;
+mod wake_flag;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -13,13 +16,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, interval_at, sleep};
 use tracing::debug;
 
+use self::wake_flag::SelectivePoll;
 use super::authority::AuthorityRewriter;
 use super::bounds::socket::{CountPolls, GuardedSocket};
 use super::bounds::{
     CloseReason, ConnActivity, ConnState, ConnectionMemory, ConnectionSlot, MemoryBudget,
     ResetCounter,
 };
-use super::wake_flag::SelectivePoll;
 use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
 use crate::supervise::Supervisor;

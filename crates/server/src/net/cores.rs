@@ -15,16 +15,16 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 use tracing::warn;
 
+use super::connection::movable_socket::{DetachedSocket, TlsSocket};
 use crate::net::accept;
 use crate::net::bounds::{ClientNetwork, ConnectionSlot, MemoryBudget, PortBounds};
 use crate::net::connection::{self, ConnectionGuards};
-use crate::net::movable_socket::{DetachedSocket, TlsSocket};
-use crate::net::runtime::ThreadRuntime;
 use crate::net::socket_file::SocketFile;
 use crate::net::tls::PortTlsAcceptor;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
+use crate::supervise::runtime::ThreadRuntime;
 use crate::supervise::{Supervisor, failpoint};
 
 /// Maximum of connections that wait for one core.

@@ -30,7 +30,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 
-use crate::quote::{MAX_REASON_CHARS, quoted};
+use crate::base::text::{MAX_REASON_CHARS, quoted};
 use crate::tls::{CertificateFileError, PeerTls};
 use error_socket::{Cause, ErrorSocket};
 pub(crate) use overhead::OverheadBytes;

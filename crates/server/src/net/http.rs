@@ -25,8 +25,8 @@ use super::bounds::socket::{CountPolls, GuardedSocket};
 use super::bounds::{
     CloseReason, ConnActivity, ConnState, ConnectionMemory, ConnectionSlot, PortBounds, RateRule,
 };
+use super::connection::movable_socket::{DetachedSocket, TlsSocket};
 use super::cores::ConnectionCount;
-use super::movable_socket::{DetachedSocket, TlsSocket};
 use super::tls::PortTlsAcceptor;
 use crate::supervise::Supervisor;
 

@@ -9,10 +9,10 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::warn;
 
-use crate::error::ServeError;
 use crate::net::cores::GrpcListener;
 use crate::net::socket_file::SocketFile;
 use crate::settings::{Endpoint, GrpcEndpoint, Settings, WorkflowSettings};
+use crate::supervise::error::ServeError;
 
 /// Connections that the kernel holds until they are accepted.
 const LISTEN_BACKLOG: i32 = 1024;

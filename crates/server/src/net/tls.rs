@@ -20,8 +20,8 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::bounds::{ClientNetwork, CloseReason, ConnectionSlot};
-use super::movable_socket::{DetachedSocket, MovableSocket, TlsSocket};
-use super::runtime::ThreadRuntime;
+use super::connection::movable_socket::{DetachedSocket, MovableSocket, TlsSocket};
+use crate::supervise::runtime::ThreadRuntime;
 use crate::supervise::{Supervisor, failpoint};
 use crate::tls::PortIdentity;
 use handshakes::HandshakeTable;

@@ -11,7 +11,8 @@ use tidegate_ratelimit::{
 };
 use tracing::warn;
 
-use crate::net::clock;
+use super::store::redis;
+use crate::base::clock;
 use crate::rls::bounds::{RequestBounds, RequestExcess};
 use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -19,7 +20,6 @@ use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{
     self, DescriptorStatus, RateLimit,
 };
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::rls::redis;
 use crate::rls::traced::{self, CountedBy};
 use crate::settings::{Settings, SettingsOrigin};
 use crate::telemetry::decisions;

@@ -7,7 +7,7 @@ use tidegate_ratelimit::{Limiter, OverrideStore, StoreError};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
-use crate::net::clock;
+use crate::base::clock;
 use crate::supervise::Supervisor;
 
 /// Interval of reads.

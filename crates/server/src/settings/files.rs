@@ -1,5 +1,7 @@
 //! Location of the configuration files, and options of the loader.
 
+pub(crate) mod xds;
+
 use std::path::{Component, Path, PathBuf};
 
 use tidegate_ratelimit::SameDomain;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::read::Values;
 
-pub(super) mod tls;
+pub(crate) mod tls;
 
 /// An address and a port to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]

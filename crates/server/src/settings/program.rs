@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::files::MissingRoot;
-use super::value::go_boolean;
+use super::table::value::go_boolean;
 
 /// Program that the process acts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tidegate_workflow::RetentionDefaults;
 
-use super::problem::Problem;
 use super::program::Program;
+use super::table::problem::Problem;
+use super::table::value::{SettingValue, VariableKind, with_unit};
 use super::table::{Support, Variable, variables};
-use super::value::{SettingValue, VariableKind, with_unit};
 use crate::tls::StoreTls;
 use near_miss::{closest, near_miss};
 use service_links::{is_service_link, services};
@@ -34,7 +34,7 @@ pub(super) struct Values {
     values: HashMap<&'static str, SettingValue>,
     pub(super) given: HashSet<&'static str>,
     pub(super) problems: Vec<Problem>,
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// TLS for servers of stores, as far as it was built.
     pub(super) stores_tls: Vec<StoreTls>,
     /// Variables of rules for DogStatsD that no rule has used yet.
@@ -57,7 +57,7 @@ pub(crate) fn environment() -> HashMap<String, String> {
 }
 
 impl Values {
-    pub(super) fn read(given: &HashMap<String, String>) -> Self {
+    pub(crate) fn read(given: &HashMap<String, String>) -> Self {
         let mut read = Self::default();
         for variable in variables() {
             let default = variable
@@ -295,7 +295,7 @@ impl Values {
         }
     }
 
-    pub(super) fn map(&self, name: &str) -> Vec<(String, String)> {
+    pub(crate) fn map(&self, name: &str) -> Vec<(String, String)> {
         match self.get(name) {
             SettingValue::Map(pairs) => pairs.clone(),
             other => unreachable!("{name} is {other:?}"),

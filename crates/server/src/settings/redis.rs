@@ -7,14 +7,14 @@ use std::time::Duration;
 use tidegate_pipeline::{Config, Connector, CredentialsProvider, Parallelism};
 
 use super::memcache;
-use super::problem::Problem;
 use super::read::Values;
-use crate::regular_file;
+use super::table::problem::Problem;
+use crate::base::file;
 
 mod address_map;
 mod deployment;
 mod target;
-pub(super) mod tls;
+pub(crate) mod tls;
 
 use address_map::address_map;
 use deployment::{Deployment, deployment};
@@ -406,7 +406,7 @@ fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvid
         return None;
     }
     let file = path.clone();
-    let read = move || match regular_file::read_text(Path::new(&file), MAX_CREDENTIALS_BYTES) {
+    let read = move || match file::read_text(Path::new(&file), MAX_CREDENTIALS_BYTES) {
         Ok(text) => Login::from_setting(text.trim())
             .credentials()
             .ok_or_else(|| format!("{file} is empty")),

@@ -1,7 +1,11 @@
 //! The table of all variables, with a row for each.
 
-use super::value::VariableKind;
-use super::value::VariableKind::{
+pub(crate) mod problem;
+pub(crate) mod show;
+pub(crate) mod value;
+
+use self::value::VariableKind;
+use self::value::VariableKind::{
     Boolean, Bytes, Choice, Duration, Float, Headers, Integer, List, Map, Path, Retention, Secret,
     Text, Url,
 };

@@ -9,7 +9,7 @@ use super::listen::{Endpoint, host_and_port, tls};
 use super::memcache;
 use super::read::Values;
 use super::redis::{self, RedisServer};
-use crate::regular_file;
+use crate::base::file;
 use crate::tls::{NamedFile, PortTls, ReloadedFiles, WatchedFiles};
 
 const ADDRESS: &str = "TIDEGATE_HTTP_ADDR";
@@ -223,7 +223,7 @@ fn tokens(values: &mut Values) -> Option<TokensFile> {
 }
 
 fn read_tokens(file: &NamedFile) -> Result<Tokens, String> {
-    let text = regular_file::read_text(&file.path, MAX_TOKENS_BYTES);
+    let text = file::read_text(&file.path, MAX_TOKENS_BYTES);
     Tokens::parse(&text.map_err(|error| format!("cannot read the file: {error}"))?)
 }
 

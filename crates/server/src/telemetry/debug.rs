@@ -73,7 +73,7 @@ async fn panic(axum::extract::Path(part): axum::extract::Path<String>) {
 /// Shifts the clock of this process, for tests.
 #[cfg(debug_assertions)]
 async fn shift_clock(axum::extract::Path(seconds): axum::extract::Path<i64>) {
-    crate::net::clock::shift(seconds);
+    crate::base::clock::shift(seconds);
 }
 
 /// Handler of a page that `write` creates on request.

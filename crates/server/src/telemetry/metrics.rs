@@ -12,8 +12,6 @@ mod name;
 mod prometheus;
 mod registry;
 mod shard;
-mod shared;
-mod slots;
 mod snapshot;
 mod sources;
 mod statsd_counts;
@@ -27,12 +25,11 @@ use tidegate_api::{ApiMetrics, Availability, GatewayTotals, LimitUse};
 use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Configuration, Limiter, MemoryStore};
 
+use crate::base::clock;
 use crate::net::bounds::PortBounds;
-use crate::net::clock;
-use crate::settings;
 use crate::telemetry::counter_store_health;
 use crate::telemetry::traces::Traces;
-use crate::tls;
+use crate::{settings, tls};
 
 use dynamic_series::DynamicTotals;
 use limit_counts::LimitCounts;
@@ -40,8 +37,8 @@ pub(crate) use method_counts::Method;
 use prometheus::MappedMetrics;
 
 use registry::Registry;
+use shard::shared::{lock, read};
 pub(crate) use shard::{CallFailure, ExcessKind, Shard};
-use shared::{lock, read};
 pub(crate) use snapshot::Snapshot;
 use sources::Sources;
 use statsd_counts::StatsdCounts;

@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::net::clock;
+use crate::base::clock;
 use threads::{ThreadSample, difference};
 
 /// Pages of this module for the index of the port. Pages that the reference has, too, are in its

@@ -21,8 +21,8 @@ use tracing::{info, warn};
 
 use super::metrics::dotted::{MetricSample, SampleOrder};
 use super::metrics::{Metrics, Snapshot};
-use crate::net::runtime::ThreadRuntime;
 use crate::settings::{Dialect, Statsd, Transport};
+use crate::supervise::runtime::ThreadRuntime;
 use crate::supervise::{Supervisor, failpoint};
 use events::Events;
 use line_writer::LineWriter;

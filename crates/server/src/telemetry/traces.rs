@@ -21,8 +21,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use tracing::warn;
 
-use crate::net::runtime::ThreadRuntime;
 use crate::settings;
+use crate::supervise::runtime::ThreadRuntime;
 use crate::supervise::{Supervisor, failpoint};
 pub(crate) use context::caller;
 use export::Exporter;

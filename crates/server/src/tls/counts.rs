@@ -7,7 +7,7 @@ use super::validity::Validity;
 
 /// The contents of files that are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FileKind {
+pub(crate) enum FileKind {
     Certificates,
     /// Tokens of the API.
     Tokens,
@@ -15,7 +15,7 @@ pub(super) enum FileKind {
 
 impl FileKind {
     /// The word for this kind in messages.
-    pub(super) const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Certificates => "certificates",
             Self::Tokens => "tokens",
@@ -25,12 +25,12 @@ impl FileKind {
 
 /// Counts of the files of one kind. They are not shown if there are no such files.
 #[derive(Debug, Default)]
-pub(super) struct LoadCounts {
+pub(crate) struct LoadCounts {
     /// Attempts to use changed files.
-    pub(super) attempts: AtomicU64,
+    pub(crate) attempts: AtomicU64,
     /// Failed attempts.
-    pub(super) failures: AtomicU64,
-    pub(super) files: AtomicUsize,
+    pub(crate) failures: AtomicU64,
+    pub(crate) files: AtomicUsize,
 }
 
 /// Counts of all files that are watched.
@@ -43,11 +43,11 @@ pub(crate) struct ReloadCounts {
 }
 
 impl ReloadCounts {
-    pub(super) fn loads(&self, kind: FileKind) -> &LoadCounts {
+    pub(crate) fn loads(&self, kind: FileKind) -> &LoadCounts {
         &self.loads[kind as usize]
     }
 
-    pub(super) fn set_validity(&self, of: &'static str, validity: Option<Validity>) {
+    pub(crate) fn set_validity(&self, of: &'static str, validity: Option<Validity>) {
         let mut certificate_ends = self
             .certificate_ends
             .lock()

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{DigitallySignedStruct, DistinguishedName, Error, Sign
 #[derive(Debug)]
 pub(super) struct NamedClientVerifier {
     pub(super) inner: Arc<dyn ClientCertVerifier>,
-    pub(super) name: ServerName<'static>,
+    pub(crate) name: ServerName<'static>,
 }
 
 impl ClientCertVerifier for NamedClientVerifier {

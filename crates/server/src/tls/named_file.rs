@@ -1,13 +1,12 @@
 //! A file whose path a variable sets, and the certificates or the key in it.
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::regular_file;
+use crate::base::file;
 
 /// Maximum of bytes of a file. All authorities of a system together take a quarter of it.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -56,8 +55,8 @@ impl NamedFile {
     }
 
     /// The whole file.
-    pub(super) fn bytes(&self) -> io::Result<Vec<u8>> {
-        regular_file::read(&self.path, MAX_FILE_BYTES)
+    pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
+        file::read(&self.path, MAX_FILE_BYTES)
     }
 
     /// Reads the whole file as [`NamedFile::bytes`] does, and names the file in the error.

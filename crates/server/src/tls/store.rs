@@ -4,9 +4,9 @@ use std::fmt;
 
 use tidegate_pipeline::{ClientCertificate, Connector, Tls, Verification};
 
-use super::follow::{ReloadedFiles, WatchedFiles};
 use super::named_file::{CertificateAndKey, CertificateFileError, NamedFile};
 use super::validity::Validity;
+use crate::net::certificate_reload::{ReloadedFiles, WatchedFiles};
 
 /// The TLS configuration of connections to one kind of servers, and its files.
 #[derive(Debug, Clone)]

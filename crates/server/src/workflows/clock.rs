@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::steady::SteadyClock;
-use crate::net::clock;
+use crate::base::clock;
 
 /// Number of requests for the time at the start: the first answer includes the time to connect.
 const START_MEASUREMENTS: usize = 3;

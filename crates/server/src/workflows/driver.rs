@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::backoff::{Backoff, LogThrottle};
 use super::clock::StoreClock;
-use super::gaps::GapDetector;
+use super::heartbeat::gaps::GapDetector;
 use super::{heartbeat, limit_watcher, queue_sampler, store_probe};
 
 /// Poll interval for changes by other servers. They publish notifications, but these may get lost.

@@ -1,5 +1,7 @@
 //! Heartbeat of this server, which also reads the store's time.
 
+pub(crate) mod gaps;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use tidegate_api::{ApiMetrics, CountedEvent};
 use tidegate_workflow::{Engine, HeartbeatQuery, ServerDescription, Store};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::gaps::GapDetector;
+use self::gaps::GapDetector;
 
 /// Mean interval of heartbeats. Each is random within a quarter of it, so that servers do not send
 /// them at one time.

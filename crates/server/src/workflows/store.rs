@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use super::clock::StoreClock;
 use super::durability_check;
 use super::units::UnitCounters;
-use crate::rls::redis::{SENTINEL_PREFIX, kind_advice, login_advice};
+use crate::rls::store::redis::{SENTINEL_PREFIX, kind_advice, login_advice};
 use crate::settings::{RedisServer, WorkflowSettings as Settings};
 use crate::telemetry::traces::Traces;
 

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::THREAD_NAME;
-use crate::net::runtime::ThreadRuntime;
 use crate::supervise::failpoint;
+use crate::supervise::runtime::ThreadRuntime;
 
 /// All threads of workflows. The drop ends the threads except the current one, and their tasks.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use tidegate_workflow::{
 };
 use tracing::warn;
 
-use crate::net::clock;
-use crate::reload::LoadStatus;
+use crate::base::clock;
 use crate::rls::overrides::LimitOverrides;
+use crate::rls::reload::LoadStatus;
 use crate::telemetry::metrics::Shard;
 
 /// Time after which a limit is tried again that could not be read, or that has no units in this

@@ -1,8 +1,8 @@
 //! A guarded write of one workflow: a store applies it if the stored state is the expected one.
 
 use super::rows::Row;
-use crate::id::{JobIndex, WorkflowId};
-use crate::time::Timestamp;
+use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::time::Timestamp;
 
 /// A guarded write set. A store applies all of it or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]

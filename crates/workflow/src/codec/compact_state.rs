@@ -3,11 +3,11 @@
 //! decoded as a meta alone.
 
 use super::format::{Format, downgraded, upgraded};
-use super::record::{CodecError, Record, append, encode, unreadable};
+use super::records::{CodecError, Record, append, encode, unreadable};
 use crate::graph::Graph;
-use crate::graph::json::Json;
-use crate::id::JobIndex;
-use crate::state::{Job, Label, Meta};
+use crate::model::id::JobIndex;
+use crate::model::json::Json;
+use crate::model::workflow_state::{Job, Label, Meta};
 use crate::store::error::StoreError;
 
 /// Maximum number of jobs of a small workflow. Each adds about 50 bytes to every write.
@@ -112,10 +112,10 @@ pub(crate) fn encoded_label(value: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::codec::format::UPGRADES;
-    use crate::codec::record::decode;
+    use crate::codec::records::decode;
     use crate::graph::definition::{Definition, JobDefinition};
-    use crate::state::{Counts, JobState, Status};
-    use crate::time::Timestamp;
+    use crate::model::time::Timestamp;
+    use crate::model::workflow_state::{Counts, JobState, Status};
 
     #[test]
     fn few_jobs_with_large_params_are_not_small() {

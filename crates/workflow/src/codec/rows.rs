@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use crate::graph::Graph;
-use crate::id::{JobIndex, WorkflowId};
-use crate::state::{Job, JobState, Label, Status};
-use crate::time::Timestamp;
+use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{Job, JobState, Label, Status};
 
 /// Separates a handler from a limit key in a row. No name contains it.
 const LIMIT_KEY_SEPARATOR: char = '\u{1}';
@@ -296,7 +296,7 @@ pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Partition;
+    use crate::model::id::Partition;
 
     fn entry(queue: &str, priority: u8, since: u64) -> ReadyJob {
         ReadyJob {

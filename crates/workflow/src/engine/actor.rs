@@ -6,28 +6,27 @@ pub(crate) mod apply;
 mod assign;
 mod batch;
 pub(crate) mod cache;
-mod cached_workflow;
 mod commit;
-mod ended_attempt;
-mod event;
 mod load;
+pub(crate) mod mailbox;
 pub(crate) mod partial_writes;
+pub(crate) mod reply_set;
 pub(crate) mod request;
-pub(crate) mod undelivered_lease;
+pub(crate) mod run_blocking;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::apply::Applier;
+use self::assign::undelivered_lease::SharedLeaseReleaser;
 use self::batch::WorkflowBatch;
 use self::cache::StateCache;
 use self::commit::GroupCommit;
 use self::partial_writes::PartialWrites;
 use self::request::Envelope;
-use self::undelivered_lease::SharedLeaseReleaser;
 use super::context::Context;
-use super::error::EngineError;
-use crate::id::Partition;
+use super::context::error::EngineError;
+use crate::model::id::Partition;
 use crate::store::Store;
 use crate::store::error::StoreError;
 

@@ -1,10 +1,11 @@
 //! Calls of workers: claim, report, extend.
 
-pub(in crate::engine) mod call_clock;
+pub(crate) mod call_clock;
 pub(crate) mod claimed;
 mod inputs;
 pub(crate) mod leases;
-pub(in crate::engine) mod pending_claims;
+pub(crate) mod notes;
+pub(crate) mod pending_claims;
 mod refill;
 mod remote;
 pub(crate) mod report;
@@ -18,16 +19,16 @@ use self::pending_claims::PendingClaims;
 use super::Engine;
 use super::actor::answer::{Answer, LeasedJob};
 use super::actor::request::Request;
-use super::error::EngineError;
-use super::queues::excluded_jobs::ExcludedJobs;
-use super::queues::waiting_claim::WaitingClaim;
-use super::queues::{ClaimMode, DequeueRequest, DequeuedJob, PartitionScope};
-use crate::codec::lease::LeaseRef;
-use crate::id::{Partition, WorkflowId};
-use crate::state::WorkerName;
+use super::context::error::EngineError;
+use crate::machine::event::Lease;
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::WorkerName;
+use crate::queue::cache::{ClaimMode, DequeueRequest, DequeuedJob, PartitionScope};
+use crate::queue::dequeue::excluded_jobs::ExcludedJobs;
+use crate::queue::waiting::waiting_claim::WaitingClaim;
 use crate::store::error::StoreError;
-use crate::time::Timestamp;
-use crate::transition::event::Lease;
 
 /// Number of ready rows that are read of each partition if no job is known.
 const REFILL_ROWS: usize = 512;

@@ -2,7 +2,10 @@
 //! timers.
 
 pub(crate) mod attempt_counts;
+pub(crate) mod attempts;
+pub(crate) mod error;
 pub(crate) mod served_since;
+pub(crate) mod thread;
 pub(crate) mod watchers;
 
 use std::sync::Arc;
@@ -11,16 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
 use self::attempt_counts::AttemptCounts;
+use self::attempts::AttemptObserver;
 use self::served_since::ServedSince;
 use self::watchers::Watchers;
-use super::attempts::AttemptObserver;
 use super::membership::Membership;
-use super::queues::QueueCache;
 use super::store_health::StoreHealth;
 use super::sweep::orphans::OrphanRows;
-use crate::id::Partition;
-use crate::state::RetentionDefaults;
-use crate::time::Timestamp;
+use crate::model::id::Partition;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::RetentionDefaults;
+use crate::queue::cache::QueueCache;
 
 /// Time of the next timer, if none is known.
 const NEVER: u64 = u64::MAX;
@@ -50,7 +53,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(
+    pub(crate) fn new(
         partitions: u16,
         retention: RetentionDefaults,
         attempt_observer: Option<AttemptObserver>,

@@ -10,15 +10,15 @@ use tokio::time::Instant;
 use super::Engine;
 use super::actor::answer::Answer;
 use super::actor::request::{Request, StartMode};
-use super::error::EngineError;
-use super::queues::PartitionScope;
+use super::context::error::EngineError;
 use crate::codec::compact_state::is_small;
-use crate::codec::record::decode;
+use crate::codec::records::decode;
 use crate::graph::Graph;
-use crate::id::{Partition, WorkflowId};
-use crate::state::{Meta, Status};
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{Meta, Status};
+use crate::queue::cache::PartitionScope;
 use crate::store::error::StoreError;
-use crate::time::Timestamp;
 
 /// Maximum attempts of a creation whose idempotency key belongs to a workflow that is removed at
 /// that moment.

@@ -11,7 +11,7 @@ pub(crate) mod status;
 pub(in crate::engine) mod throttle;
 mod unblock;
 pub(crate) mod unit_counter;
-pub(in crate::engine) mod unstarted;
+pub(crate) mod unstarted;
 
 use std::sync::Arc;
 

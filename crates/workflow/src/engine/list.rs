@@ -2,6 +2,7 @@
 //! however many workflows exist.
 
 pub(crate) mod count;
+pub(crate) mod partial;
 pub(crate) mod query;
 pub(crate) mod queue_states;
 pub(crate) mod running;
@@ -9,13 +10,13 @@ pub(crate) mod waiting_keys;
 
 use tracing::warn;
 
+use self::partial::MissingPartitions;
 use self::query::{Cursor, Query};
 use super::Engine;
-use super::error::EngineError;
-use super::partial::MissingPartitions;
-use crate::codec::record::decode;
-use crate::id::{Partition, WorkflowId};
-use crate::state::{Label, Meta};
+use super::context::error::EngineError;
+use crate::codec::records::decode;
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::workflow_state::{Label, Meta};
 use crate::store::error::StoreError;
 use crate::store::query::{EncodedSummary, Order, RowRange};
 

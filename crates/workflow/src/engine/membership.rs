@@ -5,7 +5,6 @@
 mod assignment;
 mod members;
 pub(crate) mod notifications;
-pub(crate) mod partitions;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +15,13 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use self::members::{FutureRecords, MemberRecord, Members, members_from_records};
-use self::partitions::LocalPartitions;
 use super::Engine;
-use crate::id::Partition;
+use crate::model::id::Partition;
+use crate::model::time::Timestamp;
+use crate::queue::partitions::LocalPartitions;
 use crate::store::change_notice::{Notifier, ServerId};
 use crate::store::error::StoreError;
 use crate::store::subscription::Broadcast;
-use crate::time::Timestamp;
 
 /// Timers that are due within this time are announced to the server of their partition. That server
 /// finds later timers itself: every [`super::sweep::POLL_INTERVAL`], it reads the timers that are
@@ -103,7 +102,7 @@ struct MemberView {
 }
 
 impl Membership {
-    pub(super) fn new(partitions: u16) -> Self {
+    pub(crate) fn new(partitions: u16) -> Self {
         let notifier = Notifier::new(ServerId(fastrand::u64(1..)), partitions);
         let local_partitions = Arc::new(LocalPartitions::all(partitions));
         let view = Mutex::default();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::warn;
 
 use super::Engine;
-use super::error::EngineError;
+use super::context::error::EngineError;
 use crate::codec::policy_row::{PolicyRow, decode_policies, limits_row, weights_row};
 use crate::graph::definition::LimitDefinition;
 use crate::graph::policies::{Policies, PolicyTarget, Weight, check_limits, check_weights};

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hashbrown::HashMap;
 
-use super::dispatch::run_blocking::LargeReadPermit;
+use super::actor::run_blocking::LargeReadPermit;
 use super::limits::status::ExhaustedLimit;
 use super::list::ListedWorkflow;
 use crate::codec::job_note::Progress;
 use crate::graph::Graph;
-use crate::id::{JobIndex, WorkflowId};
-use crate::state::{AttemptError, Job, JobState, Meta, Status};
-use crate::time::Timestamp;
-use crate::workflow::Workflow;
-use crate::workflow::reachability::Reachability;
+use crate::machine::reachability::Reachability;
+use crate::machine::workflow::Workflow;
+use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{AttemptError, Job, JobState, Meta, Status};
 
 /// A workflow at one moment, or some of its jobs.
 #[derive(Debug, Clone)]

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::error::EngineError;
-use crate::id::Partition;
+use super::context::error::EngineError;
+use crate::model::id::Partition;
 use crate::store::error::StoreError;
-use crate::store::probe::Probe;
+use crate::store::query::probe::Probe;
 
 /// Time for which successful probes are ignored, after an operation failed that a probe had found
 /// to work. It doubles with each such failure.

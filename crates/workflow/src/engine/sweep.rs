@@ -12,12 +12,12 @@ use hashbrown::HashSet;
 use super::Engine;
 use super::actor::answer::Answer;
 use super::actor::request::Request;
-use super::error::EngineError;
+use super::context::error::EngineError;
 use super::store_health::{StoreHealth, StoreOperation};
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
 use crate::store::query::TimeIndex;
-use crate::time::Timestamp;
 
 /// Interval at which a sweep reads a partition without known due work: another server may have
 /// written a timer there.

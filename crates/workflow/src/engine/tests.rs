@@ -8,15 +8,15 @@ use super::claim::claimed::Claimed;
 use super::claim::report::Report;
 use super::create::NewWorkflow;
 use super::list::query::Query;
-use super::queues::{ClaimMode, PartitionScope};
 use super::snapshot::WaitReason;
 use super::*;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition, LimitDefinition, Scope};
-use crate::graph::json::Json;
-use crate::state::JobState;
+use crate::machine::outcome::Outcome;
+use crate::model::json::Json;
+use crate::model::workflow_state::JobState;
+use crate::queue::cache::{ClaimMode, PartitionScope};
 use crate::store::simulated::SimulatedStore;
-use crate::transition::outcome::Outcome;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -411,7 +411,7 @@ async fn news_that_were_missed_open_sets_alone() {
         "[\"all\",\"a\"]\u{0}1".into(),
     );
     let queues = engine.queues();
-    let closing = || super::queues::blocked_limits::LimitBlock {
+    let closing = || crate::queue::blocked_limits::LimitBlock {
         until: at(100),
         capacity: None,
         window_ends_at: None,
@@ -419,7 +419,7 @@ async fn news_that_were_missed_open_sets_alone() {
     let lane = |limit: &Arc<str>| {
         (
             Arc::from("default"),
-            super::queues::ready_jobs::LaneKey {
+            crate::queue::ready_jobs::LaneKey {
                 limits: Arc::clone(limit),
                 handler: "h".into(),
             },

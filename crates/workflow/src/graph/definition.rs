@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::json::Json;
+use crate::model::json::Json;
 
 /// The queue of a job without a queue.
 pub const DEFAULT_QUEUE: &str = "default";

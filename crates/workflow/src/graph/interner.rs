@@ -74,7 +74,7 @@ mod tests {
     use crate::graph::definition::{Definition, JobDefinition};
 
     fn graph(job: &str, params: &str) -> Graph {
-        let params = Some(crate::graph::json::Json::from_checked(params));
+        let params = Some(crate::model::json::Json::from_checked(params));
         let jobs = vec![JobDefinition {
             params,
             ..JobDefinition::new(job, "handler")
@@ -94,7 +94,7 @@ mod tests {
             .map(|(job, params)| shapes.share(graph(job, params)));
         assert!(Arc::ptr_eq(&one.jobs, &two.jobs) && !Arc::ptr_eq(&one.jobs, &other.jobs));
         assert_eq!(
-            two.params(crate::id::JobIndex(0)).unwrap().text(),
+            two.params(crate::model::id::JobIndex(0)).unwrap().text(),
             "{\"k\":1}"
         );
         assert_eq!(one, graph("a", "{}"));

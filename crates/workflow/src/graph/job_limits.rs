@@ -7,11 +7,11 @@ use hashbrown::HashMap;
 use super::allocation_bytes;
 use super::limits::{Limit, Limits};
 use super::resolve::ResolvedLimits;
-use crate::id::JobIndex;
+use crate::model::id::JobIndex;
 
 /// The limits of a graph's jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct JobLimits {
+pub(crate) struct JobLimits {
     distinct: Box<[Arc<Limits>]>,
     /// For each job, the index of its limits plus one; zero if it has none.
     indexes: Box<[u32]>,
@@ -23,7 +23,7 @@ pub(super) struct JobLimits {
 
 impl JobLimits {
     /// The limits of each job, in the order of the jobs. `None` if no job has any.
-    pub(super) fn new(resolved_limits: Vec<Option<ResolvedLimits>>) -> Option<Box<Self>> {
+    pub(crate) fn new(resolved_limits: Vec<Option<ResolvedLimits>>) -> Option<Box<Self>> {
         let mut index_by_limits: HashMap<Arc<Limits>, u32> = HashMap::new();
         let mut distinct = Vec::new();
         let mut indexes = Vec::new();
@@ -73,7 +73,7 @@ impl JobLimits {
     }
 
     /// The distinct limit keys, each with the indexes of its jobs, ascending.
-    pub(super) fn jobs_by_key(&self) -> Vec<(&str, Vec<JobIndex>)> {
+    pub(crate) fn jobs_by_key(&self) -> Vec<(&str, Vec<JobIndex>)> {
         let mut all: Vec<(&str, Vec<JobIndex>)> = self
             .distinct
             .iter()
@@ -92,7 +92,7 @@ impl JobLimits {
 
     /// Decodes the result of [`JobLimits::jobs_by_key`] for a graph of `jobs` jobs. `None` if it is
     /// invalid.
-    pub(super) fn from_keys(all: &[(String, Vec<JobIndex>)], jobs: usize) -> Option<Box<Self>> {
+    pub(crate) fn from_keys(all: &[(String, Vec<JobIndex>)], jobs: usize) -> Option<Box<Self>> {
         let mut distinct = Vec::with_capacity(all.len());
         let mut indexes = vec![0; jobs];
         for (key, jobs) in all {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::allocation_bytes;
 use super::definition::{Retry, TriggerRule};
-use crate::id::JobIndex;
+use crate::model::id::JobIndex;
 
 /// A job of a valid graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub struct GraphJobs {
 }
 
 impl GraphJobs {
-    pub(super) fn new(jobs: Vec<GraphJob>) -> Self {
+    pub(crate) fn new(jobs: Vec<GraphJob>) -> Self {
         let parents = || jobs.iter().flat_map(|job| &job.parents);
         let mut child_ends = vec![0; jobs.len()];
         parents().for_each(|parent| child_ends[parent.index()] += 1);
@@ -84,7 +84,7 @@ impl GraphJobs {
     }
 
     /// Bytes in memory.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let indices = |number: usize| allocation_bytes(number * size_of::<JobIndex>());
         let job = |job: &GraphJob| {
             let names =

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::allocation_bytes;
 use super::definition::{LimitDefinition, Scope};
 use super::error::MAX_LIMIT_KEY;
-use crate::id::WorkflowId;
+use crate::model::id::WorkflowId;
 
 /// The limits that must all have room before a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -12,15 +12,15 @@ use super::error::{
     MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS,
 };
 use super::job_limits::JobLimits;
-use super::json::Json;
 use super::limits::{Limit, Limits};
 use super::policies::{Policies, PolicyTarget};
+use crate::model::json::Json;
 
 /// Maximum names in a path: each name costs one more parse of the text of a value.
 const MAX_PATH_NAMES: usize = 8;
 
 /// The limits of all jobs, with those of their queues and handlers first. `None` if no job has any.
-pub(super) fn limits(
+pub(crate) fn limits(
     definition: &Definition,
     policies: &Policies,
 ) -> Result<Option<Box<JobLimits>>, GraphError> {
@@ -84,8 +84,8 @@ pub(super) fn check(subject: &PolicyTarget, limits: &[LimitDefinition]) -> Resul
 
 /// The limits of one job, and the number of the first ones that come from its queue and handler.
 #[derive(Debug)]
-pub(super) struct ResolvedLimits {
-    pub(super) limits: Limits,
+pub(crate) struct ResolvedLimits {
+    pub(crate) limits: Limits,
     pub(super) inherited: usize,
 }
 

@@ -6,7 +6,7 @@ use super::definition::{LimitDefinition, Scope, TriggerRule};
 use super::error::{MAX_JOBS, MAX_NAME, MAX_TAGS};
 use super::*;
 use crate::codec::format::Format;
-use crate::codec::record::{decode, encode};
+use crate::codec::records::{decode, encode};
 
 fn job(name: &str, after: &[&str]) -> JobDefinition {
     let after = after.iter().map(|&name| name.to_owned()).collect();

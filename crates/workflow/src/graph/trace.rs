@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::json::Json;
+use crate::model::json::Json;
 
 /// The name of the global with the trace context.
 pub(super) const TRACE: &str = "$trace";
@@ -16,7 +16,7 @@ pub(super) const TRACE: &str = "$trace";
 ///
 /// # Errors
 /// The text is not a JSON object.
-pub(super) fn find_trace(globals: &str) -> Result<Option<&str>, serde_json::Error> {
+pub(crate) fn find_trace(globals: &str) -> Result<Option<&str>, serde_json::Error> {
     // Any other spelling of the key contains a backslash.
     if !globals.contains(TRACE) && !globals.contains('\\') {
         return Ok(None);
@@ -26,7 +26,7 @@ pub(super) fn find_trace(globals: &str) -> Result<Option<&str>, serde_json::Erro
 
 /// Globals with a trace context. `None` if they already have one, which takes precedence, or are
 /// not a JSON object.
-pub(super) fn add_trace(globals: Option<&str>, trace: &str) -> Option<Json> {
+pub(crate) fn add_trace(globals: Option<&str>, trace: &str) -> Option<Json> {
     let wrap = |rest: &str| Json::from_checked(format!("{{\"{TRACE}\":{trace}{rest}}}"));
     let Some(globals) = globals else {
         return Some(wrap(""));

@@ -12,11 +12,11 @@ use crate::engine::create::NewWorkflow;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
 use crate::graph::error::{GraphError, MAX_DEPTH, MAX_OUTPUT, MAX_PARAMS};
-use crate::graph::json::Json;
-use crate::id::JobIndex;
-use crate::state::{Job, JobState};
-use crate::time::Timestamp;
-use crate::workflow::adopt::{Continuation, ImportedState};
+use crate::machine::adopt::{Continuation, ImportedState};
+use crate::model::id::JobIndex;
+use crate::model::json::Json;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{Job, JobState};
 
 /// The reason why a workflow exceeds a bound of size or depth, with its first such jobs. `None` if
 /// it does not.

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::state::{Job, JobState};
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{Job, JobState};
 
 /// The value of `gush.workflows.<id>`, without fields that follow from the jobs.
 #[derive(Debug, Deserialize)]

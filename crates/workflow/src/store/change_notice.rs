@@ -2,13 +2,15 @@
 //! that ready rows are gone. They replace polling. A notice may get lost, and it may announce more
 //! than there is.
 
+pub(crate) mod release;
+
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::codec::change::{Change, TimerMove, Write};
 use crate::codec::rows::{ReadyRow, Row};
-use crate::id::Partition;
-use crate::time::Timestamp;
+use crate::model::id::Partition;
+use crate::model::time::Timestamp;
 
 /// The first byte of all notices, which are never stored.
 const VERSION: u8 = 1;
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
     use crate::codec::change::{Put, RowChange};
     use crate::codec::rows::ReadyJob;
-    use crate::id::{JobIndex, WorkflowId};
+    use crate::model::id::{JobIndex, WorkflowId};
 
     const SERVER: ServerId = ServerId(7);
 

@@ -13,12 +13,12 @@ use super::query::{EncodedSummary, RowSet};
 use super::subscription::Broadcast;
 use crate::codec::change::{Applied, Change, ResultField, Stored};
 use crate::codec::format::Format;
-use crate::codec::record::decode;
+use crate::codec::records::decode;
 use crate::codec::rows::{Row, Section, workflow_in_row};
-use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::state::AttemptError;
-use crate::time::Timestamp;
-use crate::workflow::Workflow;
+use crate::machine::workflow::Workflow;
+use crate::model::id::{JobIndex, Partition, WorkflowId};
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::AttemptError;
 
 /// Index rows that one read returns.
 const PAGE_ROWS: usize = 256;

@@ -12,9 +12,9 @@ use super::error::StoreError;
 use super::{Store, split_result};
 use crate::codec::change::ResultField;
 use crate::codec::job_note::{LogLine, Progress, decode_log_lines, encode_log_item};
-use crate::codec::record::{decode, encode};
-use crate::id::{JobIndex, WorkflowId};
-use crate::time::Timestamp;
+use crate::codec::records::{decode, encode};
+use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::time::Timestamp;
 
 /// The largest size of a job's log, in bytes.
 pub(crate) const MAX_LOG_BYTES: u64 = 64 << 10;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::change_notice::ServerId;
 use super::error::StoreError;
 use super::{Store, split_result};
-use crate::codec::lease::LeaseRef;
-use crate::time::Timestamp;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
 
 /// Time for which a permit outlives its lease: the end of a lease is measured by an estimated
 /// clock, and the job may run until then.
@@ -221,10 +221,10 @@ mod with_redis {
     use tidegate_pipeline::test_util::RedisServer;
 
     use super::*;
-    use crate::id::{JobIndex, Partition, WorkflowId};
+    use crate::model::id::{JobIndex, Partition, WorkflowId};
     use crate::store::change_notice::Audience;
+    use crate::store::change_notice::release::Release;
     use crate::store::redis::{RedisOptions, RedisStore};
-    use crate::store::release::Release;
     use crate::store::simulated::SimulatedStore;
     use crate::store::subscription::{StoreEvent, Subscription, Topic};
 

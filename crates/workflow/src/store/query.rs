@@ -1,7 +1,10 @@
 //! Parameters of reads: ranges of rows, sets of rows and registers.
 
+pub(crate) mod lane_scan;
+pub(crate) mod probe;
+
 use crate::codec::rows::Row;
-use crate::id::WorkflowId;
+use crate::model::id::WorkflowId;
 
 /// The direction in which rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

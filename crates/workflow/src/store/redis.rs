@@ -1,23 +1,18 @@
 //! The store in Redis. One script applies changes, so that each is written completely or not at
 //! all. All other calls are reads of one round trip each.
 
-mod call;
-mod chunked;
+mod apply;
 pub(crate) mod durability;
-mod excerpts;
-mod identity;
 mod keys;
 mod lane_scan;
+pub(crate) mod messaging;
 mod notes;
 mod open;
 mod permits;
 mod probe;
 mod read;
+mod registers;
 mod replicas;
-mod reply;
-mod servers;
-mod shared_tables;
-pub(crate) mod subscription;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -25,18 +20,18 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidegate_pipeline::{Batch, Client, Outcome};
 
-use self::call::ScriptCall;
-pub(crate) use self::chunked::MAX_INLINE;
-use self::identity::StoreIdentity;
+use self::apply::ScriptCall;
+pub(crate) use self::apply::chunked::MAX_INLINE;
 use self::keys::{Keys, Set};
+use self::messaging::subscription::publish_support::PublishSupport;
+use self::open::identity::StoreIdentity;
+use self::read::reply::{answer, reason, unavailable};
 use self::replicas::Replicas;
-use self::reply::{answer, reason, unavailable};
-use self::subscription::publish_support::PublishSupport;
 use super::change_notice::Notifier;
 use super::error::StoreError;
 use crate::codec::change::{Applied, Change};
 use crate::codec::format::{Format, Schema};
-use crate::id::Partition;
+use crate::model::id::Partition;
 
 /// Workflows in one Redis, or one Redis Cluster. Clones share the client.
 #[derive(Debug, Clone)]
@@ -165,7 +160,7 @@ impl RedisStore {
         let WriteOutcome {
             applied,
             may_have_lost_data,
-        } = if changes.iter().any(chunked::is_large) {
+        } = if changes.iter().any(apply::chunked::is_large) {
             self.write_chunked(partition, changes, notifier).await?
         } else {
             self.write(partition, changes, notifier).await?
@@ -191,7 +186,7 @@ impl RedisStore {
         changes: &[Change],
         notifier: Option<&Notifier>,
     ) -> Result<WriteOutcome, StoreError> {
-        let mut calls = call::calls(&self.keys, changes);
+        let mut calls = apply::calls(&self.keys, changes);
         if let Some(notifier) = notifier {
             self.announce(partition, changes, notifier, &mut calls);
         }
@@ -215,11 +210,11 @@ impl RedisStore {
         if adds_long_row && applied.iter().all(|applied| *applied == Applied::Done) {
             self.identity.record_long_row(partition, true);
         }
-        if outcomes.iter().any(call::was_not_announced) {
+        if outcomes.iter().any(apply::was_not_announced) {
             self.publish_support.request_probe();
         }
         // An acknowledged write must be in the store that other servers use.
-        let found_empty = notifier.is_some() && outcomes.iter().any(call::found_empty_partition);
+        let found_empty = notifier.is_some() && outcomes.iter().any(apply::found_empty_partition);
         if found_empty && !adds_long_row {
             self.identity.record_long_row(partition, false);
         }
@@ -252,7 +247,7 @@ impl RedisStore {
             let mut batch = Batch::new();
             let mut unit = batch.unit();
             for &at in &missing {
-                unit = calls[at].append(unit, "EVAL", call::SCRIPT.as_bytes(), sets);
+                unit = calls[at].append(unit, "EVAL", apply::SCRIPT.as_bytes(), sets);
             }
             self.wait_for_replicas(unit);
             let (retried, replicated_again) = self.send_to_replicas(batch, deadline).await;
@@ -280,7 +275,7 @@ struct ScriptRun {
 }
 
 /// The outcomes of changes.
-struct WriteOutcome {
+pub(crate) struct WriteOutcome {
     applied: Vec<Applied>,
     /// Whether Redis may have lost its data: it was restarted, or workflows were created in a
     /// partition that had none.

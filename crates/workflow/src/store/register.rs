@@ -1,10 +1,12 @@
 //! Registers: the names of queues and workflows that a store has. They are read in pages, because
 //! clients choose the names.
 
+pub(crate) mod policies;
+
 use super::Store;
 use super::error::StoreError;
 use super::query::Register;
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 /// The value of a paused queue. Other names have an empty value.
 pub(super) const PAUSED: &str = "paused";

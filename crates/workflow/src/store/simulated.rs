@@ -7,7 +7,7 @@ mod permits;
 mod policies;
 mod reads;
 mod registers;
-pub(super) mod servers;
+pub(crate) mod servers;
 mod tables;
 
 use std::sync::{Arc, Mutex};
@@ -18,12 +18,12 @@ use self::tables::SimulatedTables;
 use super::HeartbeatReply;
 use super::change_notice::{Notifier, ServerId};
 use super::error::StoreError;
-use super::probe::Probe;
+use super::query::probe::Probe;
 use super::shared_table::SharedTables;
 use super::subscription::Topic;
 use crate::codec::change::{Applied, Change};
 use crate::codec::format::Format;
-use crate::id::Partition;
+use crate::model::id::Partition;
 
 /// Workflows in the memory of this process. Clones share them. They are lost when the last clone is
 /// dropped.

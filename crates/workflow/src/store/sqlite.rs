@@ -9,7 +9,6 @@ mod file;
 mod lookups;
 mod notes;
 mod permits;
-mod presence;
 mod probe;
 mod read;
 mod register;
@@ -25,17 +24,17 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 
 use self::depths::Depths;
-use self::presence::Presence;
+use self::file::presence::Presence;
 use self::worker::WorkerThread;
 pub(super) use self::write::GROUP_CHANGES;
 use self::write::space::can_shrink;
 use self::write::{WriteRequest, WriterState};
 use super::error::StoreError;
-use super::probe::Probe;
+use super::query::probe::Probe;
 use super::shared_table::SharedTables;
 use crate::codec::change::{Applied, Change};
 use crate::codec::format::{Format, Schema};
-use crate::id::{MAX_PARTITIONS, Partition};
+use crate::model::id::{MAX_PARTITIONS, Partition};
 
 /// Number of writes or reads that may wait for their thread. Further callers wait until the queue
 /// has capacity.

@@ -1,11 +1,11 @@
 //! Messages that a server receives from the other servers of its store.
 
+use super::change_notice::release::Release;
 use super::change_notice::{Audience, ChangeNotice, ServerId};
 use super::redis;
-use super::release::Release;
 #[cfg(feature = "test-util")]
 use super::simulated;
-use crate::id::Partition;
+use crate::model::id::Partition;
 
 /// A topic of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,7 +92,7 @@ impl StoreEvent {
 /// A subscription to messages of other servers. A new one may have missed any message.
 #[derive(Debug)]
 pub(crate) enum Subscription {
-    Redis(redis::subscription::RedisSubscription),
+    Redis(redis::messaging::subscription::RedisSubscription),
     #[cfg(feature = "test-util")]
     Simulated(simulated::servers::SimulatedSubscription),
 }

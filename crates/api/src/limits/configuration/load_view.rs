@@ -5,9 +5,9 @@ use tidegate_ratelimit::Configuration;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::loads::{ConfigurationSource, Loads, Mistake, RefusedLoad};
 use crate::http::time::Rfc3339;
 use crate::limits::rfc3339;
+use crate::state::config_status::{ConfigurationSource, Loads, Mistake, RefusedLoad};
 
 /// Where the configuration comes from, what is in force, and what is wrong.
 #[derive(Debug, Serialize)]
@@ -87,7 +87,7 @@ const fn source(source: ConfigurationSource) -> &'static str {
 }
 
 impl<'a> LoadShown<'a> {
-    pub(super) fn new(loads: &'a Loads, configuration: Option<&Configuration>) -> Self {
+    pub(crate) fn new(loads: &'a Loads, configuration: Option<&Configuration>) -> Self {
         let (descriptors, limits) = configuration.map(Configuration::counts).unwrap_or_default();
         Self {
             source: source(loads.source),

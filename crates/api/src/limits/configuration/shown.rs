@@ -5,7 +5,7 @@ use tidegate_ratelimit::{Domain, Limit, Node, Rate};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::loads::LimitUse;
+use crate::state::config_status::LimitUse;
 
 /// Most bytes of one text. A configuration may have longer ones.
 const MAX_TEXT_BYTES: usize = 400;
@@ -153,7 +153,7 @@ fn truncate_to(text: &str, max_bytes: usize) -> &str {
 
 impl<'a> DomainShown<'a> {
     /// Makes the view of a domain without its descriptors.
-    pub(super) fn new(name: &'a str, domain: &'a Domain) -> Self {
+    pub(crate) fn new(name: &'a str, domain: &'a Domain) -> Self {
         Self {
             name: truncate(name),
             cut: name.len() > MAX_TEXT_BYTES,
@@ -180,7 +180,7 @@ impl<'a> DomainShown<'a> {
 
 impl<'a> DescriptorShown<'a> {
     /// Makes the view of a descriptor without those below it.
-    pub(super) fn new(node: &'a Node, file: &'a str) -> Self {
+    pub(crate) fn new(node: &'a Node, file: &'a str) -> Self {
         let key = node.key();
         let value = node.value();
         Self {
@@ -226,7 +226,7 @@ impl<'a> DescriptorShown<'a> {
 
 impl<'a> FoundShown<'a> {
     /// Makes the view of a search result. The path ends with the descriptor itself.
-    pub(super) fn new(
+    pub(crate) fn new(
         domain: &'a str,
         path: impl Iterator<Item = &'a Node>,
         descriptor: DescriptorShown<'a>,

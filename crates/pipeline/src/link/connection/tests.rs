@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use super::*;
 use crate::batch::Batch;
 use crate::config::Config;
-use crate::stats::Counters;
+use crate::link::stats::Counters;
 use crate::wire::reply::Protocol;
 
 /// An owner without groups, which records the end of its connection.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+use crate::model::window::{Seconds, Window};
 use crate::store::{Charge, CounterChange};
-use crate::window::{Seconds, Window};
 
 /// The units of a number of jobs, with the counters and windows that they were charged to.
 ///

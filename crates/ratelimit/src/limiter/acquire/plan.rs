@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 use super::permits::OwnedCounter;
 use super::{AcquireRequest, ExhaustedReason};
 use crate::limiter::Limiter;
-use crate::limiter::answer::is_quota;
 use crate::limiter::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
+use crate::limiter::decision::answer::is_quota;
 use crate::limiter::options::Options;
-use crate::request::Timestamp;
-use crate::response::LimitDelta;
+use crate::limiter::response::LimitDelta;
+use crate::model::request::Timestamp;
+use crate::model::window::Seconds;
 use crate::store::{BulkCharge, Charge, GrantBound};
-use crate::window::Seconds;
 
 /// The jobs of one acquisition, and the counters that they need.
 #[derive(Debug)]

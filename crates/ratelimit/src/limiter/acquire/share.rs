@@ -10,11 +10,11 @@ use super::permits::{JobCharge, OwnedCounter, Permits, Refunds};
 use super::plan::{BlockReason, CounterNeed, Feasibility, Jobs, NeedKind, Plan};
 use super::usage_counts::{JobEvent, complete};
 use super::{Acquired, Exhausted, ExhaustedReason, Remaining};
-use crate::limiter::answer;
+use crate::limiter::decision::answer;
 use crate::limiter::options::Options;
 use crate::limiter::overridden::NO_END;
-use crate::request::Timestamp;
-use crate::response::{Code, LimitDelta, Status};
+use crate::limiter::response::{Code, LimitDelta, Status};
+use crate::model::request::Timestamp;
 use crate::store::{Grant, StoreError};
 
 /// The hits that the counters granted, and the rest that no job has yet.

@@ -3,7 +3,7 @@
 use super::plan::BlockReason;
 use crate::limiter::applied_limits::CountedLimit;
 use crate::limiter::decision::{CounterReading, split_hits};
-use crate::response::{Code, LimitDelta};
+use crate::limiter::response::{Code, LimitDelta};
 
 /// Result of jobs at one limit.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::reload::{FolderEntry, entries};
+use crate::rls::reload::{FolderEntry, entries};
 use crate::settings::DotFiles;
 
 /// The files of a folder and of its subfolders, sorted.

@@ -14,13 +14,13 @@ use super::flags::{Flag, FlagKind, FlagValues};
 use super::prototext::{message_text, quoted};
 use super::{EXIT_FAILURE, EXIT_USAGE, ToolFailure, fail_with, print_line};
 use crate::net::dial::{ConnectionEnd, GrpcPeer, OverheadBytes, call_failure, host_and_port};
-use crate::net::runtime::current_thread_runtime;
 use crate::rls::json::dynamic;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::settings::TraceSettings;
+use crate::supervise::runtime::current_thread_runtime;
 use crate::telemetry::traces::OneCall;
 use crate::tls::{CertificateAndKey, NamedFile, PeerTls};
 

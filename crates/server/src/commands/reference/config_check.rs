@@ -1,13 +1,12 @@
 //! `ratelimit_config_check`: checks that the files of a folder are valid limits.
 
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 use tidegate_ratelimit::{ConfigError, Configuration, SameDomain, Source};
 
 use super::flags::{Flag, FlagKind, FlagValues};
 use super::{ToolFailure, fail_with, go_error, print_line};
-use crate::reload::read_regular;
+use crate::rls::reload::read_regular;
 
 const FOLDER: &str = "config_dir";
 const MERGE: &str = "merge_domain_configs";

@@ -1,9 +1,9 @@
 //! The TLS acceptors of the ports, and their certificates.
 
 use super::{Handshakes, PortTlsAcceptor};
-use crate::error::ServeError;
 use crate::settings::Settings;
 use crate::supervise::Supervisor;
+use crate::supervise::error::ServeError;
 use crate::tls::{PortIdentity, PortTls, ReloadedFiles, WatchedFiles};
 
 /// The acceptor of each port. `None` if the port speaks plaintext.

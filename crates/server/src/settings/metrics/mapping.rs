@@ -10,7 +10,7 @@ use std::path::Path;
 use regex_lite::Regex;
 use tidegate_cli::Definition;
 
-use crate::regular_file;
+use crate::base::file;
 use crate::settings::read::Values;
 pub use template::Template;
 
@@ -134,8 +134,7 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
 }
 
 fn text(path: &Path) -> Result<String, String> {
-    regular_file::read_text(path, MAX_FILE_BYTES)
-        .map_err(|error| format!("cannot read the file: {error}"))
+    file::read_text(path, MAX_FILE_BYTES).map_err(|error| format!("cannot read the file: {error}"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use regex_lite::{Regex, RegexBuilder};
 use super::pattern_mistake;
 use crate::settings::Problem;
 use crate::settings::read::{MOGRIFIERS, Values};
-use crate::settings::value::{SettingValue, VariableKind};
+use crate::settings::table::value::{SettingValue, VariableKind};
 
 /// Variable with the names of the rules in order, and its deprecated spelling.
 const NAMES: [&str; 2] = ["USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"];

@@ -6,7 +6,7 @@ use tidegate_pipeline::{Address, Servers};
 use super::RedisVariables;
 use super::target::{Login, RedisTarget, target};
 use crate::settings::read::Values;
-use crate::settings::value::mask_urls;
+use crate::settings::table::value::mask_urls;
 
 const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
 

@@ -11,7 +11,7 @@ use tidegate_pipeline::Stats;
 use super::limit_counts::LimitCounts;
 use super::method_counts::{METHODS, micros};
 use super::snapshot::Snapshot;
-use crate::quote::quoted;
+use crate::base::text::quoted;
 
 const LIMIT_PREFIX: &str = "ratelimit.service.rate_limit.";
 

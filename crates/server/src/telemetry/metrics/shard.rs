@@ -1,15 +1,18 @@
 //! Shard of metrics: the counters of one core.
 
+pub(crate) mod shared;
+mod slots;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use tidegate_ratelimit::{Facts, StatsKey};
 
+use self::shared::lock;
+use self::slots::Slots;
 use super::dynamic_series::DynamicSeries;
 use super::method_counts::{KeepTimes, METHODS, Method, SharedMethodCounts};
-use super::shared::lock;
-use super::slots::Slots;
 use crate::settings::{self, ResponseTime};
 use crate::telemetry::counter_store_health::CounterStoreHealth;
 

@@ -11,7 +11,7 @@ use tidegate_workflow::HandlerTimes;
 use super::limit_counts::LimitCounts;
 use super::method_counts::{METHODS, MethodCounts, Times};
 use super::shard::Shard;
-use super::shared::read;
+use super::shard::shared::read;
 use crate::net::bounds::PortSample;
 
 /// Pools of the reference, with its names for connections that are open, were opened and were

@@ -7,7 +7,7 @@ use tidegate_api::ApiMetrics;
 use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Limiter, MemoryStore};
 
-use super::shared::read;
+use super::shard::shared::read;
 use super::snapshot::{Snapshot, cache_gauges, sum_stats};
 use crate::net::bounds::PortBounds;
 use crate::telemetry::traces::Traces;

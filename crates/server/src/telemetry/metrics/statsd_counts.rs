@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::shared::read;
+use super::shard::shared::read;
 
 /// Counts of lines for StatsD.
 #[derive(Debug, Default)]

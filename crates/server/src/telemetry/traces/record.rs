@@ -7,7 +7,7 @@ use std::time::Instant;
 use tonic::Code;
 
 use super::Queue;
-use crate::net::clock;
+use crate::base::clock;
 
 /// The id of a span within its trace.
 pub(crate) type SpanId = u64;

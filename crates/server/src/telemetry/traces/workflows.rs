@@ -9,7 +9,7 @@ use tidegate_workflow::{AttemptEnd, AttemptObserver, AttemptOutcome, LeaseEnd, T
 
 use super::record::{Record, SpanKind, SpanRecord};
 use super::{AttributeValue, Traces, sampler};
-use crate::net::clock;
+use crate::base::clock;
 
 /// Name of the span of an attempt. Names from definitions are in its attributes.
 const ATTEMPT_SPAN: &str = "job attempt";

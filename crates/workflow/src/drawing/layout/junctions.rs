@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::units::{Classes, Grouping, Unit, Units};
 use crate::graph::Graph;
-use crate::id::JobIndex;
+use crate::model::id::JobIndex;
 
 /// Lines that a junction must save. Few lines are clearer without a junction.
 const MIN_SAVED_LINES: usize = 4;

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::graph::definition::{Definition, JobDefinition};
-use crate::id::JobIndex;
+use crate::model::id::JobIndex;
 
 fn graph(count: usize, arrows: impl IntoIterator<Item = (usize, usize)>) -> Graph {
     let mut jobs: Vec<JobDefinition> = (0..count)

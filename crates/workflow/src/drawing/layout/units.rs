@@ -4,7 +4,7 @@
 use hashbrown::HashMap;
 
 use crate::graph::Graph;
-use crate::id::JobIndex;
+use crate::model::id::JobIndex;
 
 /// Maximum jobs with the same parents and children that are drawn one by one. A column of more is
 /// taller than a screen.

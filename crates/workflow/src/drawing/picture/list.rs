@@ -7,7 +7,7 @@ use super::subject::Picture;
 use super::terminal::{Colour, Glyphs, Terminal, char_width, label};
 use crate::drawing::layout::layers::Layered;
 use crate::drawing::layout::units::{Grouping, Unit};
-use crate::id::JobIndex;
+use crate::model::id::JobIndex;
 
 /// Limits of the list. Layers, jobs and parents beyond them are counted and not listed.
 const MAX_LAYERS: usize = 30;

@@ -2,8 +2,8 @@
 
 use super::state_style::StateStyle;
 use crate::graph::Graph;
-use crate::id::JobIndex;
-use crate::state::{Counts, JobState};
+use crate::model::id::JobIndex;
+use crate::model::workflow_state::{Counts, JobState};
 
 /// A graph to be drawn, with or without the states of its jobs.
 #[derive(Debug, Clone, Copy)]

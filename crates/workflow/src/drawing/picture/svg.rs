@@ -7,7 +7,7 @@ use super::subject::Picture;
 use crate::drawing::layout::geometry::{Block, Edge, End, Layout, Node, Point};
 use crate::drawing::layout::label::elide;
 use crate::graph::GraphJob;
-use crate::id::JobIndex;
+use crate::model::id::JobIndex;
 
 const LEGEND_HEIGHT: i32 = 28;
 /// Pixels of a legend entry: a swatch, a word, a number and some space.

@@ -6,8 +6,8 @@ use super::state_style::StateStyle;
 use super::*;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
-use crate::state::JobState;
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::JobState;
 
 fn graph(jobs: &[(&str, &str, &[&str])]) -> Graph {
     let job = |&(name, handler, after): &(&str, &str, &[&str])| JobDefinition {

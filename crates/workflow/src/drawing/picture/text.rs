@@ -13,7 +13,7 @@ use crate::drawing::layout::coordinates::vertical_positions;
 use crate::drawing::layout::layers::{Layered, Via};
 use crate::drawing::layout::ordered;
 use crate::drawing::layout::units::{Grouping, Unit};
-use crate::id::JobIndex;
+use crate::model::id::JobIndex;
 
 /// Maximum size of a drawn graph. Larger graphs become lists, because lines over several screens
 /// cannot be followed.

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::ended_attempt::EndedAttempt;
-use super::undelivered_lease::UndeliveredLease;
+use super::assign::undelivered_lease::UndeliveredLease;
+use super::commit::ended_attempt::EndedAttempt;
 use crate::codec::change::ResultField;
-use crate::codec::lease::LeaseRef;
 use crate::graph::Graph;
 use crate::graph::definition::TriggerRule;
-use crate::id::{JobIndex, WorkflowId};
-use crate::state::{JobState, Status};
-use crate::time::Timestamp;
-use crate::workflow::Workflow;
-use crate::workflow::reachability::Reachability;
+use crate::machine::reachability::Reachability;
+use crate::machine::workflow::Workflow;
+use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{JobState, Status};
 
 /// The answer to a request.
 #[derive(Debug, Default)]

@@ -1,24 +1,26 @@
 //! Applies a request to one workflow in memory.
 
+mod event;
+
 use std::sync::Arc;
 
+use self::event::event_for;
 use super::answer::{Answer, LeasedJob, ParentResult};
 use super::assign::by_priority;
-use super::cached_workflow::CachedWorkflow;
-use super::ended_attempt::{EndedAttempt, possibly_ended};
-use super::event::event_for;
+use super::assign::undelivered_lease::{SharedLeaseReleaser, UndeliveredLease};
+use super::cache::cached_workflow::CachedWorkflow;
+use super::commit::ended_attempt::{EndedAttempt, possibly_ended};
 use super::request::{ClaimOnReport, Envelope, Request};
-use super::undelivered_lease::{SharedLeaseReleaser, UndeliveredLease};
-use crate::codec::lease::LeaseRef;
 use crate::engine::context::Context;
-use crate::engine::error::EngineError;
-use crate::id::JobIndex;
-use crate::state::{Job, JobState, Status};
+use crate::engine::context::error::EngineError;
+use crate::machine::event::{Effect, Event, Lease};
+use crate::machine::transition::transition;
+use crate::machine::workflow::Workflow;
+use crate::model::id::JobIndex;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{Job, JobState, Status};
 use crate::store::Store;
-use crate::time::Timestamp;
-use crate::transition::event::{Effect, Event, Lease};
-use crate::transition::transition;
-use crate::workflow::Workflow;
 
 /// Applies requests to states.
 pub(super) struct Applier<'a> {

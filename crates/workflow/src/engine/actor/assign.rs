@@ -1,6 +1,8 @@
 //! Assigns jobs that become ready to waiting workers, in the write that makes them ready. This
 //! saves the second write of a claim.
 
+pub(crate) mod undelivered_lease;
+
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,15 +11,15 @@ use hashbrown::HashMap;
 
 use super::answer::LeasedJob;
 use super::apply::{Applier, new_token};
-use super::cached_workflow::CachedWorkflow;
-use crate::codec::lease::LeaseRef;
-use crate::engine::queues::waiting_claim::{JobOffer, ReservedWorker};
+use super::cache::cached_workflow::CachedWorkflow;
 use crate::graph::Graph;
-use crate::id::JobIndex;
-use crate::state::{JobState, Status};
-use crate::time::Timestamp;
-use crate::transition::event::{Event, Lease};
-use crate::transition::transition;
+use crate::machine::event::{Event, Lease};
+use crate::machine::transition::transition;
+use crate::model::id::JobIndex;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{JobState, Status};
+use crate::queue::waiting::waiting_claim::{JobOffer, ReservedWorker};
 
 /// Jobs of one workflow for one waiting worker, which gets them when they are written.
 pub(super) struct Assignment {

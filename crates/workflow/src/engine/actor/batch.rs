@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::answer::Answer;
 use super::apply::Applier;
 use super::assign::Assignment;
-use super::cached_workflow::{CacheValue, CachedWorkflow};
+use super::cache::cached_workflow::{CacheValue, CachedWorkflow};
 use super::request::{Envelope, Request, StartMode};
 use crate::codec::change::{Change, Delete, NewerState, Stamp, StoredState};
-use crate::engine::error::EngineError;
+use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
-use crate::id::WorkflowId;
+use crate::machine::workflow::Workflow;
+use crate::model::id::WorkflowId;
 use crate::store::error::StoreError;
-use crate::workflow::Workflow;
 
 /// A batch has the requests of a group commit about one workflow, and the state of the workflow.
 pub(super) struct WorkflowBatch {
@@ -264,10 +264,10 @@ impl WorkflowBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::dispatch::reply_set::ReplySet;
-    use crate::id::{JobIndex, Partition};
-    use crate::time::Timestamp;
-    use crate::transition::event::Intent;
+    use crate::engine::actor::reply_set::ReplySet;
+    use crate::machine::event::Intent;
+    use crate::model::id::{JobIndex, Partition};
+    use crate::model::time::Timestamp;
 
     #[test]
     fn halved_batches_keep_the_order_of_requests() {

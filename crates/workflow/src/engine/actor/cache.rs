@@ -1,17 +1,19 @@
 //! The cache of workflow states, of all partitions.
 
+pub(crate) mod cached_workflow;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 use quick_cache::Lifecycle;
 use quick_cache::unsync::Cache;
 
+use self::cached_workflow::{CacheValue, CacheWeigher, CachedWorkflow};
 use super::batch::WorkflowBatch;
-use super::cached_workflow::{CacheValue, CacheWeigher, CachedWorkflow};
 use super::request::Envelope;
 use crate::graph::Graph;
 use crate::graph::interner::GraphInterner;
-use crate::id::WorkflowId;
+use crate::model::id::WorkflowId;
 
 type CacheTable =
     Cache<WorkflowId, CacheValue, CacheWeigher, DefaultHashBuilder, EvictionCollector>;

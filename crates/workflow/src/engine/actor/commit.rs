@@ -1,14 +1,16 @@
 //! A group commit applies requests of many callers to states. It writes what changed with one call
 //! of the store, and deletes workflows with another one before.
 
+pub(crate) mod ended_attempt;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use self::ended_attempt::notify_ended;
 use super::apply::Applier;
 use super::assign::Assignment;
 use super::batch::{StateSource, WorkflowBatch};
 use super::cache::StateCache;
-use super::ended_attempt::notify_ended;
 use super::load::load_missing;
 use super::partial_writes::PartialWrites;
 use super::request::Request;
@@ -17,10 +19,10 @@ use crate::engine::context::Context;
 use crate::engine::context::attempt_counts::AttemptResult;
 use crate::engine::context::watchers::VersionChange;
 use crate::engine::store_health::StoreOperation;
-use crate::id::{JobIndex, Partition};
+use crate::machine::outcome::Outcome;
+use crate::model::id::{JobIndex, Partition};
 use crate::store::Store;
 use crate::store::error::StoreError;
-use crate::transition::outcome::Outcome;
 
 /// A group commit of one partition.
 pub(super) struct GroupCommit<'a> {

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use super::batch::{StateSource, WorkflowBatch};
-use super::cached_workflow::CachedWorkflow;
+use super::cache::cached_workflow::CachedWorkflow;
 use crate::codec::change::Stored;
 use crate::graph::Graph;
 use crate::graph::interner::GraphInterner;
-use crate::id::WorkflowId;
+use crate::machine::workflow::Workflow;
+use crate::model::id::WorkflowId;
 use crate::store::Store;
 use crate::store::error::StoreError;
-use crate::workflow::Workflow;
 
 /// Most states that are read without reading their sizes before.
 const MAX_UNMEASURED: usize = 8;
@@ -148,11 +148,11 @@ async fn load_each(store: &Store, ids: &[WorkflowId]) -> Result<Vec<LoadResult>,
 mod tests {
     use super::*;
     use crate::codec::change::{Change, CreationRecord, Put, Write};
+    use crate::engine::actor::reply_set::ReplySet;
     use crate::engine::actor::request::{Envelope, Request};
-    use crate::engine::dispatch::reply_set::ReplySet;
-    use crate::id::Partition;
+    use crate::model::id::Partition;
+    use crate::model::time::Timestamp;
     use crate::store::simulated::SimulatedStore;
-    use crate::time::Timestamp;
 
     /// Returns batches of one request each about these workflows.
     fn batches(ids: &[WorkflowId]) -> Vec<WorkflowBatch> {

@@ -9,8 +9,8 @@ use hashbrown::HashMap;
 
 use crate::codec::change::{Change, Delete, Write};
 use crate::codec::rows::Row;
-use crate::id::WorkflowId;
-use crate::time::Timestamp;
+use crate::model::id::WorkflowId;
+use crate::model::time::Timestamp;
 
 /// Least time between repairs of one partition. Every other write of such a workflow repairs it,
 /// too.

@@ -5,19 +5,19 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::answer::Answer;
-use crate::codec::lease::LeaseRef;
-use crate::engine::dispatch::reply_set::ReplySender;
-use crate::engine::error::EngineError;
-use crate::engine::queues::excluded_jobs::ExcludedJobs;
+use super::reply_set::ReplySender;
+use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
 use crate::graph::definition::Retention;
-use crate::graph::json::Json;
-use crate::id::{JobIndex, WorkflowId};
-use crate::state::{Status, WorkerName};
-use crate::time::Timestamp;
-use crate::transition::event::{Intent, Lease, RestartScope};
-use crate::transition::outcome::Outcome;
-use crate::workflow::adopt::ImportedState;
+use crate::machine::adopt::ImportedState;
+use crate::machine::event::{Intent, Lease, RestartScope};
+use crate::machine::outcome::Outcome;
+use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::json::Json;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{Status, WorkerName};
+use crate::queue::dequeue::excluded_jobs::ExcludedJobs;
 
 /// An action of an operator on a workflow. Jobs are named by name.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 /// Clock of one call. A call may wait for the store for long, and what a limiter answers then
 /// counts from the current time.
@@ -13,7 +13,7 @@ pub(in crate::engine) struct CallClock {
 }
 
 impl CallClock {
-    pub(in crate::engine) fn new(now: Timestamp) -> Self {
+    pub(crate) fn new(now: Timestamp) -> Self {
         Self {
             started_at: now,
             started: Instant::now(),
@@ -26,7 +26,7 @@ impl CallClock {
     }
 
     /// Current time.
-    pub(in crate::engine) fn now(self) -> Timestamp {
+    pub(crate) fn now(self) -> Timestamp {
         self.started_at + self.started.elapsed()
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::codec::lease::LeaseRef;
 use crate::graph::Graph;
-use crate::id::JobIndex;
-use crate::state::AttemptError;
-use crate::time::Timestamp;
+use crate::model::id::JobIndex;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::AttemptError;
 
 /// A leased job, with everything that the worker needs to run it.
 #[derive(Debug, Clone)]

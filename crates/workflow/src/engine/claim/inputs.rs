@@ -7,13 +7,13 @@ use bytes::Bytes;
 use super::claimed::{Claimed, Input};
 use super::leases::{LeasedBatch, json_byte_len, json_len};
 use crate::codec::change::ResultField;
-use crate::codec::lease::LeaseRef;
-use crate::codec::record::decode;
+use crate::codec::records::decode;
 use crate::engine::Engine;
 use crate::engine::actor::answer::{LeasedJob, MAX_ERROR_BYTES, ParentResult};
-use crate::engine::error::EngineError;
-use crate::id::{JobIndex, WorkflowId};
-use crate::state::AttemptError;
+use crate::engine::context::error::EngineError;
+use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::lease_ref::LeaseRef;
+use crate::model::workflow_state::AttemptError;
 
 /// Outputs and errors of jobs.
 type ParentResults = BTreeMap<(WorkflowId, ResultField), Bytes>;
@@ -157,7 +157,7 @@ fn truncated(mut error: AttemptError) -> AttemptError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Timestamp;
+    use crate::model::time::Timestamp;
 
     #[test]
     fn an_error_takes_no_more_than_it_was_counted_for() {

@@ -1,8 +1,8 @@
 //! Jobs that were dequeued and are being claimed.
 
 use crate::engine::actor::answer::Answer;
-use crate::engine::error::EngineError;
-use crate::engine::queues::{ClaimEnd, DequeuedJob, QueueCache};
+use crate::engine::context::error::EngineError;
+use crate::queue::cache::{ClaimEnd, DequeuedJob, QueueCache};
 use crate::store::error::StoreError;
 
 /// Dequeued jobs of a claim. The queues get the outcome of each, also if this is dropped early.
@@ -30,7 +30,7 @@ impl<'a> PendingClaims<'a> {
     }
 
     /// The dequeued jobs.
-    pub(in crate::engine) fn jobs(&self) -> &[DequeuedJob] {
+    pub(crate) fn jobs(&self) -> &[DequeuedJob] {
         &self.dequeued
     }
 

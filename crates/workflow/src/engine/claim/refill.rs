@@ -8,12 +8,12 @@ use hashbrown::HashSet;
 use super::{REFILL_ROWS, REFRESH_ROWS, remote};
 use crate::codec::rows::{ReadyRow, Row, lane_rows, queue_rows};
 use crate::engine::Engine;
-use crate::engine::queues::ready_jobs::LaneKey;
-use crate::engine::queues::refill::{LanesRead, PartitionRows, RefillRows};
-use crate::engine::queues::{ClaimMode, PartitionScope, RefillTarget};
-use crate::id::Partition;
+use crate::model::id::Partition;
+use crate::queue::cache::{ClaimMode, PartitionScope, RefillTarget};
+use crate::queue::ready_jobs::LaneKey;
+use crate::queue::refill::{LanesRead, PartitionRows, RefillRows};
 use crate::store::error::StoreError;
-use crate::store::lane_scan::LaneScan;
+use crate::store::query::lane_scan::LaneScan;
 
 /// Minimum number of rows that are read of each queue, if a worker claims from many queues.
 const MIN_ROWS_PER_QUEUE: usize = 32;

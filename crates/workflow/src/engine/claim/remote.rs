@@ -8,9 +8,9 @@ use super::REFRESH_ROWS;
 use super::pending_claims::PendingClaims;
 use crate::codec::rows::{ReadyRow, Row, lane_prefix};
 use crate::engine::Engine;
-use crate::engine::queues::contention::Contention;
-use crate::engine::queues::{ClaimMode, DequeueRequest, PartitionScope};
-use crate::id::Partition;
+use crate::model::id::Partition;
+use crate::queue::cache::{ClaimMode, DequeueRequest, PartitionScope};
+use crate::queue::contention::Contention;
 use crate::store::error::StoreError;
 
 /// Number of remote partitions that are tried before all of them.
@@ -150,8 +150,8 @@ fn lane_rows_past_backlog(rows: Vec<Row>) -> (Vec<Row>, usize) {
 mod tests {
     use super::*;
     use crate::codec::rows::ReadyJob;
-    use crate::id::{JobIndex, WorkflowId};
-    use crate::time::Timestamp;
+    use crate::model::id::{JobIndex, WorkflowId};
+    use crate::model::time::Timestamp;
 
     #[test]
     fn jobs_less_urgent_than_reserved_ones_are_not_claimed() {

@@ -8,19 +8,19 @@ use hashbrown::HashSet;
 use super::Claim;
 use super::claimed::Claimed;
 use super::leases::LeasedBatch;
-use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::engine::actor::answer::{Answer, LeasedJob};
 use crate::engine::actor::request::{ClaimOnReport, Request};
-use crate::engine::error::EngineError;
-use crate::engine::queues::ClaimMode;
-use crate::engine::queues::excluded_jobs::ExcludedJobs;
-use crate::id::WorkflowId;
-use crate::state::{JobState, Status};
+use crate::engine::context::error::EngineError;
+use crate::machine::event::Intent;
+use crate::machine::outcome::Outcome;
+use crate::model::id::WorkflowId;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{JobState, Status};
+use crate::queue::cache::ClaimMode;
+use crate::queue::dequeue::excluded_jobs::ExcludedJobs;
 use crate::store::permits::PermitExtension;
-use crate::time::Timestamp;
-use crate::transition::event::Intent;
-use crate::transition::outcome::Outcome;
 
 /// Outcome of an attempt.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 /// Upper bounds of the classes of durations, in milliseconds. One more class has the longer
 /// attempts.

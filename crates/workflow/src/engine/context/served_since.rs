@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::id::Partition;
-use crate::time::Timestamp;
+use crate::model::id::Partition;
+use crate::model::time::Timestamp;
 
 /// Time since which each partition has been served without a gap.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use tokio::sync::watch;
 
-use crate::id::WorkflowId;
-use crate::state::Status;
+use crate::model::id::WorkflowId;
+use crate::model::workflow_state::Status;
 
 /// A new version of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Watchers {
     }
 
     /// Notifies the watchers of a workflow.
-    pub(in crate::engine) fn notify(&self, workflow: WorkflowId, change: VersionChange) {
+    pub(crate) fn notify(&self, workflow: WorkflowId, change: VersionChange) {
         if self.workflow_count.load(Relaxed) > 0
             && let Some(sender) = self.lock().get(&workflow)
         {
@@ -103,8 +103,8 @@ impl Drop for WatchGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Partition;
-    use crate::time::Timestamp;
+    use crate::model::id::Partition;
+    use crate::model::time::Timestamp;
 
     #[tokio::test]
     async fn who_watches_hears_of_one_workflow_and_is_forgotten() {

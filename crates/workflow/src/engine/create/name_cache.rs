@@ -13,12 +13,12 @@ use hashbrown::{HashMap, HashSet};
 use tracing::warn;
 
 use crate::engine::Engine;
-use crate::engine::queues::Paused;
 use crate::graph::Graph;
+use crate::model::time::Timestamp;
+use crate::queue::cache::Paused;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::Verification;
-use crate::time::Timestamp;
 
 /// Names that one call enters.
 const REGISTER_BATCH: usize = 1_024;

@@ -9,19 +9,19 @@ use super::status::retry_delay;
 use super::unit_counter::{LimitExhausted, Receipt, UnitCounter, UnitGrant, UnitRequest};
 use super::unstarted::ChargedUnits;
 use super::{concurrency_limit_name, limit_name};
-use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::engine::actor::answer::Answer;
 use crate::engine::actor::apply::new_token;
 use crate::engine::claim::call_clock::CallClock;
 use crate::engine::claim::pending_claims::PendingClaims;
-use crate::engine::error::EngineError;
-use crate::engine::queues::DequeuedJob;
-use crate::engine::queues::blocked_limits::LimitBlock;
+use crate::engine::context::error::EngineError;
 use crate::graph::limits::{Limit, Limits};
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::queue::blocked_limits::LimitBlock;
+use crate::queue::cache::DequeuedJob;
 use crate::store::error::StoreError;
 use crate::store::permits::{PermitGrant, PermitRequest};
-use crate::time::Timestamp;
 
 /// Time after which a limit is tried again whose state could not be read.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -395,7 +395,7 @@ impl Charge {
     }
 
     /// Whether any of the jobs has limits.
-    pub(in crate::engine) fn has_limits(&self) -> bool {
+    pub(crate) fn has_limits(&self) -> bool {
         !self.limit_charges.is_empty()
     }
 

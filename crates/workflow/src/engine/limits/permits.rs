@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::charge::{RETRY_AFTER, has_permits};
-use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
-use crate::engine::error::EngineError;
+use crate::engine::context::error::EngineError;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
 use crate::store::permits::PermitExtension;
-use crate::time::Timestamp;
 
 /// Maximum attempts to release a permit, one second apart: ten minutes.
 const MAX_RELEASE_ATTEMPTS: u32 = 600;

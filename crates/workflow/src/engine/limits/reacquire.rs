@@ -7,12 +7,12 @@ use std::time::Duration;
 use hashbrown::HashSet;
 
 use super::charge::has_permits;
-use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::graph::limits::Limit;
-use crate::id::Partition;
+use crate::model::id::Partition;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
 use crate::store::permits::PermitRequest;
-use crate::time::Timestamp;
 
 impl Engine {
     /// Whether leases of this length may have ended in a gap of a partition, in which workers could

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::unit_counter::UnitRequest;
-use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
-use crate::engine::error::EngineError;
+use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
 use crate::graph::limits::{Limit, Limits};
 use crate::graph::policies::Policies;
-use crate::id::WorkflowId;
+use crate::model::id::WorkflowId;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
 use crate::store::permits::PermitHolders;
-use crate::time::Timestamp;
 
 /// Maximum workflows that are read to name jobs whose graph is not in memory.
 const MAX_GRAPH_READS: usize = 10;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::engine::claim::report::Report;
 use crate::graph::limits::{Limit, Limits};
-use crate::transition::outcome::Outcome;
+use crate::machine::outcome::Outcome;
+use crate::model::lease_ref::LeaseRef;
 
 /// Delay of the job itself. During it, its key is blocked.
 const JOB_DELAY: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const MAX_BLOCK_TIME: Duration = Duration::from_secs(24 * 3_600);
 /// A report that blocks rate limits when it is accepted.
 #[derive(Debug)]
 pub(in crate::engine) struct Throttled {
-    pub(in crate::engine) lease: LeaseRef,
+    pub(crate) lease: LeaseRef,
     limits: Arc<Limits>,
     pause: Duration,
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::unit_counter::Receipt;
-use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::engine::claim::report::ReportAnswer;
-use crate::engine::error::EngineError;
+use crate::engine::context::error::EngineError;
 use crate::graph::limits::Limits;
-use crate::state::LeaseEnd;
-use crate::time::Timestamp;
-use crate::transition::refusal::Refusal;
+use crate::machine::refusal::Refusal;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::LeaseEnd;
 
 /// Maximum leases whose units are remembered, about 100 bytes each. Units of other leases are not
 /// refunded.
@@ -51,7 +51,7 @@ impl UnstartedCharges {
     }
 
     /// Remembers the units of a job that a worker receives now.
-    pub(in crate::engine) fn insert(
+    pub(crate) fn insert(
         &self,
         lease: LeaseRef,
         charged: ChargedUnits,
@@ -119,7 +119,7 @@ fn ended_without_report(reported: Result<&ReportAnswer, &EngineError>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{JobIndex, Partition, WorkflowId};
+    use crate::model::id::{JobIndex, Partition, WorkflowId};
 
     #[test]
     fn what_is_remembered_is_bounded_and_told_once() {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::ListedWorkflow;
+use super::partial::{MissingPartitions, PartialResult};
 use super::query::{Filter, Query};
 use crate::engine::Engine;
-use crate::engine::error::EngineError;
-use crate::engine::partial::{MissingPartitions, PartialResult};
-use crate::state::Status;
+use crate::engine::context::error::EngineError;
+use crate::model::workflow_state::Status;
 use crate::store::query::{Register, RowRange};
 
 /// Names that one call of the store counts.

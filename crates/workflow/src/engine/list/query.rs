@@ -1,10 +1,10 @@
 //! Filter and order of a list of workflows.
 
 use crate::codec::rows::Section;
-use crate::id::{IdPrefix, WorkflowId};
-use crate::state::{Label, Status};
+use crate::model::id::{IdPrefix, WorkflowId};
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{Label, Status};
 use crate::store::query::{Order, RowRange};
-use crate::time::Timestamp;
 
 /// The filter of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,14 +1,14 @@
 //! The states of queues, for people.
 
+use super::partial::PartialResult;
 use crate::codec::rows::{ReadyJob, queue_rows};
 use crate::engine::Engine;
-use crate::engine::error::EngineError;
-use crate::engine::partial::PartialResult;
-use crate::engine::queues::Paused;
+use crate::engine::context::error::EngineError;
+use crate::model::time::Timestamp;
+use crate::queue::cache::Paused;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
 use crate::store::subscription::Broadcast;
-use crate::time::Timestamp;
 
 /// Queues of a page when all queues are read.
 const PAGE_QUEUES: usize = 1_000;

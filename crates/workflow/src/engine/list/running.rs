@@ -4,15 +4,15 @@
 use hashbrown::HashMap;
 
 use super::decode_listed;
-use crate::codec::due::read_due_row;
 use crate::codec::rows::Row;
+use crate::codec::time_row::read_due_row;
 use crate::engine::Engine;
-use crate::engine::error::EngineError;
+use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
-use crate::id::{Partition, WorkflowId};
-use crate::state::{Job, JobState};
+use crate::machine::workflow::Workflow;
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::workflow_state::{Job, JobState};
 use crate::store::query::{RowSet, TimeIndex};
-use crate::workflow::Workflow;
 
 /// Maximum workflows with a timer that one call reads.
 const MAX_WORKFLOWS: usize = 1_000;

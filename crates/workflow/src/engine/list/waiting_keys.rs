@@ -1,14 +1,14 @@
 //! Limit keys with waiting jobs, for people. The limit key of a job stands for all of its limits.
 
+use super::partial::{MissingPartitions, PartialResult};
 use crate::codec::rows::{ReadyJob, ReadyRow, Row, lane_prefix};
 use crate::engine::Engine;
-use crate::engine::error::EngineError;
+use crate::engine::context::error::EngineError;
 use crate::engine::limits::status::LimitStatus;
-use crate::engine::partial::{MissingPartitions, PartialResult};
 use crate::graph::limits::Limits;
-use crate::id::Partition;
-use crate::store::lane_scan::LaneScan;
-use crate::time::Timestamp;
+use crate::model::id::Partition;
+use crate::model::time::Timestamp;
+use crate::store::query::lane_scan::LaneScan;
 
 /// Maximum reads of each partition for one page, when most lanes are of jobs without limits.
 const MAX_READS: usize = 10;

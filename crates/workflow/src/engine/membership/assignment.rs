@@ -1,6 +1,6 @@
 //! Assigns the partitions of a store to its servers.
 
-use crate::id::Partition;
+use crate::model::id::Partition;
 use crate::store::change_notice::ServerId;
 
 /// Returns the server of each partition. No server gets more than its share, rounded up. All

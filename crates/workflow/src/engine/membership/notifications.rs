@@ -7,11 +7,12 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine::{Engine, queues};
-use crate::id::Partition;
+use crate::engine::Engine;
+use crate::model::id::Partition;
+use crate::model::time::Timestamp;
+use crate::queue::cache;
 use crate::store::change_notice::{Audience, ChangeNotice, ReadyQueues};
 use crate::store::subscription::{Broadcast, StoreEvent, Subscription, Topic};
-use crate::time::Timestamp;
 
 /// Poll interval of the first jobs of remote partitions while workers are busy here: older jobs
 /// there go first after a while.
@@ -31,7 +32,7 @@ const MAX_DELAY_DOUBLINGS: u32 = 3;
 /// Queues and partitions that must be read because of notifications.
 #[derive(Debug, Default)]
 struct PendingReads {
-    queues: BTreeSet<queues::RefillTarget>,
+    queues: BTreeSet<cache::RefillTarget>,
     partitions: BTreeSet<Partition>,
     read_at: Option<Instant>,
 }
@@ -236,10 +237,10 @@ impl NotificationLoop<'_> {
                 .filter(|partition| !local_partitions.contains(*partition))
                 .collect();
             // The next poll finds the jobs that this one does not.
-            let busy: Vec<queues::RefillTarget> = busy
+            let busy: Vec<cache::RefillTarget> = busy
                 .iter()
                 .cloned()
-                .map(queues::RefillTarget::from)
+                .map(cache::RefillTarget::from)
                 .collect();
             let _later = self
                 .engine

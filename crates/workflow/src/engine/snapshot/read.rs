@@ -6,17 +6,17 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{JobResult, PartialSnapshot, Snapshot, SnapshotSource, WorkflowSummary};
 use crate::codec::change::ResultField;
-use crate::codec::record::decode;
+use crate::codec::records::decode;
 use crate::engine::Engine;
-use crate::engine::dispatch::run_blocking::LargeReadPermit;
-use crate::engine::error::EngineError;
+use crate::engine::actor::run_blocking::LargeReadPermit;
+use crate::engine::context::error::EngineError;
 use crate::engine::list::{ListedWorkflow, decode_listed};
 use crate::graph::Graph;
-use crate::id::{JobIndex, WorkflowId};
-use crate::state::{AttemptError, Job, JobState, Meta};
+use crate::machine::workflow::Workflow;
+use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::workflow_state::{AttemptError, Job, JobState, Meta};
 use crate::store::error::StoreError;
 use crate::store::query::EncodedSummary;
-use crate::workflow::Workflow;
 
 /// Bytes of a graph above which decoding takes longer than a millisecond.
 const LARGE_GRAPH_BYTES: usize = 128 << 10;
@@ -158,7 +158,7 @@ impl Engine {
 
     /// The graph of a workflow, from memory if it was used or shown here, because a graph never
     /// changes. A large graph that must be read comes with a permit.
-    pub(in crate::engine) async fn graph(
+    pub(crate) async fn graph(
         &self,
         id: WorkflowId,
     ) -> Result<Option<(Arc<Graph>, Option<LargeReadPermit>)>, EngineError> {

@@ -1,13 +1,13 @@
 //! Support for a test clock: the time to which it may move, and the work that is due then.
 
 use crate::engine::Engine;
-use crate::engine::error::EngineError;
-use crate::id::WorkflowId;
-use crate::state::JobState;
+use crate::engine::context::error::EngineError;
+use crate::machine::workflow::Workflow;
+use crate::model::id::WorkflowId;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::JobState;
 use crate::store::error::StoreError;
 use crate::store::query::TimeIndex;
-use crate::time::Timestamp;
-use crate::workflow::Workflow;
 
 /// A time later than all timers.
 const FAR_FUTURE: Timestamp = Timestamp::from_micros(u64::MAX);

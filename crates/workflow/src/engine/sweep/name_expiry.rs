@@ -25,12 +25,12 @@ use tracing::{debug, info};
 use crate::codec::rows::{Row, Section};
 use crate::engine::Engine;
 use crate::engine::create::name_cache::REGISTERED_TTL;
-use crate::engine::queues::Paused;
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::time::Timestamp;
+use crate::queue::cache::Paused;
 use crate::store::error::StoreError;
 use crate::store::query::{Order, Register, RowRange, RowSet};
 use crate::store::register::RegisteredName;
-use crate::time::Timestamp;
 
 /// Minimum age of the latest entry of a name that is removed. By then no server relies on the name,
 /// and suspended creations have resumed.

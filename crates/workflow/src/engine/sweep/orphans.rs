@@ -11,11 +11,11 @@ use crate::codec::change::{Applied, Change, Delete, Write};
 use crate::codec::rows::{ReadyJob, Row};
 use crate::engine::Engine;
 use crate::engine::actor::request::Request;
-use crate::engine::error::EngineError;
+use crate::engine::context::error::EngineError;
 use crate::engine::store_health::StoreOperation;
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
-use crate::time::Timestamp;
 
 /// Interval at which removed rows are logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

@@ -5,9 +5,9 @@ use hashbrown::HashMap;
 use crate::codec::change::Delete;
 use crate::engine::Engine;
 use crate::engine::actor::request::Request;
-use crate::engine::error::EngineError;
-use crate::id::WorkflowId;
-use crate::time::Timestamp;
+use crate::engine::context::error::EngineError;
+use crate::model::id::WorkflowId;
+use crate::model::time::Timestamp;
 
 impl Engine {
     /// Writes all rows of a workflow again. The rows in `orphan_rows` are removed unless they

@@ -1,6 +1,6 @@
 use super::*;
-use crate::id::Partition;
-use crate::time::Timestamp;
+use crate::model::id::Partition;
+use crate::model::time::Timestamp;
 
 fn entries(entries: &[(&str, &str)]) -> Vec<(String, String)> {
     entries

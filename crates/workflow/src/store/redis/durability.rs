@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
 use super::keys::{Keys, Set};
-use super::reply::{self, answer};
+use super::read::reply::{self, answer};
 use super::{RedisOptions, RedisStore};
-use crate::id::Partition;
+use crate::model::id::Partition;
 use crate::store::error::StoreError;
 
 /// The eviction policy that Redis should have: no key is evicted when its memory is full.

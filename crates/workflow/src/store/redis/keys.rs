@@ -2,7 +2,7 @@
 //! script may write them all.
 
 use crate::codec::change::ResultField;
-use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::model::id::{JobIndex, Partition, WorkflowId};
 use crate::store::change_notice::Audience;
 use crate::store::query::{Register, TimeIndex};
 use crate::store::shared_table::SharedTable;
@@ -271,7 +271,7 @@ const TAGS: [&str; 256] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Timestamp;
+    use crate::model::time::Timestamp;
 
     #[test]
     fn all_keys_of_a_partition_have_its_tag() {

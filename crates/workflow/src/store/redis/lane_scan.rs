@@ -4,12 +4,12 @@ use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::RedisStore;
 use super::keys::Set;
-use super::reply::{self, answer};
-use crate::id::Partition;
+use super::read::reply::{self, answer};
+use crate::model::id::Partition;
 use crate::store::error::StoreError;
-use crate::store::lane_scan::{LaneRows, LaneScan};
+use crate::store::query::lane_scan::{LaneRows, LaneScan};
 
-const SCRIPT: &str = include_str!("lane_scan.lua");
+const SCRIPT: &str = include_str!("lane_scan/lane_scan.lua");
 
 impl RedisStore {
     pub(crate) async fn lanes(

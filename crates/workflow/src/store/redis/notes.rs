@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
 use super::keys::WorkflowKey;
-use super::reply::{array, count, reason, unavailable, unexpected};
+use super::read::reply::{array, count, reason, unavailable, unexpected};
 use super::{RedisStore, with_advice, wrote_nothing};
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::store::notes::{EncodedNote, FULL_CHUNK_BYTES, LOG_SLOTS, MAX_LOG_BYTES, NoteOutcome};
 
-const SCRIPT: &[u8] = include_bytes!("notes.lua");
+const SCRIPT: &[u8] = include_bytes!("notes/notes.lua");
 
 /// Notes and bytes at which a script call takes no more: about a millisecond of Redis.
 const MAX_NOTES: usize = 128;

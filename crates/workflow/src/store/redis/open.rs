@@ -1,5 +1,7 @@
 //! Opens or creates a store.
 
+pub(crate) mod identity;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,10 +9,10 @@ use std::time::Instant;
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
 use tracing::info;
 
-use super::identity::{self, StoreIdentity};
+use self::identity::StoreIdentity;
 use super::keys::{self, Keys, Set};
-use super::reply::{self, answer, reason, unavailable, unexpected};
-use super::{RedisOptions, RedisStore, call};
+use super::read::reply::{self, answer, reason, unavailable, unexpected};
+use super::{RedisOptions, RedisStore, apply};
 use crate::codec::format::{Format, Schema};
 use crate::store::error::StoreError;
 
@@ -148,7 +150,7 @@ impl RedisStore {
                 .repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
             unit.repeatable(
                 "SCRIPT",
-                &[Arg::Bytes(b"LOAD"), Arg::Bytes(call::SCRIPT.as_bytes())],
+                &[Arg::Bytes(b"LOAD"), Arg::Bytes(apply::SCRIPT.as_bytes())],
             )
             .repeatable(
                 "ZRANGE",

@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tidegate_pipeline::{Arg, Batch, Outcome, Reply, UnitBuilder};
 
-use super::call::script_arg::ScriptArg;
-use super::reply::{self, array, count, reason, unavailable, unexpected};
+use super::apply::script_arg::ScriptArg;
+use super::read::reply::{self, array, count, reason, unavailable, unexpected};
 use super::{RedisStore, lacks_script, wrote_nothing};
-use crate::codec::lease::LeaseRef;
-use crate::id::Partition;
+use crate::model::id::Partition;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::store::change_notice::release::Release;
 use crate::store::change_notice::{Audience, ServerId};
 use crate::store::error::StoreError;
 use crate::store::permits::{
     PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
 };
-use crate::store::release::Release;
-use crate::time::Timestamp;
 
-const SCRIPT: &[u8] = include_bytes!("permits.lua");
+const SCRIPT: &[u8] = include_bytes!("permits/permits.lua");
 
 /// The longest time for which a permit is held, in milliseconds: 270 years. Redis accepts somewhat
 /// more.

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
-use super::call::ScriptCall;
+use super::apply::ScriptCall;
 use super::keys::{META, Set};
-use super::reply::{answer, reason};
+use super::read::reply::{answer, reason};
 use super::{RedisStore, ScriptRun, with_advice};
-use crate::id::Partition;
+use crate::model::id::Partition;
 use crate::store::error::StoreError;
-use crate::store::probe::Probe;
+use crate::store::query::probe::Probe;
 
 /// The longest wait for an answer. The commands cost Redis some microseconds.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,16 +1,18 @@
 //! Reads. Each is one batch, so it costs one round trip for each node.
 
+mod excerpts;
+pub(crate) mod reply;
 mod rows;
 mod workflows;
 
 use tidegate_pipeline::{Arg, Batch};
 
+use self::reply::answer;
 use super::RedisStore;
 use super::keys::{Set, WorkflowKey};
-use super::reply::{self, answer};
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
-use crate::time::Timestamp;
 
 /// The kind of key that has a workflow's state, by its id.
 pub(super) fn state_of(id: WorkflowId) -> WorkflowKey {

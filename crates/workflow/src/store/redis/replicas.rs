@@ -9,9 +9,9 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome, UnitBuilder};
 
 use super::RedisStore;
 use super::keys::META;
+use super::read::reply::{self, answer, reason};
 use super::read::state_of;
-use super::reply::{self, answer, reason};
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 
 /// The longest WAIT. A connection on which nothing arrives for 5 s counts as broken.

@@ -4,7 +4,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use super::SimulatedStore;
 use super::tables::SimulatedTables;
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::store::split_result;
 

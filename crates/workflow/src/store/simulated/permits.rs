@@ -7,16 +7,16 @@ use hashbrown::HashMap;
 
 use super::SimulatedStore;
 use super::servers::Servers;
-use crate::codec::lease::LeaseRef;
-use crate::id::Partition;
+use crate::model::id::Partition;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::store::change_notice::release::Release;
 use crate::store::change_notice::{Audience, ServerId};
 use crate::store::error::StoreError;
 use crate::store::permits::{
     PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
 };
-use crate::store::release::Release;
 use crate::store::subscription::Topic;
-use crate::time::Timestamp;
 
 /// The permits of all limits.
 #[derive(Debug, Default)]

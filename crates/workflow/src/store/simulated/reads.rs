@@ -8,13 +8,13 @@ use bytes::Bytes;
 use super::SimulatedStore;
 use super::tables::{SimulatedTables, StoredWorkflow};
 use crate::codec::change::{ResultField, Stored, StoredState};
-use crate::codec::due::due_row;
 use crate::codec::rows::{Row, workflow_in_row};
-use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::codec::time_row::due_row;
+use crate::model::id::{JobIndex, Partition, WorkflowId};
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
-use crate::store::lane_scan::{LaneRows, LaneScan, scan_lanes};
+use crate::store::query::lane_scan::{LaneRows, LaneScan, scan_lanes};
 use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
-use crate::time::Timestamp;
 
 impl SimulatedStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {

@@ -5,10 +5,10 @@ use std::ops::Bound;
 
 use super::SimulatedStore;
 use super::tables::SimulatedTables;
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::{PAUSED, RegisteredName, Verification};
-use crate::time::Timestamp;
 
 /// A register: for each name its value, and the time at which it was last registered.
 pub(super) type RegisterEntries = BTreeMap<String, (String, Option<Timestamp>)>;

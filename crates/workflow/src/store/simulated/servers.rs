@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::id::Partition;
+use crate::model::id::Partition;
 use crate::store::change_notice::{ChangeNotice, ServerId};
 use crate::store::subscription::{StoreEvent, Topic};
 

@@ -15,9 +15,9 @@ use crate::codec::change::{
     StoredState, TimerMove, Write,
 };
 use crate::codec::rows::Row;
-use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::model::id::{JobIndex, Partition, WorkflowId};
+use crate::model::time::Timestamp;
 use crate::store::query::{RowRange, TimeIndex};
-use crate::time::Timestamp;
 
 /// Number of recorded writes of a workflow: few, so that tests also meet writes that are not
 /// recorded.

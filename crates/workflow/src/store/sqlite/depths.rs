@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use rusqlite::Connection;
 
 use crate::codec::rows::{Row, is_limited, lane_prefix};
-use crate::id::Partition;
+use crate::model::id::Partition;
 use crate::store::error::StoreError;
 
 /// A partition, and the prefix of the rows of a queue or a lane.

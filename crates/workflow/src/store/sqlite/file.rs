@@ -1,6 +1,8 @@
 //! The file of a store: its lock, its tables, and the settings of SQLite. A store in memory has the
 //! same tables and no file.
 
+pub(crate) mod presence;
+
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,7 +15,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 use tracing::info;
 
-use super::presence::Presence;
+use self::presence::Presence;
 use crate::codec::format::{Format, Schema};
 use crate::store::error::StoreError;
 

@@ -8,12 +8,12 @@ use super::write::WriteRequest;
 use super::{SqliteStore, read};
 use crate::codec::change::{ResultField, Stored, StoredState};
 use crate::codec::rows::Row;
-use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::model::id::{JobIndex, Partition, WorkflowId};
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
-use crate::store::lane_scan::{LaneRows, LaneScan, scan_lanes};
+use crate::store::query::lane_scan::{LaneRows, LaneScan, scan_lanes};
 use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 use crate::store::split_result;
-use crate::time::Timestamp;
 
 impl SqliteStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {

@@ -7,12 +7,12 @@ use rusqlite::{Connection, params};
 
 use super::column::{micros, timestamp};
 use super::{SqliteStore, write};
-use crate::codec::lease::LeaseRef;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
 use crate::store::permits::{
     PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
 };
-use crate::time::Timestamp;
 
 /// A limit, and the lease that has or requests one of its permits.
 type PermitKey = (String, LeaseRef);
@@ -202,7 +202,7 @@ fn list(
         Ok((
             lease
                 .parse()
-                .map_err(|error: crate::id::InvalidId| corrupt(error))?,
+                .map_err(|error: crate::model::id::InvalidId| corrupt(error))?,
             timestamp(until),
         ))
     });

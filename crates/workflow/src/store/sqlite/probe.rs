@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::presence::Presence;
+use super::file::presence::Presence;
 use crate::store::error::StoreError;
 
 /// Whether a removal succeeds, and whether an addition succeeds.

@@ -5,12 +5,12 @@ use rusqlite::{Connection, OptionalExtension, Params, Row as SqlRow, params};
 
 use super::column::{field_number, micros, timestamp};
 use crate::codec::change::{ResultField, Stored, StoredState};
-use crate::codec::due::{due_row, read_due_row};
 use crate::codec::rows::{self, Row};
-use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::codec::time_row::{due_row, read_due_row};
+use crate::model::id::{JobIndex, Partition, WorkflowId};
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
 use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
-use crate::time::Timestamp;
 
 /// Runs `read` in a transaction, so that it sees the store at one moment.
 pub(super) fn in_transaction<T>(

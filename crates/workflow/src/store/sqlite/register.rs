@@ -5,10 +5,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::column::{micros, register_number, timestamp};
 use super::{SqliteStore, write};
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::{PAUSED, RegisteredName};
-use crate::time::Timestamp;
 
 /// The number of the rows that have the times of a register's names.
 fn times_of(register: Register) -> i64 {

@@ -3,7 +3,7 @@
 mod apply;
 mod lazy_statement;
 mod sets;
-pub(super) mod space;
+pub(crate) mod space;
 
 use std::sync::Arc;
 
@@ -12,17 +12,14 @@ use tokio::sync::oneshot;
 
 use self::apply::WorkflowStatements;
 use self::space::FreePages;
-use super::ReadRequest;
 use super::depths::{DepthChanges, Depths};
-use super::notes;
-use super::permits;
-use super::presence::Presence;
+use super::file::presence::Presence;
 use super::probe::{ProbeResult, probe};
-use super::register;
 use super::worker::RequestQueue;
+use super::{ReadRequest, notes, permits, register};
 use crate::codec::change::{Applied, Change, Write};
 use crate::codec::format::Format;
-use crate::id::Partition;
+use crate::model::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::notes::{EncodedNote as Note, NoteOutcome};
 use crate::store::permits::PermitCount;
@@ -381,9 +378,9 @@ fn write(
 mod tests {
     use super::*;
     use crate::codec::change::{CreationRecord, Put};
-    use crate::id::{JobIndex, WorkflowId};
+    use crate::model::id::{JobIndex, WorkflowId};
+    use crate::model::time::Timestamp;
     use crate::store::sqlite::{file, read};
-    use crate::time::Timestamp;
 
     fn create(number: u64, state: &[u8]) -> Change {
         let id = WorkflowId::new(Timestamp::from_micros(number * 1_000), Partition(0), 0);

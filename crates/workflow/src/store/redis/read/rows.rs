@@ -3,15 +3,15 @@
 use hashbrown::HashMap;
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
-use crate::codec::due::{due_row, read_due_row};
+use super::reply::{self, answer, is_forbidden};
 use crate::codec::rows::{Row, lane_prefix};
-use crate::id::{Partition, WorkflowId};
+use crate::codec::time_row::{due_row, read_due_row};
+use crate::model::id::{Partition, WorkflowId};
+use crate::model::time::Timestamp;
 use crate::store::error::StoreError;
 use crate::store::query::{Order, RowRange, RowSet, TimeIndex};
 use crate::store::redis::RedisStore;
 use crate::store::redis::keys::Set;
-use crate::store::redis::reply::{self, answer, is_forbidden};
-use crate::time::Timestamp;
 
 /// Queues up to which each is counted separately, without a first read that tests whether there are
 /// few rows.

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
+use super::reply::{self, answer, stored};
 use super::state_of;
 use crate::codec::change::{ResultField, Stored};
 use crate::codec::compact_state;
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::store::query::EncodedSummary;
 use crate::store::redis::RedisStore;
-use crate::store::redis::chunked::read::query;
+use crate::store::redis::apply::chunked::read::query;
 use crate::store::redis::keys::{self, LABEL, META, WorkflowKey};
-use crate::store::redis::reply::{self, answer, stored};
 
 /// Small workflows of a partition from which on one MGET reads them, because it costs less than a
 /// command for each.

@@ -7,7 +7,7 @@ use super::sets::{RowStatements, TimeRowStatements};
 use crate::codec::change::{
     Applied, Change, CreationRecord, Delete, Put, RowTimes, TimerMove, Write,
 };
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::store::sqlite::column::{field_number, micros};
 use crate::store::sqlite::depths::DepthChanges;

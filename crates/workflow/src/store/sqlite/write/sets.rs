@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::lazy_statement::LazyStatement;
 use crate::codec::change::RowChange;
 use crate::codec::rows::Row;
-use crate::id::{Partition, WorkflowId};
+use crate::model::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 
 /// Rows ordered by their bytes.

@@ -1,0 +1,203 @@
+//! Stream of everything that one browser watches: browsers open few connections to one server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::response::IntoResponse as _;
+use serde::Serialize;
+use tidegate_workflow::WorkflowId;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::events::{self, EventSink, StreamSlots};
+use crate::http::json::Id;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::request::{AppState, HandlerResult, RequestContext};
+use crate::status::overview;
+
+/// Most targets of one stream. Each costs as much as a stream of its own.
+const MAX_TARGETS: usize = 16;
+/// Interval of the overviews. A slow reader gets fewer of them.
+const OVERVIEW_INTERVAL: Duration = Duration::from_secs(1);
+/// Chunks that are queued for a slow reader.
+const MAX_QUEUED_CHUNKS: usize = 4;
+
+/// Topic of the events that follow.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct OfEvent {
+    /// The workflow. Absent: the overview.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workflow: Option<Id>,
+}
+
+/// Target that a browser watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum WatchTarget {
+    Overview,
+    /// Workflow, and the version that the reader has of it.
+    Workflow(WorkflowId, Option<String>),
+}
+
+pub(crate) async fn live(request: &RequestContext<'_>) -> HandlerResult {
+    let targets = parse_targets(request.query)?;
+    let slots = events::reserve_streams(request, targets.len())?;
+    let (chunks, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
+    let sink = EventSink::new(chunks);
+    let tasks = &request.api.hooks.tasks;
+    for target in targets {
+        match target {
+            WatchTarget::Overview => {
+                tasks.spawn(send_overviews(
+                    request.api.clone(),
+                    sink.for_topic(topic_event(None)),
+                ));
+            }
+            WatchTarget::Workflow(id, version) => {
+                let sink = sink.for_topic(topic_event(Some(id)));
+                match events::follow(request, id, version, sink.clone(), Arc::clone(&slots)).await {
+                    // The reader still wants the events of the other targets.
+                    Err(problem) if problem.code == Code::WorkflowNotFound => {
+                        tasks.spawn(async move { sink.send(events::removed(id)).await });
+                    }
+                    followed => followed?,
+                }
+            }
+        }
+    }
+    tasks.spawn(keep_open(sink, request.api.hooks.drain.clone(), slots));
+    Ok(events::stream(receiver).into_response())
+}
+
+/// Sends comments that keep the stream open, even if all its targets are gone.
+async fn keep_open(outlet: EventSink, drain: CancellationToken, _slots: Arc<StreamSlots>) {
+    let speak = async {
+        loop {
+            sleep(events::KEEP_ALIVE_INTERVAL).await;
+            if !outlet.send(Bytes::from_static(b": still here\n\n")).await {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = speak => {}
+        () = outlet.closed() => {}
+        () = drain.cancelled() => {}
+    }
+}
+
+/// Parses the targets of the query.
+fn parse_targets(query: Option<&str>) -> Result<Vec<WatchTarget>, Problem> {
+    let mut query = Query::new(query)?;
+    let list = query.remove("watch").unwrap_or_default();
+    query.finish()?;
+    let mut targets = Vec::new();
+    for text in list.split(',').filter(|text| !text.is_empty()) {
+        let target = match text.split_once(':') {
+            None if text == "overview" => WatchTarget::Overview,
+            Some(("workflow", about)) => {
+                let (id, version) = about
+                    .split_once('@')
+                    .map_or((about, None), |(id, version)| (id, Some(version)));
+                let id: WorkflowId = id
+                    .parse()
+                    .map_err(|error| Problem::field("watch", format!("{error}")))?;
+                WatchTarget::Workflow(id, version.map(str::to_owned))
+            }
+            _ => {
+                return Err(Problem::field(
+                    "watch",
+                    "expected `overview`, `workflow:ID` or `workflow:ID@VERSION`",
+                ));
+            }
+        };
+        if !targets.contains(&target) {
+            targets.push(target);
+        }
+        if targets.len() > MAX_TARGETS {
+            return Err(Problem::new(
+                Code::InvalidField,
+                format!("at most {MAX_TARGETS} things can be watched at once"),
+            ));
+        }
+    }
+    if targets.is_empty() {
+        return Err(Problem::field(
+            "watch",
+            "name what to watch: `overview`, `workflow:ID`, or several with commas",
+        ));
+    }
+    Ok(targets)
+}
+
+fn topic_event(workflow: Option<WorkflowId>) -> Bytes {
+    let mut text = Vec::new();
+    events::push_event(
+        &mut text,
+        "of",
+        &OfEvent {
+            workflow: workflow.map(Id),
+        },
+    );
+    text.into()
+}
+
+/// Sends overviews until the reader goes or the server drains.
+async fn send_overviews(api: AppState, outlet: EventSink) {
+    let mut turns = interval(OVERVIEW_INTERVAL);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let ended = api.hooks.drain.clone();
+    loop {
+        tokio::select! {
+            _ = turns.tick() => {}
+            () = outlet.closed() => return,
+            () = ended.cancelled() => return,
+        }
+        let mut text = Vec::new();
+        events::push_event(&mut text, "overview", &overview::take_sample(&api));
+        tokio::select! {
+            there = outlet.send(text.into()) => if !there { return },
+            () = ended.cancelled() => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_watched_is_a_list() {
+        let id = "01M85NP2YQ8XCYNT3A18F6YK00";
+        let workflow = |version: Option<&str>| {
+            WatchTarget::Workflow(id.parse().unwrap(), version.map(str::to_owned))
+        };
+        let found = |query: &str| parse_targets(Some(query)).unwrap();
+        assert_eq!(found("watch=overview"), [WatchTarget::Overview]);
+        assert_eq!(
+            found(&format!(
+                "watch=workflow%3A{id}@7,overview,,overview,workflow:{id}"
+            )),
+            [workflow(Some("7")), WatchTarget::Overview, workflow(None)]
+        );
+        for query in [
+            "",
+            "watch=",
+            "watch=all",
+            "watch=workflow:x",
+            "watch=overview&more=1",
+        ] {
+            parse_targets(Some(query)).unwrap_err();
+        }
+        let many: Vec<String> = (0..=MAX_TARGETS)
+            .map(|at| format!("workflow:{id}@{at}"))
+            .collect();
+        parse_targets(Some(&format!("watch={}", many[1..].join(",")))).unwrap();
+        parse_targets(Some(&format!("watch={}", many.join(",")))).unwrap_err();
+    }
+}

@@ -1,0 +1,89 @@
+//! Overview for operators: rates of the last hour, and current counts.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+#[cfg(test)]
+use utoipa::ToSchema;
+
+pub use crate::state::history::percentile::LatencyHistogram;
+pub use crate::state::history::{GatewayTotals, History, STEP};
+
+use crate::http::json;
+use crate::http::request::{AppState, HandlerResult, RequestContext};
+use crate::http::time::Rfc3339;
+use crate::limits::rfc3339 as moment_of;
+use crate::state::history::{HistoryPoint, NAMES};
+
+/// The last hour at this server, and what there is now.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Overview {
+    /// The time between two numbers of a series, in milliseconds.
+    step_ms: u64,
+    /// The time of the last number of each series.
+    until: Rfc3339,
+    /// Numbers by name, the oldest first, at most 360: rates a second of `calls`, `decisions_ok`, `decisions_near_limit`,
+    /// `decisions_over_limit`, `decisions_failed`, `workflows_created`, `jobs_started`, `jobs_succeeded`, `jobs_failed`, `jobs_retried`,
+    /// `leases_lost`; and of calls that ask for decisions `decision_p50_ms` and `decision_p99_ms`, which are right within an eighth. Null where nothing is
+    /// known. Decisions are hits of limits. More names may be added.
+    series: BTreeMap<&'static str, Vec<Option<f64>>>,
+    now: OverviewSample,
+}
+
+/// Sample of the last second or a little more.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = OverviewEvent))]
+pub(crate) struct OverviewSample {
+    until: Rfc3339,
+    /// A number for each name of the series.
+    values: BTreeMap<&'static str, Option<f64>>,
+    /// Workflows of the store by status; empty until they were counted, which is done every few
+    /// seconds while a client reads them.
+    workflows: BTreeMap<&'static str, u64>,
+    /// Jobs by state, of workflows that have not ended.
+    jobs: BTreeMap<&'static str, u64>,
+    /// Partitions of the store whose home is this server.
+    home_partitions: u64,
+}
+
+pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
+    let api = request.api;
+    let now = take_sample(api);
+    let (until, points) = api.hooks.history.points();
+    let column = |at: usize| points.iter().map(|point| point.shown(at)).collect();
+    let series = NAMES
+        .into_iter()
+        .enumerate()
+        .map(|(at, name)| (name, column(at)))
+        .collect();
+    let step_ms = u64::try_from(STEP.as_millis()).unwrap_or(u64::MAX);
+    Ok(json::ok(&Overview {
+        step_ms,
+        until: until.map_or(now.until, Rfc3339),
+        series,
+        now,
+    }))
+}
+
+/// Takes the current sample.
+pub(crate) fn take_sample(api: &AppState) -> OverviewSample {
+    let hooks = &api.hooks;
+    let point = hooks.history.sample(&api.metrics, &*hooks.totals);
+    let values = |point: HistoryPoint| {
+        NAMES
+            .into_iter()
+            .enumerate()
+            .map(|(at, name)| (name, point.shown(at)))
+            .collect()
+    };
+    api.metrics.request_sample();
+    let counts = api.metrics.workflow_counts();
+    OverviewSample {
+        until: moment_of(hooks.limits.now()),
+        values: values(point),
+        workflows: counts.workflows.into_iter().collect(),
+        jobs: counts.jobs.into_iter().collect(),
+        home_partitions: counts.home_partitions,
+    }
+}

@@ -1,0 +1,461 @@
+//! Readiness and status of the server, for `/readyz` and `/v1/status`.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use serde::Serialize;
+use tidegate_workflow::{Engine, Member, Partition, StoreError, StoreFailure};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::http::json;
+use crate::http::request::{AppState, HandlerResult, RequestContext};
+use crate::http::time::Rfc3339;
+use crate::state::store_gate::StoreState;
+
+/// Shortest time between two probes of the store, whatever the number of requests.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for which a probe waits for an answer of the store.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
+
+/// Result of the latest probe of the store.
+#[derive(Debug, Default)]
+pub(crate) struct ProbeCache(Mutex<ProbeResult>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct ProbeResult {
+    started_at: Option<Instant>,
+    /// Whether no partition answered in time.
+    is_silent: bool,
+}
+
+impl ProbeCache {
+    /// Returns whether a probe is due, and marks it as started.
+    fn begin_if_due(&self, now: Instant) -> bool {
+        let mut result = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = result
+            .started_at
+            .is_none_or(|at| now - at >= PROBE_INTERVAL);
+        if is_due {
+            result.started_at = Some(now);
+        }
+        is_due
+    }
+
+    fn record(&self, is_silent: bool) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_silent = is_silent;
+    }
+
+    fn is_silent(&self) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_silent
+    }
+}
+
+/// Whether something works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Works))]
+pub enum Availability {
+    /// All of it, as far as is known.
+    #[serde(rename = "yes")]
+    Up,
+    /// Some of it: some partitions, or some calls.
+    #[serde(rename = "partly")]
+    Degraded,
+    /// Nothing of it.
+    #[serde(rename = "no")]
+    Down,
+}
+
+impl Availability {
+    fn from_failures(failed: usize, total: usize) -> Self {
+        match failed {
+            0 => Self::Up,
+            some if some < total => Self::Degraded,
+            _ => Self::Down,
+        }
+    }
+}
+
+/// Which server this is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Version {
+    /// The version of the server. What follows its `+` is the revision that it was built of.
+    version: &'static str,
+    /// The version of the API, as in its paths.
+    api: &'static str,
+}
+
+/// Status of rate limits and workflows.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct ServerStatus {
+    /// Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says
+    /// so, and when the store of counters failed the latest calls, within the last minute; `partly`
+    /// when it failed some in the last 10 s. Without calls, the status is `yes`.
+    limits: Availability,
+    workflows: WorkflowStatus,
+}
+
+/// Status of workflows.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct WorkflowStatus {
+    /// Whether `/readyz` says ready.
+    ready: bool,
+    /// Whether the store is open. False: it cannot be opened, or no call has needed it so far.
+    open: bool,
+    /// Why it cannot be opened; null when it can.
+    #[cfg_attr(test, schema(required))]
+    reason: Option<String>,
+    reads: Availability,
+    writes: Availability,
+    /// How many partitions the store has; 0 while it is not open.
+    partitions: u16,
+    /// Failures of the store, by partition.
+    troubles: Vec<PartitionTrouble>,
+    /// How far the clock of this machine is ahead of that of the Redis with the workflows, which they follow, in milliseconds; negative when it is
+    /// behind. Rate limits follow this machine's. Null where there is no other clock, and while the store is not open.
+    #[cfg_attr(test, schema(required))]
+    clock_skew_ms: Option<i64>,
+    /// By what acknowledged work could be lost, and what to do about it, a sentence each: settings of Redis, looked at every minute.
+    risks: Vec<String>,
+    /// The servers that use the store and have reported lately; empty where only this one can.
+    servers: Vec<Server>,
+}
+
+/// A server that uses the same store.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct Server {
+    /// Its name until it ends.
+    id: String,
+    /// Whether it is the one that answers.
+    answers: bool,
+    version: String,
+    /// Where its API listens, in its own words.
+    address: String,
+    began_at: Rfc3339,
+    /// When it last said that it lives; each does so every two seconds.
+    #[serde(rename = "heard_at")] // plain: a field of the API
+    last_heartbeat_at: Rfc3339,
+    /// The partitions that are assigned to that server: it runs their timers, and takes their jobs
+    /// first.
+    home_partitions: Vec<u16>,
+}
+
+impl Server {
+    fn all(engine: &Engine) -> Vec<Self> {
+        let shown = |Member {
+                         id,
+                         description: about,
+                         started_at: began,
+                         last_heartbeat,
+                         partitions,
+                         ..
+                     }| Self {
+            id: id.to_string(),
+            answers: id == engine.server_id(),
+            version: about.version,
+            address: about.address,
+            began_at: Rfc3339(began),
+            last_heartbeat_at: Rfc3339(last_heartbeat),
+            home_partitions: partitions
+                .into_iter()
+                .map(|partition| partition.0)
+                .collect(),
+        };
+        engine.members().into_iter().map(shown).collect()
+    }
+}
+
+/// Failure in some partitions.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct PartitionTrouble {
+    /// Their numbers.
+    partitions: Vec<u16>,
+    /// Whether what is there can be read.
+    reads: bool,
+    /// Whether what workflows need can be written. What has expired may be removed all the same.
+    writes: bool,
+    /// In the words of the store.
+    reason: String,
+}
+
+/// Current state of the store, as far as it is known.
+struct StoreProbe {
+    partitions: u16,
+    is_silent: bool,
+    failures: BTreeMap<Partition, StoreFailure>,
+}
+
+impl StoreProbe {
+    /// Probes the store, unless another request has just done so.
+    async fn probe(api: &AppState, engine: &Engine) -> Self {
+        if api.probe_cache.begin_if_due(Instant::now()) {
+            api.probe_cache.record(probe_partitions(engine).await);
+        }
+        Self {
+            partitions: engine.store().partitions(),
+            is_silent: api.probe_cache.is_silent(),
+            failures: engine.store_failures(),
+        }
+    }
+
+    fn availability(&self, has_failed: impl Fn(&StoreFailure) -> bool) -> Availability {
+        if self.is_silent {
+            Availability::Down
+        } else {
+            let failing = self
+                .failures
+                .values()
+                .filter(|trouble| has_failed(trouble))
+                .count();
+            Availability::from_failures(failing, self.partitions.into())
+        }
+    }
+
+    fn reads(&self) -> Availability {
+        self.availability(|trouble| trouble.reads.is_some())
+    }
+
+    fn can_write(&self) -> Availability {
+        self.availability(|trouble| !can_write(trouble))
+    }
+
+    /// Groups the partitions by their failure.
+    fn grouped_failures(&self) -> Vec<PartitionTrouble> {
+        let mut shown: Vec<PartitionTrouble> = Vec::new();
+        for (partition, trouble) in &self.failures {
+            let reads = trouble.reads.is_none();
+            let writes = can_write(trouble);
+            let reason = reason(trouble);
+            let is_same = |other: &&mut PartitionTrouble| {
+                (other.reads, other.writes, &other.reason) == (reads, writes, &reason)
+            };
+            match shown.iter_mut().find(is_same) {
+                Some(others) => others.partitions.push(partition.0),
+                None => shown.push(PartitionTrouble {
+                    partitions: vec![partition.0],
+                    reads,
+                    writes,
+                    reason,
+                }),
+            }
+        }
+        shown
+    }
+}
+
+/// Whether a workflow's data can be written. That needs rows that can be removed.
+fn can_write(trouble: &StoreFailure) -> bool {
+    *trouble == StoreFailure::default()
+}
+
+fn reason(trouble: &StoreFailure) -> String {
+    let first = trouble
+        .reads
+        .as_ref()
+        .or(trouble.writes.as_ref())
+        .or(trouble.removals.as_ref());
+    first.map(StoreError::to_string).unwrap_or_default()
+}
+
+/// Probes the partitions without a known failure. The others are probed regularly anyway. Returns
+/// whether no partition has answered in time.
+async fn probe_partitions(engine: &Engine) -> bool {
+    let troubles = engine.store_failures();
+    let mut probes = JoinSet::new();
+    for partition in (0..engine.store().partitions())
+        .map(Partition)
+        .filter(|at| !troubles.contains_key(at))
+    {
+        let engine = engine.clone();
+        probes.spawn(async move { engine.probe(partition).await });
+    }
+    let mut has_answer = probes.is_empty();
+    let all_probes = async {
+        while probes.join_next().await.is_some() {
+            has_answer = true;
+        }
+    };
+    let _late = timeout(PROBE_TIMEOUT, all_probes).await;
+    !has_answer
+}
+
+/// Returns the cause for which no workflow is served, for probes without a token. The reason is in
+/// the log, in the answers to calls, and in the status.
+async fn unready_cause(api: &AppState) -> Option<&'static str> {
+    if !(api.hooks.serving)() {
+        return Some("not serving\n");
+    }
+    match (api.store_gate.state(), api.store_gate.engine()) {
+        (StoreState::Failed(_), _) => Some("the store of workflows cannot be opened\n"),
+        (StoreState::Open, Some(engine)) => {
+            let probe = StoreProbe::probe(api, engine).await;
+            match (probe.reads(), probe.can_write()) {
+                (Availability::Down, _) => Some("the store does not answer\n"),
+                (_, Availability::Down) => Some("the store refuses writes\n"),
+                // With some partitions, this server is still of use. A part of the store that is
+                // gone is gone for all servers.
+                _ => None,
+            }
+        }
+        // Without a store, the first call opens one.
+        (StoreState::Open | StoreState::NotRequested, _) => None,
+    }
+}
+
+pub(crate) async fn version(request: &RequestContext<'_>) -> HandlerResult {
+    Ok(json::ok(&Version {
+        version: request.api.hooks.version,
+        api: "v1",
+    }))
+}
+
+pub(crate) async fn healthz(_request: &RequestContext<'_>) -> HandlerResult {
+    Ok("ok\n".into_response())
+}
+
+pub(crate) async fn readyz(request: &RequestContext<'_>) -> HandlerResult {
+    Ok(match unready_cause(request.api).await {
+        None => "ready\n".into_response(),
+        Some(cause) => (StatusCode::SERVICE_UNAVAILABLE, cause).into_response(),
+    })
+}
+
+pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
+    let api = request.api;
+    let ready = unready_cause(api).await.is_none();
+    let limits = if (api.hooks.serving)() {
+        (api.hooks.counter_store_health)()
+    } else {
+        Availability::Down
+    };
+    let (open, reason) = match api.store_gate.state() {
+        StoreState::Open => (true, None),
+        StoreState::Failed(reason) => (false, Some(reason.to_string())),
+        StoreState::NotRequested => (false, None),
+    };
+    let (reads, writes, partitions, troubles) = match api.store_gate.engine() {
+        Some(engine) => {
+            let probe = StoreProbe::probe(api, engine).await;
+            (
+                probe.reads(),
+                probe.can_write(),
+                probe.partitions,
+                probe.grouped_failures(),
+            )
+        }
+        None => {
+            let works = if reason.is_none() {
+                Availability::Up
+            } else {
+                Availability::Down
+            };
+            (works, works, 0, Vec::new())
+        }
+    };
+    let clock_skew_ms = api.metrics.clock_skew().map(|micros| micros / 1_000);
+    let risks = api.metrics.risks();
+    let servers = api.store_gate.engine().map(Server::all).unwrap_or_default();
+    let workflows = WorkflowStatus {
+        ready,
+        open,
+        reason,
+        reads,
+        writes,
+        partitions,
+        troubles,
+        clock_skew_ms,
+        risks,
+        servers,
+    };
+    Ok(json::ok(&ServerStatus { limits, workflows }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(failing: &[(u16, &str, &str)]) -> StoreProbe {
+        let error = |reason: &str| {
+            let reason = reason.to_owned();
+            (!reason.is_empty()).then_some(StoreError::Unavailable { reason })
+        };
+        let trouble = |&(at, reads, writes): &(u16, &str, &str)| {
+            (
+                Partition(at),
+                StoreFailure {
+                    reads: error(reads),
+                    writes: error(writes),
+                    removals: None,
+                },
+            )
+        };
+        StoreProbe {
+            partitions: 4,
+            is_silent: false,
+            failures: failing.iter().map(trouble).collect(),
+        }
+    }
+
+    #[test]
+    fn a_store_works_as_long_as_one_partition_does() {
+        let check = |failing: &[(u16, &str, &str)], reads: Availability, writes: Availability| {
+            let store = store(failing);
+            assert_eq!(
+                (store.reads(), store.can_write()),
+                (reads, writes),
+                "{failing:?}"
+            );
+        };
+        check(&[], Availability::Up, Availability::Up);
+        check(
+            &[(1, "gone", "gone")],
+            Availability::Degraded,
+            Availability::Degraded,
+        );
+        check(
+            &[0, 1, 2, 3].map(|at| (at, "", "full")),
+            Availability::Up,
+            Availability::Down,
+        );
+        check(
+            &[0, 1, 2, 3].map(|at| (at, "gone", "")),
+            Availability::Down,
+            Availability::Down,
+        );
+        let silent = StoreProbe {
+            is_silent: true,
+            ..store(&[])
+        };
+        assert_eq!(silent.reads(), Availability::Down);
+    }
+
+    #[test]
+    fn partitions_with_equal_failures_are_grouped() {
+        let shown =
+            store(&[(0, "", "full"), (1, "gone", "gone"), (3, "", "full")]).grouped_failures();
+        let shown: Vec<_> = shown
+            .iter()
+            .map(|one| (one.partitions.as_slice(), one.reads, one.writes))
+            .collect();
+        assert_eq!(
+            shown,
+            [(&[0, 3][..], true, false), (&[1][..], false, false)]
+        );
+    }
+}

@@ -1,0 +1,10 @@
+//! TODO: say what these modules are for.
+
+pub(crate) mod examples;
+pub(crate) mod gush;
+pub(crate) mod handler;
+pub(crate) mod job;
+pub(crate) mod limit;
+mod policies;
+pub(crate) mod queue;
+pub(crate) mod workflow;

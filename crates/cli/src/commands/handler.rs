@@ -1,0 +1,31 @@
+//! `tidegate handler`: limits of handlers.
+
+use clap::{Args, Subcommand};
+
+use super::policies::{PolicyArgs, PolicyKind};
+use crate::client::api_client::ApiClient;
+use crate::output::Screen;
+use crate::output::exit::{Exit, Failure};
+
+/// Shows and sets what handlers give their jobs.
+#[derive(Debug, Args)]
+pub struct HandlerCommand {
+    #[command(subcommand)]
+    verb: HandlerVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum HandlerVerb {
+    /// Shows, sets or removes the limits that all new jobs of a handler get
+    Limits(PolicyArgs),
+}
+
+impl HandlerCommand {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+        match self.verb {
+            HandlerVerb::Limits(terms) => {
+                terms.run(PolicyKind::HandlerLimits, remote, screen).await
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `tidegate limit list`: jobs that wait under limits.
+
+use serde::Deserialize;
+
+use super::LimitListArgs;
+use super::job_limit::JobLimit;
+use crate::client::address::Query;
+use crate::client::api_client::ApiClient;
+use crate::client::pages::read_pages_of_size;
+use crate::output::counted::counted;
+use crate::output::exit::{Exit, Failure};
+use crate::output::moment::{Moment, short};
+use crate::output::table::{Cell, Table};
+use crate::output::{ListItem, Screen};
+
+/// Page size limit of the server for this list, in items.
+const MAX_PAGE_ITEMS: usize = 100;
+
+/// Ready jobs of one queue and one handler that have the same limits.
+#[derive(Debug, Deserialize)]
+struct LimitedJobs {
+    queue: String,
+    handler: String,
+    waiting: u64,
+    oldest_ready_at: Option<Moment>,
+    limits: Vec<LimitWithUse>,
+    full: Option<ExhaustedLimit>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LimitWithUse {
+    #[serde(flatten)]
+    limit: JobLimit,
+    r#use: Option<RateUse>,
+    running: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RateUse {
+    used: u64,
+    requests_per_unit: u64,
+    unit: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct ExhaustedLimit {
+    index: usize,
+    until: Moment,
+}
+
+pub(super) async fn list(
+    wanted: &LimitListArgs,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let query = Query::default().with("queue", wanted.queue.as_ref());
+    let pages =
+        read_pages_of_size(MAX_PAGE_ITEMS, "/v1/limits", &query, wanted.limit, remote).await?;
+    pages.show::<LimitedJobs>("limit", remote, screen)
+}
+
+/// Table with a line for each limit; several limits of the same jobs follow each other.
+fn table(keys: &[LimitedJobs], screen: &Screen) -> Table {
+    let now = Moment::now();
+    let moment = |at: Moment| {
+        if screen.is_wide() {
+            at.to_string()
+        } else {
+            at.relative(now)
+        }
+    };
+    let mut table = Table::new(&[
+        "QUEUE",
+        "HANDLER",
+        "WAITING",
+        "OLDEST",
+        "LIMIT",
+        "USED",
+        "FULL UNTIL",
+    ]);
+    for key in keys {
+        let oldest = key
+            .oldest_ready_at
+            .map(|at| short(now.since(at)))
+            .unwrap_or_default();
+        for (index, in_use) in key.limits.iter().enumerate() {
+            let first = |text: &str| {
+                if index == 0 {
+                    Cell::from(text)
+                } else {
+                    Cell::from("")
+                }
+            };
+            let full = key.full.as_ref().filter(|full| full.index == index);
+            table.add_row(vec![
+                first(&key.queue),
+                first(&key.handler),
+                first(&key.waiting.to_string()),
+                first(&oldest),
+                Cell::from(in_use.limit.to_string()),
+                Cell::from(in_use.used()),
+                Cell::from(full.map(|full| moment(full.until)).unwrap_or_default()),
+            ]);
+        }
+    }
+    table
+}
+
+impl ListItem for LimitedJobs {
+    const NOTHING: &str = "no job with a limit waits\n";
+
+    /// The queue, the handler and the limits, which identify the group.
+    fn name(&self) -> String {
+        let limits = self.limits.iter().map(|in_use| in_use.limit.to_string());
+        [self.queue.clone(), self.handler.clone()]
+            .into_iter()
+            .chain(limits)
+            .collect::<Vec<_>>()
+            .join("  ")
+    }
+
+    fn text(items: &[Self], screen: &Screen) -> String {
+        table(items, screen).text(screen)
+    }
+}
+
+impl LimitWithUse {
+    fn used(&self) -> String {
+        match (&self.r#use, self.running) {
+            (
+                Some(RateUse {
+                    used,
+                    requests_per_unit,
+                    unit,
+                }),
+                _,
+            ) => format!("{used} of {requests_per_unit} per {unit}"),
+            (None, Some(running)) => format!("{} at work", counted(running, "job")),
+            (None, None) => "no such limit".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `tidegate limit overrides`, `pause`, `scale` and `resume`: limits and keys that are paused,
+//! throttled or scaled.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::target::{LimitTarget, entries_text};
+use super::{OverrideOptions, Pause, Scale};
+use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::output::counted::counted;
+use crate::output::exit::{Exit, Failure};
+use crate::output::moment::Moment;
+use crate::output::printable::printable;
+use crate::output::table::{Cell, Table};
+use crate::output::{ListItem, Screen};
+
+const PATH: &str = "/v1/limits/overrides";
+
+/// The answer to a list.
+#[derive(Debug, Deserialize)]
+struct OverrideList {
+    items: Vec<Box<RawValue>>,
+    #[serde(default)]
+    unreadable: u64,
+}
+
+/// An override of a limit or a key.
+#[derive(Debug, Deserialize)]
+struct Override {
+    rule: Option<String>,
+    domain: Option<String>,
+    #[serde(default)]
+    entries: Vec<(String, String)>,
+    effect: String,
+    scale: Option<f64>,
+    #[serde(default)]
+    gateway: bool,
+    until: Option<Moment>,
+    at: Moment,
+    by: String,
+    #[serde(default)]
+    reason: String,
+}
+
+impl Override {
+    /// The effect in words, such as `scaled by 0.5`.
+    fn effect(&self) -> String {
+        match self.scale {
+            Some(factor) => format!("{} by {factor}", self.effect),
+            None => self.effect.clone(),
+        }
+    }
+
+    fn callers(&self) -> &'static str {
+        if self.gateway {
+            "jobs, requests"
+        } else {
+            "jobs"
+        }
+    }
+
+    fn until(&self, screen: &Screen, now: Moment) -> String {
+        match self.until {
+            None => "until removed".to_owned(),
+            Some(until) if screen.is_wide() => until.to_string(),
+            Some(until) => until.relative(now),
+        }
+    }
+
+    /// The override in one line.
+    fn line(&self, screen: &Screen) -> String {
+        let until = match self.until {
+            Some(_) => format!("ends {}", self.until(screen, Moment::now())),
+            None => "until it is removed".to_owned(),
+        };
+        printable(&format!(
+            "{}  {} for {}, {until}",
+            self.name(),
+            self.effect(),
+            self.callers()
+        )) + "\n"
+    }
+}
+
+impl ListItem for Override {
+    const NOTHING: &str = "nothing is paused, throttled or scaled\n";
+
+    fn name(&self) -> String {
+        match &self.rule {
+            Some(rule) => rule.clone(),
+            None => format!(
+                "{}  {}",
+                self.domain.as_deref().unwrap_or_default(),
+                entries_text(&self.entries)
+            ),
+        }
+    }
+
+    fn text(items: &[Self], screen: &Screen) -> String {
+        table(items, screen).text(screen)
+    }
+}
+
+pub(super) async fn list(remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    let OverrideList { items, unreadable } = remote.read(&ApiRequest::get(PATH)).await?;
+    let more = (unreadable > 0).then(|| {
+        format!(
+            "{} of a later version have no effect",
+            counted(unreadable, "override")
+        )
+    });
+    screen.list::<Override>(&items, more.as_deref(), |item| remote.parse(item))?;
+    Ok(Exit::Done)
+}
+
+fn table(overrides: &[Override], screen: &Screen) -> Table {
+    let now = Moment::now();
+    let mut table = Table::new(&[
+        "LIMIT OR KEY",
+        "EFFECT",
+        "FOR",
+        "UNTIL",
+        "BY",
+        "SINCE",
+        "REASON",
+    ]);
+    for item in overrides {
+        let since = if screen.is_wide() {
+            item.at.to_string()
+        } else {
+            item.at.relative(now)
+        };
+        table.add_row(vec![
+            Cell::from(item.name()),
+            Cell::of_state(&item.effect(), "paused"),
+            item.callers().into(),
+            item.until(screen, now).into(),
+            Cell::from(&item.by),
+            since.into(),
+            Cell::from(&item.reason),
+        ]);
+    }
+    table
+}
+
+pub(super) async fn pause(
+    pause: &Pause,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let mut fields = pause.target.fields();
+    fields.insert("pause".to_owned(), json!(true));
+    fields.insert("gateway".to_owned(), json!(pause.gateway));
+    set(fields, &pause.terms, remote, screen).await
+}
+
+pub(super) async fn scale(
+    scale: &Scale,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let mut fields = scale.target.fields();
+    fields.insert("scale".to_owned(), json!(scale.by));
+    set(fields, &scale.terms, remote, screen).await
+}
+
+async fn set(
+    mut fields: Map<String, Value>,
+    terms: &OverrideOptions,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let lasts = terms
+        .lasts
+        .map(|span| ("for".to_owned(), json!(format!("{}us", span.as_micros()))));
+    fields.extend(
+        lasts.into_iter().chain(
+            terms
+                .reason
+                .as_ref()
+                .map(|text| ("reason".to_owned(), json!(text))),
+        ),
+    );
+    let text = remote
+        .text(&ApiRequest::put(PATH, Value::from(fields).to_string()))
+        .await?;
+    let set: Override = remote.parse(&text)?;
+    screen.object(&text, &set.name(), || Ok(set.line(screen)))?;
+    Ok(Exit::Done)
+}
+
+pub(super) async fn resume(
+    target: &LimitTarget,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    remote
+        .text(&ApiRequest::delete(target.query().append_to(PATH)))
+        .await?;
+    let mut fields = target.fields();
+    fields.insert("removed".to_owned(), json!(true));
+    let name = target.name();
+    screen.object(&Value::from(fields).to_string(), &name, || {
+        Ok(format!("{}  resumed\n", printable(&name)))
+    })?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,125 @@
+//! `tidegate queue`: queues, their limits and their weights.
+
+use clap::{Args, Subcommand, ValueHint};
+
+use super::policies::{PolicyArgs, PolicyKind};
+use super::workflow::for_each;
+use crate::client::address::{Query, escaped};
+use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::model;
+use crate::client::pages::read_pages;
+use crate::output::exit::{Exit, Failure};
+use crate::output::moment::{Moment, short};
+use crate::output::printable::printable;
+use crate::output::table::{Cell, Table};
+use crate::output::{ListItem, Screen};
+
+/// Shows queues, pauses and resumes them, and sets their limits and weights.
+#[derive(Debug, Args)]
+pub struct QueueCommand {
+    #[command(subcommand)]
+    verb: QueueVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum QueueVerb {
+    /// Lists queues and the number of ready jobs in each
+    List(QueueListArgs),
+    /// Pauses queues: their jobs are not given to workers; running jobs continue
+    Pause(QueueNames),
+    /// Resumes paused queues
+    Resume(QueueNames),
+    /// Shows, sets or removes the limits that all new jobs of a queue get
+    Limits(PolicyArgs),
+    /// Shows, sets or removes the weights of keys of a queue
+    Weights(PolicyArgs),
+}
+
+#[derive(Debug, Args)]
+struct QueueListArgs {
+    /// At most this many, by name
+    #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 1_000)]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+struct QueueNames {
+    /// Names of queues
+    #[arg(required = true, value_name = "QUEUE", value_hint = ValueHint::Other)]
+    names: Vec<String>,
+}
+
+impl QueueCommand {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+        match self.verb {
+            QueueVerb::List(wanted) => list(&wanted, remote, screen).await,
+            QueueVerb::Pause(names) => names.set("pause", remote, screen).await,
+            QueueVerb::Resume(names) => names.set("resume", remote, screen).await,
+            QueueVerb::Limits(terms) => terms.run(PolicyKind::QueueLimits, remote, screen).await,
+            QueueVerb::Weights(terms) => terms.run(PolicyKind::QueueWeights, remote, screen).await,
+        }
+    }
+}
+
+async fn list(
+    wanted: &QueueListArgs,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let pages = read_pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
+    pages.show::<model::Queue>("limit", remote, screen)
+}
+
+impl ListItem for model::Queue {
+    const NOTHING: &str = "no queues: a queue exists from the first job that names it\n";
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn text(items: &[Self], screen: &Screen) -> String {
+        table(items).text(screen)
+    }
+}
+
+fn table(queues: &[model::Queue]) -> Table {
+    let now = Moment::now();
+    let mut table = Table::new(&["QUEUE", "STATE", "READY", "OLDEST", "WAITING WORKERS"]);
+    for queue in queues {
+        let oldest = queue
+            .oldest_ready_at
+            .map(|at| short(now.since(at)))
+            .unwrap_or_default();
+        let state = if queue.paused {
+            Cell::of_state("paused", "paused")
+        } else {
+            Cell::from("open")
+        };
+        table.add_row(vec![
+            Cell::from(&queue.name),
+            state,
+            queue.ready.to_string().into(),
+            oldest.into(),
+            queue.waiting_workers.to_string().into(),
+        ]);
+    }
+    table
+}
+
+impl QueueNames {
+    async fn set(&self, verb: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+        for_each(&self.names, async |name| {
+            let text = remote
+                .text(&ApiRequest::post(
+                    format!("/v1/queues/{}:{verb}", escaped(name)),
+                    "",
+                ))
+                .await?;
+            screen.object(&text, name, || {
+                Ok(format!("{}  {verb}d\n", printable(name)))
+            })?;
+            Ok(Exit::Done)
+        })
+        .await
+    }
+}

@@ -1,0 +1,417 @@
+//! `tidegate workflow list` and `count`.
+
+use std::collections::BTreeMap;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::client::address::Query;
+use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::model::{Incomplete, STATUSES, WorkflowSummary};
+use crate::client::pages::{EmptyPageCounter, MAX_PAGE_ITEMS, read_pages};
+use crate::output::exit::{Exit, Failure};
+use crate::output::moment::{Moment, short};
+use crate::output::printable::printable;
+use crate::output::table::{Cell, Table};
+use crate::output::{ListItem, Screen};
+
+const COUNT_PATH: &str = "/v1/workflows:count";
+
+/// Filter of workflows by name, tag and time.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct WorkflowFilter {
+    /// Only those of this name
+    #[arg(long, value_hint = ValueHint::Other)]
+    name: Option<String>,
+    /// Only those with this tag
+    #[arg(long, value_hint = ValueHint::Other)]
+    tag: Option<String>,
+    /// Only those created then or later: 2026-11-21T12:00:00Z, 2026-11-21, or a span back from now
+    /// such as 1h
+    #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
+    since: Option<String>,
+    /// Only those created before then
+    #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
+    until: Option<String>,
+}
+
+/// Filter of workflows by status.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct StatusFilter {
+    /// Only those of these statuses, with commas between them
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATUSES))]
+    status: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct WorkflowListArgs {
+    #[command(flatten)]
+    statuses: StatusFilter,
+    #[command(flatten)]
+    chosen: WorkflowFilter,
+    /// At most this many of the newest
+    #[arg(long, visible_alias = "limit", value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 100)]
+    newest: usize,
+    /// At most this many of the oldest, the oldest first
+    #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, conflicts_with = "newest")]
+    oldest: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkflowCountArgs {
+    #[command(flatten)]
+    chosen: WorkflowFilter,
+    /// Count by name
+    #[arg(long)]
+    by_name: bool,
+}
+
+impl StatusFilter {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.status.is_empty()
+    }
+
+    /// The statuses of the filter, or `else_these` if it has none.
+    pub(crate) fn or(&self, else_these: &[&str]) -> Vec<String> {
+        if self.status.is_empty() {
+            else_these.iter().map(|&word| word.to_owned()).collect()
+        } else {
+            self.status.clone()
+        }
+    }
+}
+
+impl WorkflowFilter {
+    pub(crate) fn is_empty(&self) -> bool {
+        [&self.name, &self.tag, &self.since, &self.until]
+            .into_iter()
+            .all(Option::is_none)
+    }
+
+    /// The filter as the query of a list. Durations are subtracted from `now`.
+    pub(crate) fn query(&self, now: Moment) -> Result<Query, Failure> {
+        Ok(Query::default()
+            .with("name", self.name.as_ref())
+            .with("tag", self.tag.as_ref())
+            .with(
+                "created_after",
+                moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()),
+            )
+            .with(
+                "created_before",
+                moment("until", self.until.as_ref(), now)?.map(|until| until.to_string()),
+            ))
+    }
+
+    /// The filter as the body of a bulk action on workflows created before `as_of`. Durations are
+    /// subtracted from `now`.
+    pub(crate) fn filter(
+        &self,
+        statuses: &[String],
+        now: Moment,
+        as_of: Option<Moment>,
+    ) -> Result<serde_json::Value, Failure> {
+        let before = moment("until", self.until.as_ref(), now)?
+            .into_iter()
+            .chain(as_of)
+            .min();
+        Ok(json!({
+            "status": statuses, "name": self.name, "tag": self.tag,
+            "created_after": moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()),
+            "created_before": before.map(|before| before.to_string()),
+        }))
+    }
+}
+
+fn moment(option: &str, text: Option<&String>, now: Moment) -> Result<Option<Moment>, Failure> {
+    let Some(text) = text else { return Ok(None) };
+    let expected = "expected a time such as 2026-11-21T12:00:00Z, a date, or a time span back from now such as 1h";
+    let parsed = Moment::parse(text, now).map(Some);
+    parsed.ok_or_else(|| Failure::usage(format!("--{option} '{text}': {expected}")))
+}
+
+pub(crate) async fn list(
+    list: &WorkflowListArgs,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let (order, limit) = match list.oldest {
+        Some(limit) => ("oldest", limit),
+        None => ("newest", list.newest),
+    };
+    let statuses = Some(list.statuses.or(&[]).join(",")).filter(|statuses| !statuses.is_empty());
+    let query = list
+        .chosen
+        .query(Moment::now())?
+        .with("status", statuses)
+        .with("order", Some(order));
+    let pages = read_pages("/v1/workflows", &query, limit, remote).await?;
+    pages.show::<WorkflowSummary>(order, remote, screen)
+}
+
+impl ListItem for WorkflowSummary {
+    const NOTHING: &str = "no workflows\n";
+
+    fn name(&self) -> String {
+        self.id.clone()
+    }
+
+    fn text(items: &[Self], screen: &Screen) -> String {
+        table(items, screen).text(screen)
+    }
+}
+
+fn table(items: &[WorkflowSummary], screen: &Screen) -> Table {
+    let now = Moment::now();
+    let mut table = Table::new(if screen.is_wide() {
+        &[
+            "ID",
+            "NAME",
+            "STATUS",
+            "SUCCEEDED",
+            "CREATED",
+            "STARTED",
+            "FINISHED",
+            "DURATION",
+            "EXPIRES",
+            "TAGS",
+        ]
+    } else {
+        &["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "DURATION"]
+    });
+    for item in items {
+        let duration = item.duration(now).map(short).unwrap_or_default();
+        let mut row = vec![
+            Cell::whole(&item.id),
+            Cell::from(&item.name),
+            Cell::of_state(&status(item), &item.status),
+            Cell::short(&jobs(item)),
+        ];
+        if screen.is_wide() {
+            let exact = |moment: Option<Moment>| {
+                Cell::from(moment.map(Moment::to_the_second).unwrap_or_default())
+            };
+            row.extend([
+                exact(Some(item.created_at)),
+                exact(item.started_at),
+                exact(item.finished_at),
+            ]);
+            row.extend([
+                duration.into(),
+                exact(item.expires_at),
+                item.tags.join(",").into(),
+            ]);
+        } else {
+            row.extend([item.created_at.relative(now).into(), duration.into()]);
+        }
+        table.add_row(row);
+    }
+    table
+}
+
+/// The status, with the progress of a workflow that is not over.
+pub(crate) fn status(item: &WorkflowSummary) -> String {
+    match item.status.as_str() {
+        "running" | "paused" => format!("{} {}%", item.status, item.job_counts.percent()),
+        status => status.to_owned(),
+    }
+}
+
+/// Number of jobs that succeeded, such as `3/7, 1 failed`.
+fn jobs(item: &WorkflowSummary) -> String {
+    let jobs = &item.job_counts;
+    let failed = if jobs.failed > 0 {
+        format!(", {} failed", jobs.failed)
+    } else {
+        String::new()
+    };
+    format!("{}/{}{failed}", jobs.succeeded, jobs.total)
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct CountAnswer {
+    total: u64,
+    pub(crate) by_status: BTreeMap<String, u64>,
+    /// Time of the count by the server's clock. Older servers do not send it.
+    pub(crate) as_of: Option<Moment>,
+    pub(crate) incomplete: Option<Incomplete>,
+}
+
+/// The part of an answer that names missing partitions.
+#[derive(Debug, Deserialize)]
+struct Completeness {
+    incomplete: Option<Incomplete>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CountsByName {
+    by_name: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// Reads all pages of a count by name, and merges their names into the first answer.
+async fn all_names(query: Query, remote: &ApiClient) -> Result<String, Failure> {
+    let text = remote
+        .text(&ApiRequest::get(query.append_to(COUNT_PATH)))
+        .await?;
+    let mut all: Map<String, Value> = remote.parse(&text)?;
+    // Servers of an earlier version send all names at once.
+    if !all.get("next_cursor").is_some_and(Value::is_string) {
+        return Ok(text);
+    }
+    let mut empty_pages = EmptyPageCounter::default();
+    while let Some(Value::String(cursor)) = all.remove("next_cursor") {
+        let mut page: Map<String, Value> = remote
+            .read(&ApiRequest::get(
+                query
+                    .clone()
+                    .with("cursor", Some(cursor))
+                    .append_to(COUNT_PATH),
+            ))
+            .await?;
+        let names = page
+            .get_mut("by_name")
+            .and_then(Value::as_object_mut)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        empty_pages.count_page(names.len())?;
+        if let Some(known) = all.get_mut("by_name").and_then(Value::as_object_mut) {
+            known.extend(names);
+        }
+        all.extend(
+            ["next_cursor", "incomplete"]
+                .into_iter()
+                .filter_map(|name| page.remove_entry(name)),
+        );
+    }
+    Ok(Value::Object(all).to_string())
+}
+
+pub(crate) async fn count(
+    count: &WorkflowCountArgs,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    if screen.is_name() && !count.by_name {
+        return Err(Failure::usage(
+            "-o name: without --by-name this command prints numbers and no names",
+        ));
+    }
+    let query = count.chosen.query(Moment::now())?;
+    let text = if count.by_name {
+        all_names(
+            query
+                .with("by", Some("name"))
+                .with("limit", Some(MAX_PAGE_ITEMS.to_string())),
+            remote,
+        )
+        .await?
+    } else {
+        remote
+            .text(&ApiRequest::get(query.append_to(COUNT_PATH)))
+            .await?
+    };
+    let (table, names) = if count.by_name {
+        let counted: CountsByName = remote.parse(&text)?;
+        (
+            by_name(&counted),
+            counted
+                .by_name
+                .keys()
+                .map(|name| printable(name))
+                .collect::<Vec<_>>(),
+        )
+    } else {
+        (
+            by_status(&remote.parse(&text)?),
+            STATUSES.map(str::to_owned).to_vec(),
+        )
+    };
+    screen.object(&text, &names.join("\n"), || Ok(table.text(screen)))?;
+    Incomplete::exit(remote.parse::<Completeness>(&text)?.incomplete.as_ref())
+}
+
+fn by_status(
+    CountAnswer {
+        total, by_status, ..
+    }: &CountAnswer,
+) -> Table {
+    let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
+    for status in STATUSES {
+        let number = by_status.get(status).copied().unwrap_or_default();
+        table.add_row(vec![
+            Cell::of_state(status, status),
+            number.to_string().into(),
+        ]);
+    }
+    table.add_row(vec!["total".into(), total.to_string().into()]);
+    table
+}
+
+fn by_name(CountsByName { by_name }: &CountsByName) -> Table {
+    let mut table = Table::new(&[
+        "NAME",
+        "PENDING",
+        "RUNNING",
+        "PAUSED",
+        "SUCCEEDED",
+        "FAILED",
+        "CANCELLED",
+        "TOTAL",
+    ]);
+    for (name, by_status) in by_name {
+        let of = |status| {
+            by_status
+                .get(status)
+                .copied()
+                .unwrap_or_default()
+                .to_string()
+        };
+        let mut row = vec![Cell::from(name)];
+        row.extend(STATUSES.map(|status| Cell::from(of(status))));
+        row.push(
+            by_status
+                .values()
+                .fold(0_u64, |sum, count| sum.saturating_add(*count))
+                .to_string()
+                .into(),
+        );
+        table.add_row(row);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_ends_of_a_filter_the_earlier_one_counts() {
+        let now = Moment::parse("2026-11-21T12:00:00Z", Moment::now()).unwrap();
+        let check = |until: Option<&str>, as_of: Option<&str>, before: Option<&str>| {
+            let chosen = WorkflowFilter {
+                until: until.map(str::to_owned),
+                ..WorkflowFilter::default()
+            };
+            let as_of = as_of.and_then(|as_of| Moment::parse(as_of, now));
+            let filter = chosen.filter(&[], now, as_of).unwrap();
+            assert_eq!(
+                filter["created_before"].as_str(),
+                before,
+                "{until:?} {as_of:?}"
+            );
+        };
+        let as_of = Some("2026-11-21T12:00:00.000001Z");
+        check(None, as_of, as_of);
+        check(Some("1h"), as_of, Some("2026-11-21T11:00:00.000000Z"));
+        check(Some("2026-11-22"), as_of, as_of);
+        // An older server says no moment.
+        check(
+            Some("2026-11-22"),
+            None,
+            Some("2026-11-22T00:00:00.000000Z"),
+        );
+        check(None, None, None);
+    }
+}

@@ -1,0 +1,307 @@
+//! Sketches: the keys with the most hits, and the latest refusals. Both are bounded whatever the
+//! number of keys.
+
+mod shorten;
+mod top;
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+
+use super::response::{Code, Status};
+use crate::model::request::{Descriptor, Entry, Request, Timestamp};
+use top::TopKeys;
+
+/// Maximum number of keys, and of refusals, in a sketch.
+const MAX_SKETCH_ITEMS: usize = 128;
+/// Number of decisions of one minute and core that are all counted. On a busy core they take less
+/// than a millisecond, and a person at a terminal makes fewer.
+const MAX_COUNTED_DECISIONS: u32 = 4096;
+/// Of later decisions, one in this number is counted until the minute ends, chosen at random.
+const SAMPLE_EVERY: u32 = 64;
+/// Maximum number of refusals of one kind that are kept for one second and core. In a flood, all
+/// are alike.
+const MAX_REFUSALS_PER_SECOND: u32 = 16;
+const MINUTE_MICROS: u64 = 60_000_000;
+
+/// The keys with the most hits, and the latest refusals.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sketch {
+    /// Keys with a limit, those with the most hits first: at most 128. A key with less than about a
+    /// hundredth of all hits may be missing.
+    pub top: Vec<TopKey>,
+    /// Start of the time in which these hits were counted: the minute before the current one.
+    pub since: Timestamp,
+    /// The latest refusals, the last one first: at most 128. Of many in one second, some are
+    /// missing.
+    pub refusals: Vec<Refusal>,
+}
+
+/// A key and its requested hits. Hits of jobs are those that were granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopKey {
+    /// The domain, at most 256 bytes.
+    pub domain: String,
+    /// The entries, at most 256 bytes in all.
+    pub entries: Vec<Entry>,
+    /// Number of hits.
+    pub hits: u64,
+    /// Whether `hits` is an estimate, because there were too many decisions or keys to count all of
+    /// them.
+    pub is_estimate: bool,
+}
+
+/// A refused request, or a job that had to wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The domain, at most 256 bytes.
+    pub domain: String,
+    /// The entries of the first refused descriptor, or of the limit that a job waits for; at most
+    /// 256 bytes in all.
+    pub entries: Vec<Entry>,
+    /// Time of the refusal.
+    pub at: Timestamp,
+    /// The kind of caller.
+    pub caller: Caller,
+}
+
+/// Kind of caller of the limiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Caller {
+    /// A request of the gateway.
+    Request,
+    /// Jobs of workflows.
+    Job,
+}
+
+/// The decisions of one core.
+#[derive(Debug, Default)]
+pub(crate) struct CoreSketch {
+    /// Number of decisions to skip before the next one that is counted.
+    skip: AtomicU32,
+    /// Time at which `skip` ends early: each minute begins with decisions that are all counted.
+    skip_until: AtomicU64,
+    /// All cores share one hasher, so that equal keys have equal hashes.
+    hasher: DefaultHashBuilder,
+    activity: Mutex<CoreActivity>,
+}
+
+#[derive(Debug, Default)]
+struct CoreActivity {
+    minute: u64,
+    current: TopKeys,
+    previous: TopKeys,
+    refusals: VecDeque<Refusal>,
+    /// The second of the latest refusals, and the numbers of refused requests and jobs that are
+    /// kept of it.
+    second: u64,
+    kept_refusals: [u32; 2],
+}
+
+/// A key as a caller names it.
+#[derive(Debug, Clone, Copy, Hash)]
+pub(crate) struct Key<'k> {
+    pub(crate) domain: &'k str,
+    pub(crate) entries: &'k [Entry],
+}
+
+impl CoreSketch {
+    pub(crate) fn new(hasher: DefaultHashBuilder) -> Self {
+        Self {
+            hasher,
+            ..Self::default()
+        }
+    }
+
+    /// Records a decision about a request. At high rates, most calls only count down to the next
+    /// decision that is counted.
+    #[inline]
+    pub(crate) fn record(
+        &self,
+        request: &Request,
+        code: Code,
+        statuses: &[Status],
+        now: Timestamp,
+    ) {
+        let skip = self.skip.load(Relaxed);
+        if skip > 0 && now.0 < self.skip_until.load(Relaxed) {
+            self.skip.store(skip - 1, Relaxed);
+        } else {
+            self.sample(request, statuses, now);
+        }
+        if code == Code::OverLimit {
+            self.record_refusal(request, statuses, now);
+        }
+    }
+
+    #[cold]
+    fn sample(&self, request: &Request, statuses: &[Status], now: Timestamp) {
+        let mut activity = self.lock();
+        let current = activity.current_at(now);
+        let weight = current.next_weight();
+        // The number is random, so that clients which alternate are all counted.
+        self.skip.store(
+            if weight == 1 {
+                0
+            } else {
+                fastrand::u32(..SAMPLE_EVERY * 2 - 1)
+            },
+            Relaxed,
+        );
+        self.skip_until
+            .store((now.0 / MINUTE_MICROS + 1) * MINUTE_MICROS, Relaxed);
+        for (descriptor, status) in request.descriptors.iter().zip(statuses) {
+            let hits = hits(request, descriptor).saturating_mul(weight.into());
+            if status.limit.is_some() && hits > 0 {
+                let key = Key {
+                    domain: &request.domain,
+                    entries: &descriptor.entries,
+                };
+                current.add(self.hasher.hash_one(key), key, hits);
+            }
+        }
+    }
+
+    #[cold]
+    fn record_refusal(&self, request: &Request, statuses: &[Status], now: Timestamp) {
+        let over = |(_, status): &(&Descriptor, &Status)| status.code == Code::OverLimit;
+        let refused = request.descriptors.iter().zip(statuses).find(over);
+        if let Some((descriptor, _)) = refused {
+            let key = Key {
+                domain: &request.domain,
+                entries: &descriptor.entries,
+            };
+            self.lock().add_refusal(key, Caller::Request, now);
+        }
+    }
+
+    /// Records the hits that jobs were granted, and the keys that made others wait.
+    pub(crate) fn record_jobs<'k>(
+        &self,
+        granted: impl Iterator<Item = (Key<'k>, u64)>,
+        refused: impl Iterator<Item = Key<'k>>,
+        now: Timestamp,
+    ) {
+        let mut activity = self.lock();
+        for (key, hits) in granted.filter(|(_, hits)| *hits > 0) {
+            activity
+                .current_at(now)
+                .add(self.hasher.hash_one(key), key, hits);
+        }
+        for key in refused {
+            activity.add_refusal(key, Caller::Job, now);
+        }
+    }
+
+    /// A panic leaves at worst a count too low, so a poisoned lock is safe to use.
+    fn lock(&self) -> MutexGuard<'_, CoreActivity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CoreActivity {
+    /// Returns the counts of the current minute.
+    fn current_at(&mut self, now: Timestamp) -> &mut TopKeys {
+        let minute = now.0 / MINUTE_MICROS;
+        if minute > self.minute {
+            let current = std::mem::take(&mut self.current);
+            self.previous = if minute == self.minute + 1 {
+                current
+            } else {
+                TopKeys::default()
+            };
+            self.minute = minute;
+        }
+        &mut self.current
+    }
+
+    fn add_refusal(&mut self, key: Key<'_>, caller: Caller, now: Timestamp) {
+        let second = now.0 / 1_000_000;
+        if second != self.second {
+            self.second = second;
+            self.kept_refusals = [0; 2];
+        }
+        let kept = &mut self.kept_refusals[caller as usize];
+        if *kept == MAX_REFUSALS_PER_SECOND {
+            return;
+        }
+        *kept += 1;
+        if self.refusals.len() == MAX_SKETCH_ITEMS {
+            self.refusals.pop_front();
+        }
+        let (domain, entries) = shorten::key(key);
+        self.refusals.push_back(Refusal {
+            domain,
+            entries,
+            at: now,
+            caller,
+        });
+    }
+}
+
+/// The sum of a key over all cores.
+struct KeySum {
+    key: TopKey,
+    /// Number of incomplete parts that have the key.
+    incomplete: usize,
+}
+
+/// Merges the sketches of all cores at the time `now`.
+pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timestamp) -> Sketch {
+    let mut top: HashMap<u64, KeySum> = HashMap::new();
+    let mut refusals = Vec::new();
+    // Number of parts that may lack hits of a key.
+    let mut incomplete = 0;
+    for core in cores {
+        let mut activity = core.lock();
+        activity.current_at(now);
+        for part in [&activity.current, &activity.previous] {
+            incomplete += usize::from(!part.is_complete());
+            for (hash, key) in part.iter() {
+                let sum = top.entry(hash).or_insert_with(|| KeySum {
+                    key: TopKey {
+                        hits: 0,
+                        ..key.clone()
+                    },
+                    incomplete: 0,
+                });
+                sum.key.hits = sum.key.hits.saturating_add(key.hits);
+                sum.key.is_estimate |= key.is_estimate;
+                sum.incomplete += usize::from(!part.is_complete());
+            }
+        }
+        refusals.extend(activity.refusals.iter().cloned());
+    }
+    let finished = |sum: KeySum| TopKey {
+        is_estimate: sum.key.is_estimate || sum.incomplete < incomplete,
+        ..sum.key
+    };
+    let mut top: Vec<TopKey> = top.into_values().map(finished).collect();
+    top.sort_by(|a, b| {
+        b.hits
+            .cmp(&a.hits)
+            .then_with(|| (&a.domain, &a.entries).cmp(&(&b.domain, &b.entries)))
+    });
+    top.truncate(MAX_SKETCH_ITEMS);
+    refusals.sort_by_key(|refusal| std::cmp::Reverse(refusal.at));
+    refusals.truncate(MAX_SKETCH_ITEMS);
+    let since = Timestamp((now.0 / MINUTE_MICROS).saturating_sub(1) * MINUTE_MICROS);
+    Sketch {
+        top,
+        since,
+        refusals,
+    }
+}
+
+/// Returns the requested hits of a descriptor. A refund requests none.
+fn hits(request: &Request, descriptor: &Descriptor) -> u64 {
+    if descriptor.is_negative_hits {
+        return 0;
+    }
+    descriptor
+        .hits_addend
+        .unwrap_or(u64::from(request.hits_addend.max(1)))
+}

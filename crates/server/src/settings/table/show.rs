@@ -1,0 +1,172 @@
+//! Settings as text: the page of the documentation, and the effective values.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use super::value::VariableKind;
+use super::{SECTIONS, Support, Variable, variables};
+use crate::settings::read::environment;
+
+/// Text of docs/settings.md above its tables.
+const HEAD: &str = "\
+# Settings
+
+Every setting is an environment variable. The server reads all of them once, at start. Names, defaults and syntax are those of
+envoyproxy/ratelimit, with two exceptions that let a fresh start work: without `REDIS_URL`, counters are kept in memory and
+workflows in a file; and `USE_STATSD` is off unless it is set. Names that begin with `TIDEGATE_` are Tidegate's own.
+
+Started under the name `ratelimit`, as by a link `/bin/ratelimit`, the defaults of envoyproxy/ratelimit hold: `USE_STATSD=true`,
+`REDIS_URL=/var/run/nutcracker/ratelimit.sock` unless counters are in memcached, `REDIS_PERSECOND_URL=/var/run/nutcracker/ratelimitpersecond.sock`
+with `REDIS_PERSECOND`, and `RUNTIME_ROOT=/srv/runtime_data/current`, which must exist. Workflows are off unless `TIDEGATE_HTTP_ADDR`
+is set. How many connections to Redis there are, and how long one may take to open, stays as below.
+
+`tidegate settings` prints the value of every setting. A `#` in front of a variable says that it is not
+set, and the line shows its default. The command also lists every mistake, as the server does at start, and then ends with code
+64. A name that looks like a misspelt setting, such as `REDIS_ULR`, is a warning there and in the server's log. An unknown
+name that begins with `TIDEGATE_` is a mistake.
+
+A time span is written as `150ms`, `10s` or `1h30m`, and a retention also as `7d`. A list is written as `a,b`, and a map as
+`name:value,other:value`. A number, boolean or time span that is set but empty is a mistake.
+
+The column *support* says what this version does with a setting:
+
+| support | meaning |
+|---|---|
+| yes | the setting works |
+| no | the server refuses to start with another value than the default |
+| ignored | another value than the default has no effect, and the server logs a warning |
+
+This page is generated from the table in the source: `make gen` writes it.
+";
+
+/// First line of the effective values.
+const LEGEND: &str =
+    "# A # in front of a variable says that it is not set. The line shows its default.\n";
+
+/// Returns the page docs/settings.md.
+#[must_use]
+pub fn markdown() -> String {
+    let mut page = String::from(HEAD);
+    for section in SECTIONS {
+        let head = "| variable | type | default | support | what it does |\n|---|---|---|---|---|";
+        let _ = writeln!(page, "\n## {}\n\n{head}", section.title);
+        for row in section.rows {
+            let default = match (row.unset, row.default) {
+                (Some(unset), _) => unset.to_owned(),
+                (None, "") => String::new(),
+                (None, default) => format!("`{default}`"),
+            };
+            let kind = kind(row.kind);
+            let support = support(row.support);
+            let _ = writeln!(
+                page,
+                "| `{}` | {kind} | {default} | {support} | {} |",
+                row.name, row.doc
+            );
+        }
+    }
+    page
+}
+
+/// Returns all variables with their values, one per line. Variables that are not set are commented
+/// out. Secrets are masked.
+#[must_use]
+pub fn effective() -> String {
+    lines(&environment())
+}
+
+fn lines(given: &HashMap<String, String>) -> String {
+    let line = |row: &Variable| match given.get(row.name) {
+        Some(text) => format!("{}={}\n", row.name, row.kind.masked(text)),
+        None => match row.unset {
+            Some(unset) => format!("# {}: {unset}\n", row.name),
+            None => format!("# {}={}\n", row.name, row.default),
+        },
+    };
+    std::iter::once(LEGEND.to_owned())
+        .chain(variables().map(line))
+        .collect()
+}
+
+fn kind(kind: VariableKind) -> String {
+    match kind {
+        VariableKind::Text => "text".to_owned(),
+        VariableKind::Path => "path".to_owned(),
+        VariableKind::Secret => "secret".to_owned(),
+        VariableKind::Url => "address".to_owned(),
+        VariableKind::Choice(words) => words
+            .iter()
+            .filter(|word| !word.is_empty())
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", "),
+        VariableKind::Boolean => "boolean".to_owned(),
+        VariableKind::Integer(unit) => unit.to_owned(),
+        VariableKind::Bytes => "bytes".to_owned(),
+        VariableKind::Float => "number".to_owned(),
+        VariableKind::Duration => "time span".to_owned(),
+        VariableKind::Retention => "retention".to_owned(),
+        VariableKind::List => "list".to_owned(),
+        VariableKind::Map | VariableKind::Headers => "map".to_owned(),
+    }
+}
+
+fn support(support: Support) -> &'static str {
+    match support {
+        Support::Full => "yes",
+        Support::Refused { .. } => "no",
+        Support::Warned { .. } => "ignored",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_masked() {
+        let given = [
+            ("REDIS_AUTH", "hunter2"),
+            ("REDIS_URL", "redis://u:hunter2@h:1"),
+            ("PORT", "1"),
+        ];
+        let endpoints = [
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+            "CONFIG_GRPC_XDS_SERVER_URL",
+        ];
+        let endpoints = endpoints.map(|name| (name, "http://u:hunter2@h:1"));
+        let headers = (
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+            "authorization=Bearer hunter2",
+        );
+        let given: Vec<_> = given
+            .into_iter()
+            .chain(endpoints)
+            .chain([headers])
+            .collect();
+        let text = lines(
+            &given
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        );
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains("\nPORT=1\n"), "{text}");
+        assert!(text.contains("\n# DEBUG_PORT=6070\n"), "{text}");
+    }
+
+    #[test]
+    fn what_happens_without_a_value_is_shown_as_the_default() {
+        let text = lines(&HashMap::new());
+        assert!(
+            text.starts_with(LEGEND) && text.contains("\n# REDIS_POOL_SIZE: 4 for each core\n"),
+            "{text}"
+        );
+        assert!(
+            markdown().contains(
+                "| `REDIS_TIMEOUT` | time span | 1s for a connection, 10s for an answer |"
+            )
+        );
+    }
+}

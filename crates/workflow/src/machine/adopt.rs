@@ -1,0 +1,94 @@
+//! Adoption of a workflow from another system.
+
+use super::workflow::Workflow;
+use crate::graph::definition::Retention;
+use crate::model::id::JobIndex;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{AttemptError, Job, JobState, RetentionDefaults, Status};
+
+/// The state of a workflow in another system.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ImportedState {
+    /// The time of the start. `None` if it was never started.
+    pub started_at: Option<Timestamp>,
+    /// The time of the end. `None` if it has not ended.
+    pub finished_at: Option<Timestamp>,
+    /// The time of removal. `None` for never.
+    pub expires_at: Option<Timestamp>,
+    /// Whether further jobs are started.
+    pub continuation: Continuation,
+    /// The jobs by index. None of them may be running.
+    pub jobs: Vec<Job>,
+    /// The outputs of jobs, as JSON text.
+    pub outputs: Vec<(JobIndex, Vec<u8>)>,
+    /// The errors of jobs.
+    pub errors: Vec<(JobIndex, AttemptError)>,
+}
+
+/// The continuation of a workflow from another system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Continuation {
+    /// Jobs that may run become ready.
+    #[default]
+    Continues,
+    /// The workflow is paused.
+    Paused,
+    /// Only ready jobs run. Without ready jobs the workflow has ended, and a retry continues it.
+    Halted,
+}
+
+impl Workflow {
+    /// Continues the workflow from its state in another system.
+    pub(crate) fn adopt(
+        &mut self,
+        imported: &ImportedState,
+        defaults: RetentionDefaults,
+        now: Timestamp,
+    ) {
+        for (at, job) in imported
+            .jobs
+            .iter()
+            .enumerate()
+            .filter(|(_, job)| **job != Job::default())
+        {
+            let index = JobIndex(at as u32);
+            self.set_state(index, job.state, now);
+            let ready_at = job
+                .ready_at
+                .or((job.state == JobState::Ready).then_some(now));
+            *self.job_mut(index) = Job {
+                ready_at,
+                ..job.clone()
+            };
+        }
+        for (job, output) in &imported.outputs {
+            self.put_output(*job, output);
+        }
+        for (job, error) in &imported.errors {
+            self.put_error(*job, error);
+        }
+        self.meta_mut().retention = Some(
+            imported
+                .expires_at
+                .map_or(Retention::Forever, |at| Retention::For(at.since(now))),
+        );
+        if let Some(started_at) = imported.started_at {
+            let meta = self.meta_mut();
+            meta.started_at = Some(started_at);
+            meta.status = if imported.continuation == Continuation::Paused {
+                Status::Paused
+            } else {
+                Status::Running
+            };
+            match imported.continuation {
+                Continuation::Continues | Continuation::Paused => self.advance(now),
+                Continuation::Halted => self.recount(),
+            }
+            self.update_status(defaults, now);
+        }
+        if self.meta.status.is_over() {
+            let meta = self.meta_mut();
+            meta.finished_at = imported.finished_at.or(meta.finished_at);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Revocation of leases.
+
+use crate::machine::workflow::Workflow;
+use crate::model::id::JobIndex;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{JobState, LeaseEnd};
+
+impl Workflow {
+    /// Revokes the lease of a job, if it has one: the report of its worker will be refused with the
+    /// reason `end`.
+    pub(crate) fn revoke(&mut self, index: JobIndex, end: LeaseEnd) {
+        if self.job(index).token != 0 {
+            let job = self.job_mut(index);
+            job.token = 0;
+            job.ended_by = Some(end);
+        }
+    }
+}
+
+/// Cancels all jobs that have not ended.
+pub(crate) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
+    for at in 0..workflow.jobs.len() {
+        let index = JobIndex(at as u32);
+        if !workflow.job(index).state.is_over() {
+            workflow.revoke(index, LeaseEnd::Cancelled);
+            workflow.set_state(index, JobState::Cancelled, now);
+        }
+    }
+    workflow.advance(now);
+}

@@ -1,0 +1,102 @@
+//! Times at which jobs change by themselves: retries, ends of leases and timeouts.
+
+use super::Workflow;
+use crate::model::id::JobIndex;
+use crate::model::lease_ref::LeaseRef;
+use crate::model::time::Timestamp;
+use crate::model::workflow_state::{Job, JobState, LeaseEnd};
+
+impl Workflow {
+    /// The time at which a job changes by itself, without gaps.
+    pub(crate) fn due(&self, index: JobIndex) -> Option<Timestamp> {
+        self.due_after_gap(index, Timestamp::default())
+    }
+
+    /// The time at which a job changes by itself. Leases and timeouts that ended in a gap, before
+    /// `served_since`, end one lease after it. A live worker extends its lease until then.
+    fn due_after_gap(&self, index: JobIndex, served_since: Timestamp) -> Option<Timestamp> {
+        let job = self.job(index);
+        let JobState::Running { expires } = job.state else {
+            return match job.state {
+                JobState::Scheduled { due } => Some(due),
+                _ => None,
+            };
+        };
+        let lenient_until = served_since + job.lease();
+        // An attempt that began after the gap had its full time.
+        let began_before = job.started_at.is_some_and(|started| started < served_since);
+        let lenient = |end: Timestamp| {
+            if began_before {
+                end.max(lenient_until)
+            } else {
+                end
+            }
+        };
+        Some(match self.times_out(index) {
+            Some(end) if end <= expires => lenient(end),
+            _ => lenient(expires),
+        })
+    }
+
+    /// The end of the running attempt unless its worker reports: the earlier of timeout and lease
+    /// end, whenever it is detected. The timeout counts if both are at the same time.
+    pub(crate) fn attempt_end(&self, index: JobIndex, expires: Timestamp) -> LeaseEnd {
+        match self.times_out(index) {
+            Some(end) if end <= expires => LeaseEnd::TimedOut,
+            _ => LeaseEnd::Expired,
+        }
+    }
+
+    /// The time at which the running attempt of a job exceeds its timeout.
+    fn times_out(&self, index: JobIndex) -> Option<Timestamp> {
+        let timeout = self.graph.jobs[index.index()].timeout?;
+        Some(self.job(index).started_at? + timeout)
+    }
+
+    /// Due jobs, in the order in which they would have been due without a gap.
+    pub(crate) fn due_by(&self, now: Timestamp, served_since: Timestamp) -> Vec<JobIndex> {
+        let is_due = |job: &JobIndex| {
+            self.due_after_gap(*job, served_since)
+                .is_some_and(|due| due <= now)
+        };
+        let mut jobs: Vec<JobIndex> = self.job_indexes().filter(is_due).collect();
+        jobs.sort_by_key(|&job| self.due(job));
+        jobs
+    }
+
+    /// Expired leases that continue because their workers could not extend them before
+    /// `served_since`, each with its new end.
+    pub(crate) fn continued_leases(
+        &self,
+        served_since: Timestamp,
+        now: Timestamp,
+    ) -> Vec<(LeaseRef, Timestamp)> {
+        let leases = self.job_indexes().filter_map(|job| match self.job(job) {
+            Job {
+                state: JobState::Running { expires },
+                token,
+                ..
+            } if *expires <= now => {
+                let until = self.due_after_gap(job, served_since)?;
+                Some((
+                    LeaseRef {
+                        workflow: self.id,
+                        job,
+                        token: *token,
+                    },
+                    until,
+                ))
+            }
+            _ => None,
+        });
+        leases.collect()
+    }
+
+    /// Sets the timer to the earliest time at which a job is due.
+    pub(crate) fn reset_timer(&mut self, served_since: Timestamp) {
+        self.meta_mut().timer = self
+            .job_indexes()
+            .filter_map(|job| self.due_after_gap(job, served_since))
+            .min();
+    }
+}

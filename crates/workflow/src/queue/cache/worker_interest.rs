@@ -1,0 +1,133 @@
+//! Whether workers wait for jobs here, and of which queues. Jobs that other servers make ready
+//! matter only then.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::{QueueCache, RefillTarget};
+use crate::model::time::Timestamp;
+use crate::queue::queue::Queue;
+use crate::queue::ready_jobs::LaneKey;
+use crate::store::change_notice::{ReadyQueues, parse_queue_or_lane};
+
+/// Time for which a worker that stopped waiting is expected back.
+const WORKER_RETURN_TTL: Duration = Duration::from_secs(10);
+/// Time for which a queue counts as busy after a request of a worker.
+const BUSY_TTL: Duration = Duration::from_secs(2);
+
+impl QueueCache {
+    /// Records that a worker waits.
+    pub(crate) fn record_wait(&self) {
+        self.waited_at.store(self.now().micros(), Relaxed);
+        if !self.waiter_announced.swap(true, Relaxed) {
+            self.waiter_arrived.notify_one();
+        }
+    }
+
+    /// Waits until a worker waits, if none did for a while. Only one task at a time may wait.
+    pub(crate) async fn wait_for_waiter(&self) {
+        self.waiter_arrived.notified().await;
+    }
+
+    /// Whether a worker waits, or waited not long ago. If not, [`QueueCache::wait_for_waiter`]
+    /// returns when the next one does.
+    pub(crate) fn expects_workers(&self, now: Timestamp) -> bool {
+        let waited_at = Timestamp::from_micros(self.waited_at.load(Relaxed));
+        if now.since(waited_at) <= WORKER_RETURN_TTL {
+            return true;
+        }
+        self.waiter_announced.store(false, Relaxed);
+        // A worker may have begun to wait before the flag was cleared, or may have waited all the
+        // time.
+        let waits = self.has_any_waiter();
+        self.waiter_announced.fetch_or(waits, Relaxed);
+        waits
+    }
+
+    /// Records that a worker claims jobs.
+    pub(crate) fn record_claim(&self) {
+        if !self.claim_announced.load(Relaxed) && !self.claim_announced.swap(true, Relaxed) {
+            self.claim_started.notify_one();
+        }
+    }
+
+    /// Waits until a worker claims jobs, if [`QueueCache::busy_queues`] returned no queue before. Only one
+    /// task at a time may wait.
+    pub(crate) async fn wait_for_claim(&self) {
+        self.claim_started.notified().await;
+    }
+
+    /// Whether a worker waits for any queue.
+    pub(crate) fn has_any_waiter(&self) -> bool {
+        self.lock().values_mut().any(Queue::has_waiters)
+    }
+
+    /// Returns the announced queues of which a worker here may want the new jobs: it waits, or the
+    /// jobs are more urgent than the known ones. The other queues are marked as incomplete.
+    pub(crate) fn wanted_refills(&self, announced: &ReadyQueues) -> Vec<RefillTarget> {
+        let mut by_name = self.lock();
+        let now = self.now();
+        let mut targets = Vec::new();
+        let mut check = |name: &str, queue: &mut Queue, priority: u8, lane: Option<LaneKey>| {
+            let busy = queue
+                .last_requested_at
+                .is_some_and(|at| now.since(at) <= BUSY_TTL);
+            let urgent = priority > 0
+                && queue
+                    .ready_jobs
+                    .first_unlimited()
+                    .is_none_or(|head| head.priority() < priority);
+            if !queue.paused && ((busy && urgent) || queue.has_waiters()) {
+                targets.push(RefillTarget {
+                    queue: name.to_owned(),
+                    lanes: lane.map(|lane| vec![lane]),
+                });
+            } else if let Some(lane) = lane {
+                queue.mark_lane_incomplete_everywhere(&lane);
+            } else {
+                queue.mark_incomplete();
+            }
+        };
+        match announced {
+            ReadyQueues::Queues(queues) => {
+                for (name, priority) in queues {
+                    let (name, lane) = parse_queue_or_lane(name);
+                    if let Some(queue) = by_name.get_mut(name) {
+                        let lane = lane.map(|(handler, limits)| LaneKey {
+                            limits: limits.into(),
+                            handler: handler.into(),
+                        });
+                        check(name, queue, *priority, lane);
+                    }
+                }
+            }
+            ReadyQueues::AllQueues => by_name
+                .iter_mut()
+                .for_each(|(name, queue)| check(name, queue, u8::MAX, None)),
+        }
+        targets
+    }
+
+    /// Returns the queues that busy workers request and that have local jobs. Nothing is read of
+    /// these while that lasts. If there are none, [`QueueCache::wait_for_claim`] returns at the
+    /// next claim.
+    pub(crate) fn busy_queues(&self) -> Vec<String> {
+        // Cleared before the check, so that a claim during the check is announced.
+        self.claim_announced.store(false, Relaxed);
+        let by_name = self.lock();
+        let now = self.now();
+        let busy = |queue: &Queue| {
+            let requested = queue
+                .last_requested_at
+                .is_some_and(|requested| now.since(requested) <= BUSY_TTL);
+            requested && !queue.paused && queue.ready_jobs.has_local_jobs()
+        };
+        let busy: Vec<String> = by_name
+            .iter()
+            .filter(|(_, queue)| busy(queue))
+            .map(|(name, _)| name.clone())
+            .collect();
+        self.claim_announced.fetch_or(!busy.is_empty(), Relaxed);
+        busy
+    }
+}

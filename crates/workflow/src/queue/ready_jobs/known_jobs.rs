@@ -1,0 +1,390 @@
+//! The known ready jobs of a lane: local ones, and remote ones, which their assigned servers claim
+//! first.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::codec::rows::ReadyKey;
+use crate::model::id::Partition;
+use crate::model::time::Timestamp;
+use crate::queue::partitions::LocalPartitions;
+use crate::queue::partitions::thread_map::CallerThread;
+
+/// Time for which a remote job is left to its assigned server: it counts as this much younger. It
+/// bounds the wait for a server without workers.
+const REMOTE_DISPATCH_DELAY: Duration = Duration::from_secs(2);
+/// Time for which a job is left to workers on the thread that serves it. Short enough to be
+/// unnoticed.
+const OTHER_THREAD_DISPATCH_DELAY: Duration = Duration::from_millis(20);
+/// Maximum number of jobs that are searched for those of the caller's thread.
+const NEAR_SCAN: usize = 512;
+/// Time for which a remote job that was read counts as still ready.
+const REMOTE_ROW_TTL: Duration = Duration::from_millis(50);
+
+/// Order of a job among all that a server may claim: inverted priority, then time since which it is
+/// ready.
+pub(crate) type DispatchKey = (u8, Timestamp, ReadyKey);
+
+/// The known ready jobs of a lane.
+#[derive(Debug, Default)]
+pub(crate) struct KnownJobs {
+    pub(crate) local: BTreeSet<ReadyKey>,
+    pub(crate) remote: BTreeSet<ReadyKey>,
+    /// Time of the latest read of `remote`.
+    read_at: Timestamp,
+}
+
+fn local_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
+    (u8::MAX - ready_key.priority(), ready_key.since(), ready_key)
+}
+
+/// Dispatch key of a local job that another thread serves.
+fn other_thread_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
+    (
+        u8::MAX - ready_key.priority(),
+        ready_key.since() + OTHER_THREAD_DISPATCH_DELAY,
+        ready_key,
+    )
+}
+
+fn remote_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
+    (
+        u8::MAX - ready_key.priority(),
+        ready_key.since() + REMOTE_DISPATCH_DELAY,
+        ready_key,
+    )
+}
+
+impl KnownJobs {
+    fn set_for(
+        &mut self,
+        partition: Partition,
+        local_partitions: &LocalPartitions,
+    ) -> &mut BTreeSet<ReadyKey> {
+        if local_partitions.contains(partition) {
+            &mut self.local
+        } else {
+            &mut self.remote
+        }
+    }
+
+    pub(crate) fn insert(
+        &mut self,
+        ready_key: ReadyKey,
+        local_partitions: &LocalPartitions,
+        now: Timestamp,
+    ) {
+        let set = self.set_for(ready_key.workflow().partition(), local_partitions);
+        set.insert(ready_key);
+        if !local_partitions.contains(ready_key.workflow().partition()) {
+            self.read_at = now;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, ready_key: &ReadyKey) -> bool {
+        self.local.remove(ready_key) || self.remote.remove(ready_key)
+    }
+
+    pub(crate) fn contains(&self, ready_key: &ReadyKey) -> bool {
+        self.local.contains(ready_key) || self.remote.contains(ready_key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.local.len() + self.remote.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.local.is_empty() && self.remote.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ReadyKey> {
+        self.local.iter().chain(&self.remote)
+    }
+
+    pub(crate) fn retain(&mut self, keep: impl Fn(&ReadyKey) -> bool) {
+        self.local.retain(&keep);
+        self.remote.retain(&keep);
+    }
+
+    /// Forgets the last job, a remote one if there is any.
+    pub(super) fn pop_last(&mut self) -> Option<ReadyKey> {
+        self.remote.pop_last().or_else(|| self.local.pop_last())
+    }
+
+    /// Returns the most urgent job.
+    pub(crate) fn first(&self) -> Option<&ReadyKey> {
+        self.local
+            .first()
+            .into_iter()
+            .chain(self.remote.first())
+            .min()
+    }
+
+    /// Sorts the jobs again into local and remote ones after partitions were reassigned.
+    pub(crate) fn reclassify(&mut self, local_partitions: &LocalPartitions) {
+        for ready_key in std::mem::take(&mut self.local)
+            .into_iter()
+            .chain(std::mem::take(&mut self.remote))
+        {
+            self.set_for(ready_key.workflow().partition(), local_partitions)
+                .insert(ready_key);
+        }
+    }
+
+    /// Records a read: remote jobs that were gone have been removed.
+    pub(crate) fn record_read(&mut self, now: Timestamp) {
+        self.read_at = now;
+    }
+
+    /// Whether remote jobs may have been claimed since they were read.
+    pub(crate) fn are_stale(&self, now: Timestamp) -> bool {
+        !self.remote.is_empty() && now.since(self.read_at) > REMOTE_ROW_TTL
+    }
+
+    /// Known jobs in dispatch order; jobs of other threads count as 20 ms younger, remote jobs as 2
+    /// s younger. Remote jobs that were read more than 50 ms ago are left out, unless they precede
+    /// the first local job.
+    pub(crate) fn in_dispatch_order<'a>(
+        &'a self,
+        now: Timestamp,
+        caller_thread: CallerThread<'a>,
+    ) -> impl Iterator<Item = DispatchKey> + 'a {
+        let first_local = self
+            .local
+            .first()
+            .map(|ready_key| local_dispatch_key(*ready_key));
+        let stale = self.are_stale(now);
+        let is_usable = move |dispatch_key: &DispatchKey| {
+            !stale || first_local.is_some_and(|local_jobs| *dispatch_key < local_jobs)
+        };
+        let is_near =
+            move |ready_key: &ReadyKey| caller_thread.runs(ready_key.workflow().partition());
+        let local_jobs = near_first(self.local.iter().copied(), is_near);
+        merge_two(
+            local_jobs,
+            self.remote
+                .iter()
+                .map(|ready_key| remote_dispatch_key(*ready_key))
+                .take_while(is_usable),
+        )
+    }
+}
+
+/// Dispatch keys of sorted local jobs. Among the first [`NEAR_SCAN`] jobs those of the caller's
+/// thread keep their age, all others count as jobs of another thread. Reads only up to the next job
+/// of the caller's thread: none behind it has an earlier dispatch key.
+fn near_first(
+    mut heads: impl Iterator<Item = ReadyKey>,
+    is_near: impl Fn(&ReadyKey) -> bool,
+) -> impl Iterator<Item = DispatchKey> {
+    let mut near = None;
+    let mut other_thread = VecDeque::new();
+    let mut read = 0;
+    std::iter::from_fn(move || {
+        while near.is_none() && (read < NEAR_SCAN || other_thread.is_empty()) {
+            let Some(ready_key) = heads.next() else { break };
+            if read < NEAR_SCAN && is_near(&ready_key) {
+                near = Some(local_dispatch_key(ready_key));
+            } else {
+                other_thread.push_back(other_thread_dispatch_key(ready_key));
+            }
+            read += 1;
+        }
+        match near {
+            Some(dispatch_key)
+                if other_thread
+                    .front()
+                    .is_none_or(|first| dispatch_key <= *first) =>
+            {
+                near.take()
+            }
+            _ => other_thread.pop_front(),
+        }
+    })
+}
+
+/// Merges two sorted sequences.
+fn merge_two(
+    one: impl Iterator<Item = DispatchKey>,
+    other: impl Iterator<Item = DispatchKey>,
+) -> impl Iterator<Item = DispatchKey> {
+    let mut one = one.peekable();
+    let mut other = other.peekable();
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(first), Some(second)) if first <= second => one.next(),
+        (Some(_), None) => one.next(),
+        _ => other.next(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::rows::{ReadyJob, ReadyRow};
+    use crate::model::id::{JobIndex, WorkflowId};
+    use crate::queue::partitions::thread_map::ThreadMap;
+
+    fn ready_key(partition: u16, priority: u8, millis: u64) -> ReadyKey {
+        let since = Timestamp::from_micros(millis * 1_000);
+        let workflow = WorkflowId::new(since, Partition(partition), 1);
+        let queue = "q".to_owned();
+        let handler = String::new();
+        let limit_key = String::new();
+        let entry = ReadyJob {
+            queue,
+            handler,
+            limit_key,
+            priority,
+            since,
+            workflow,
+            job: JobIndex(0),
+        };
+        ReadyRow::read(&entry.row()).unwrap().key
+    }
+
+    /// Partition 0 is assigned to this server, partition 1 is not.
+    fn check(heads: &[(u16, u8, u64)], now: u64, expected: &[(u16, u8, u64)]) {
+        let local_partitions = LocalPartitions::all(2);
+        local_partitions.assign(Partition(1), false);
+        let mut all = KnownJobs::default();
+        for &(partition, priority, millis) in heads {
+            all.insert(
+                ready_key(partition, priority, millis),
+                &local_partitions,
+                Timestamp::from_micros(10_000_000),
+            );
+        }
+        let found: Vec<ReadyKey> = all
+            .in_dispatch_order(
+                Timestamp::from_micros(now * 1_000),
+                ThreadMap::new(2, 1).caller_thread(0),
+            )
+            .map(|(_, _, ready_key)| ready_key)
+            .collect();
+        let expected: Vec<ReadyKey> = expected
+            .iter()
+            .map(|&(at, priority, millis)| ready_key(at, priority, millis))
+            .collect();
+        assert_eq!(found, expected, "{heads:?} at {now}");
+    }
+
+    #[test]
+    fn local_jobs_go_first_unless_another_is_more_urgent_or_much_older() {
+        check(
+            &[(1, 0, 5_000), (0, 0, 6_000), (0, 0, 9_000)],
+            10_000,
+            &[(0, 0, 6_000), (1, 0, 5_000), (0, 0, 9_000)],
+        );
+        check(
+            &[(1, 0, 8_000), (0, 0, 9_000)],
+            10_000,
+            &[(0, 0, 9_000), (1, 0, 8_000)],
+        );
+        check(
+            &[(1, 1, 9_500), (0, 0, 1_000)],
+            10_000,
+            &[(1, 1, 9_500), (0, 0, 1_000)],
+        );
+    }
+
+    #[test]
+    fn stale_remote_jobs_are_read_again_before_they_are_claimed() {
+        check(&[(1, 0, 8_000), (0, 0, 9_000)], 10_100, &[(0, 0, 9_000)]);
+        check(&[(1, 0, 8_000)], 10_100, &[]);
+        check(
+            &[(1, 7, 9_900), (0, 0, 9_000)],
+            10_100,
+            &[(1, 7, 9_900), (0, 0, 9_000)],
+        );
+    }
+
+    #[test]
+    fn near_jobs_go_first_as_if_all_were_sorted() {
+        let is_near = |ready_key: &ReadyKey| ready_key.workflow().partition() == Partition(0);
+        let mut random = 7_u64;
+        for number in [0, 1, 2, 40, NEAR_SCAN - 1, NEAR_SCAN, NEAR_SCAN + 60] {
+            for share in [0, 1, 8, 15, 16] {
+                let mut next = |below: u64| {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    (random >> 33) % below
+                };
+                let one = |_| {
+                    ready_key(
+                        u16::from(next(16) >= share),
+                        next(2) as u8,
+                        5_000 + next(100),
+                    )
+                };
+                let heads: BTreeSet<ReadyKey> = (0..number).map(one).collect();
+                let dispatch_key = |(at, ready_key): (usize, &ReadyKey)| {
+                    if at < NEAR_SCAN && is_near(ready_key) {
+                        local_dispatch_key(*ready_key)
+                    } else {
+                        other_thread_dispatch_key(*ready_key)
+                    }
+                };
+                let mut expected: Vec<DispatchKey> =
+                    heads.iter().enumerate().map(dispatch_key).collect();
+                expected.sort();
+                let found: Vec<DispatchKey> = near_first(heads.iter().copied(), is_near).collect();
+                assert_eq!(found, expected, "{share} of 16 near, of {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn jobs_are_reclassified_when_partitions_are_reassigned() {
+        let local_partitions = LocalPartitions::all(2);
+        let mut heads = KnownJobs::default();
+        heads.insert(ready_key(0, 0, 1), &local_partitions, Timestamp::default());
+        heads.insert(ready_key(1, 0, 2), &local_partitions, Timestamp::default());
+        local_partitions.assign(Partition(0), false);
+        heads.reclassify(&local_partitions);
+        assert_eq!(
+            (heads.local.len(), heads.remote.len(), heads.len()),
+            (1, 1, 2)
+        );
+        assert_eq!(heads.first(), Some(&ready_key(0, 0, 1)));
+        heads.pop_last();
+        assert_eq!(heads.iter().collect::<Vec<_>>(), [&ready_key(1, 0, 2)]);
+    }
+
+    #[test]
+    fn jobs_of_the_own_thread_go_first_unless_another_is_more_urgent_or_older() {
+        let local_partitions = LocalPartitions::all(2);
+        let spread = ThreadMap::new(2, 2);
+        let check = |heads: &[(u16, u8, u64)], expected: &[(u16, u8, u64)]| {
+            let mut all = KnownJobs::default();
+            heads.iter().for_each(|&(at, priority, millis)| {
+                all.insert(
+                    ready_key(at, priority, millis),
+                    &local_partitions,
+                    Timestamp::default(),
+                );
+            });
+            let found: Vec<ReadyKey> = all
+                .in_dispatch_order(Timestamp::default(), spread.caller_thread(0))
+                .map(|(.., ready_key)| ready_key)
+                .collect();
+            let expected: Vec<ReadyKey> = expected
+                .iter()
+                .map(|&(at, priority, millis)| ready_key(at, priority, millis))
+                .collect();
+            assert_eq!(found, expected, "{heads:?}");
+        };
+        check(
+            &[(1, 0, 5_000), (0, 0, 5_010)],
+            &[(0, 0, 5_010), (1, 0, 5_000)],
+        );
+        check(
+            &[(1, 0, 5_000), (0, 0, 5_030)],
+            &[(1, 0, 5_000), (0, 0, 5_030)],
+        );
+        check(
+            &[(1, 1, 5_010), (0, 0, 5_000)],
+            &[(1, 1, 5_010), (0, 0, 5_000)],
+        );
+    }
+}

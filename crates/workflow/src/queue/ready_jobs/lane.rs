@@ -1,0 +1,173 @@
+//! The known ready jobs of one handler under one key.
+
+use std::time::Duration;
+
+use hashbrown::HashSet;
+
+use super::known_jobs::KnownJobs;
+use crate::codec::rows::ReadyKey;
+use crate::model::id::Partition;
+use crate::model::time::Timestamp;
+use crate::queue::cache::{ClaimMode, PartitionScope};
+use crate::queue::partitions::LocalPartitions;
+
+/// Time for which the known jobs count as complete while notifications are received. Notifications
+/// may get lost, so it is bounded.
+const COMPLETE_TTL: Duration = Duration::from_secs(11);
+/// Time for which the known jobs count as complete for a worker that waits: a background refill
+/// reads them sooner.
+const COMPLETE_WAITING_TTL: Duration = Duration::from_secs(30);
+
+/// Times at which the store was found to have no other jobs than those known here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Completeness {
+    /// Time for the partitions that are assigned to this server.
+    pub(crate) local: Option<Timestamp>,
+    pub(crate) remote: Option<Timestamp>,
+    /// Whether a read is due regardless of those times.
+    pub(crate) is_old: bool,
+}
+
+impl Completeness {
+    pub(crate) fn is_local_complete(&self, mode: ClaimMode, now: Timestamp) -> bool {
+        self.is_fresh(self.local, mode, now)
+    }
+
+    pub(crate) fn is_complete(&self, mode: ClaimMode, now: Timestamp) -> bool {
+        self.is_local_complete(mode, now) && self.is_fresh(self.remote, mode, now)
+    }
+
+    /// Whether a read is due of the local partitions, or of the remote ones. Remote ones count with
+    /// [`PartitionScope::All`] or if they were read before.
+    pub(crate) fn is_due(&self, scope: PartitionScope, now: Timestamp) -> bool {
+        let remote = self.remote.is_some() || scope == PartitionScope::All;
+        !self.is_local_complete(ClaimMode::Immediate, now)
+            || (remote && !self.is_fresh(self.remote, ClaimMode::Immediate, now))
+    }
+
+    fn is_fresh(&self, found_at: Option<Timestamp>, mode: ClaimMode, now: Timestamp) -> bool {
+        let ttl = match mode {
+            ClaimMode::Immediate if self.is_old => return false,
+            ClaimMode::Immediate => COMPLETE_TTL,
+            ClaimMode::LongPoll => COMPLETE_WAITING_TTL,
+        };
+        found_at.is_some_and(|found_at| now.since(found_at) <= ttl)
+    }
+}
+
+/// Whether the store may have jobs that are not known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct MoreRows {
+    /// There may be more rows in partitions that are assigned to this server.
+    pub(crate) local: bool,
+    pub(crate) remote: bool,
+}
+
+impl MoreRows {
+    pub(crate) const ALL: Self = Self {
+        local: true,
+        remote: true,
+    };
+
+    pub(crate) fn any(self) -> bool {
+        self.local || self.remote
+    }
+}
+
+/// The ready jobs of one handler under one key.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    pub(crate) known_jobs: KnownJobs,
+    pub(crate) more_rows: MoreRows,
+    /// Whether known jobs may be gone from the store.
+    pub(crate) stale: bool,
+    /// Number of the latest mark of this lane as incomplete. A read that began before that mark
+    /// cannot clear it.
+    pub(crate) last_incomplete_mark: u64,
+}
+
+/// Rows of a lane that a read found in one partition: their keys in ascending order, and whether
+/// there may be more behind them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LaneReadResult {
+    pub(crate) keys: Vec<ReadyKey>,
+    pub(crate) more: bool,
+}
+
+impl Lane {
+    /// Whether no job is known for certain, and the store may have some.
+    pub(super) fn needs_refill(&self) -> bool {
+        self.stale || (self.known_jobs.is_empty() && self.more_rows.any())
+    }
+
+    /// Whether forgetting the lane loses no knowledge.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.known_jobs.is_empty() && !self.more_rows.any() && !self.stale
+    }
+
+    /// Marks that the store may have more rows in this kind of partition.
+    pub(crate) fn mark_incomplete(
+        &mut self,
+        partition: Partition,
+        local_partitions: &LocalPartitions,
+    ) {
+        if local_partitions.contains(partition) {
+            self.more_rows.local = true
+        } else {
+            self.more_rows.remote = true
+        }
+    }
+
+    /// Forgets all jobs behind the first `limit`.
+    pub(super) fn forget_after(&mut self, limit: usize, local_partitions: &LocalPartitions) {
+        while self.known_jobs.len() > limit {
+            let Some(forgotten) = self.known_jobs.pop_last() else {
+                return;
+            };
+            self.mark_incomplete(forgotten.workflow().partition(), local_partitions);
+        }
+    }
+
+    /// Forgets the jobs that a read did not find in the rows that it covered. Jobs that came or
+    /// went since the read began are newer than its answer.
+    pub(crate) fn retain_found(
+        &mut self,
+        found: &[Option<LaneReadResult>],
+        newer: &HashSet<ReadyKey>,
+    ) {
+        let found = |partition: Partition| found.get(usize::from(partition.0))?.as_ref();
+        self.known_jobs.retain(|ready_key| {
+            let Some(LaneReadResult { keys, more }) = found(ready_key.workflow().partition())
+            else {
+                return true;
+            };
+            let past_read = || *more && keys.last().is_some_and(|last| ready_key > last);
+            keys.binary_search(ready_key).is_ok() || newer.contains(ready_key) || past_read()
+        });
+    }
+
+    /// Records whether the store may have other jobs than those that a read found.
+    pub(crate) fn record_more(
+        &mut self,
+        found: &[Option<LaneReadResult>],
+        local_partitions: &LocalPartitions,
+    ) {
+        let all = |is_local: bool| {
+            let mut partitions = found
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| local_partitions.contains(Partition(*at as u16)) == is_local);
+            partitions.all(|(_, found)| found.as_ref().is_some_and(|found| !found.more))
+        };
+        let some = |is_local: bool| {
+            let mut partitions = found
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| local_partitions.contains(Partition(*at as u16)) == is_local);
+            partitions.any(|(_, found)| found.as_ref().is_some_and(|found| found.more))
+        };
+        self.stale = false;
+        self.more_rows.local = some(true) || (self.more_rows.local && !all(true));
+        self.more_rows.remote = some(false) || (self.more_rows.remote && !all(false));
+    }
+}

@@ -1,0 +1,101 @@
+//! The ready jobs of one queue under one key of limits, by handler.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::LaneKey;
+use super::lane::Lane;
+use crate::engine::limits::limit_name;
+use crate::graph::limits::Limits;
+use crate::queue::scheduler::weights::Weights;
+
+/// Distance by which a dispatched job advances the pass of a key of weight 1.
+const UNIT_STRIDE: u64 = 1 << 20;
+/// Memory of a key without its text, in bytes. The text is kept three times: for the dispatch
+/// order, the limits and the lanes.
+const KEY_OVERHEAD_BYTES: usize = 768;
+
+/// The jobs under one key of limits.
+#[derive(Debug)]
+pub(crate) struct LimitGroup {
+    pub(crate) key: Arc<str>,
+    /// `None` without limits, or if this version cannot parse them.
+    pub(crate) limits: Option<Arc<Limits>>,
+    /// Names of these limits.
+    pub(crate) limit_names: Box<[Arc<str>]>,
+    pub(crate) lanes: HashMap<Arc<str>, Lane>,
+    /// Position in the dispatch order.
+    pub(super) pass: u64,
+    pub(super) weight: u32,
+    /// The limit without capacity that blocks the jobs.
+    pub(crate) blocked_by: Option<Arc<str>>,
+    /// Number of known jobs.
+    pub(super) known: usize,
+}
+
+impl LimitGroup {
+    pub(super) fn new(key: Arc<str>, weights: &Weights) -> Self {
+        let limits = if key.is_empty() {
+            None
+        } else {
+            Limits::parse(&key).map(Arc::new)
+        };
+        // Jobs under limits that this version cannot parse are left to servers that can.
+        let blocked_by = (limits.is_none() && !key.is_empty()).then(|| Arc::clone(&key));
+        let weight = limits
+            .as_ref()
+            .map_or(1, |limits| weights.weight_for(limits));
+        let limit_names = limits
+            .iter()
+            .flat_map(|limits| limits.as_slice())
+            .map(limit_name)
+            .collect();
+        Self {
+            key,
+            limits,
+            limit_names,
+            lanes: HashMap::new(),
+            pass: 0,
+            weight,
+            blocked_by,
+            known: 0,
+        }
+    }
+
+    pub(super) fn memory_bytes(key: &str) -> usize {
+        KEY_OVERHEAD_BYTES + 3 * key.len()
+    }
+
+    pub(crate) fn known(&self) -> usize {
+        self.known
+    }
+
+    pub(crate) fn pass(&self) -> u64 {
+        self.pass
+    }
+
+    pub(crate) fn stride(&self) -> u64 {
+        UNIT_STRIDE / u64::from(self.weight)
+    }
+
+    pub(super) fn is_dispatchable(&self) -> bool {
+        self.known > 0 && self.blocked_by.is_none()
+    }
+
+    pub(crate) fn lane_keys(&self) -> impl Iterator<Item = (LaneKey, &Lane)> {
+        let key = |handler| LaneKey {
+            limits: Arc::clone(&self.key),
+            handler: Arc::clone(handler),
+        };
+        self.lanes
+            .iter()
+            .map(move |(handler, lane)| (key(handler), lane))
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.known == 0
+            && self.blocked_by.is_none()
+            && self.lanes.values().all(|lane| !lane.more_rows.any())
+    }
+}

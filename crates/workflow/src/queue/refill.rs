@@ -1,0 +1,233 @@
+//! Reads of ready rows in progress. Changes that arrive here during a read are newer than its
+//! answer.
+
+pub(crate) mod refill_target;
+pub(crate) mod round_robin;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use super::cache::QueueCache;
+use super::ready_jobs::LaneKey;
+use super::ready_jobs::lane::LaneReadResult;
+use crate::codec::rows::{ReadyKey, Row};
+
+/// The jobs of a queue that came or went while reads were in progress.
+#[derive(Debug, Default)]
+pub(super) struct ChangeLog {
+    log: VecDeque<ReadyKey>,
+    /// Number of changes before the first of `log`.
+    dropped: u64,
+    /// Reads in progress, by the number of changes when they began.
+    reads: BTreeMap<u64, usize>,
+}
+
+impl ChangeLog {
+    pub(super) fn record(&mut self, ready_key: ReadyKey) {
+        if !self.reads.is_empty() {
+            self.log.push_back(ready_key);
+        }
+    }
+
+    fn begin(&mut self) -> u64 {
+        let began = self.dropped + self.log.len() as u64;
+        *self.reads.entry(began).or_default() += 1;
+        began
+    }
+
+    /// Ends a read. Returns the jobs that came or went since it began.
+    pub(super) fn end(&mut self, began: u64) -> HashSet<ReadyKey> {
+        let since = self
+            .log
+            .iter()
+            .skip((began - self.dropped) as usize)
+            .copied()
+            .collect();
+        if let Some(reads) = self.reads.get_mut(&began) {
+            *reads -= 1;
+            if *reads == 0 {
+                self.reads.remove(&began);
+            }
+        }
+        let oldest = self
+            .reads
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or(self.dropped + self.log.len() as u64);
+        self.log.drain(..(oldest - self.dropped) as usize);
+        self.dropped = oldest;
+        since
+    }
+
+    pub(super) fn has_readers(&self) -> bool {
+        !self.reads.is_empty()
+    }
+}
+
+/// State of a queue when a read of it began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RefillStart {
+    pub(super) change_count: u64,
+    /// Value of [`super::queue::Queue::incomplete_marks`].
+    pub(super) incomplete_marks: u64,
+}
+
+/// Rows of a queue that a read found, by partition. `None` if a partition was not read.
+#[derive(Debug, Default)]
+pub(crate) struct RefillRows {
+    pub(crate) partitions: Vec<Option<PartitionRows>>,
+    /// Lanes that were blocked when the read began. The read says nothing about them: they are read
+    /// when their known jobs are used up.
+    pub(crate) skipped: HashSet<LaneKey>,
+}
+
+/// Rows of a queue that a read found in one partition.
+#[derive(Debug, Default)]
+pub(crate) struct PartitionRows {
+    /// The rows in ascending order.
+    pub(crate) rows: Vec<Row>,
+    /// Lanes that the read covered.
+    pub(crate) lanes: LanesRead,
+    /// Lanes that may have more rows than these.
+    pub(crate) truncated_lanes: HashSet<LaneKey>,
+}
+
+/// Lanes of a queue that a read covered.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum LanesRead {
+    /// All lanes of the queue.
+    #[default]
+    All,
+    /// All lanes up to this one, in the order of their rows: handler, then key of limits.
+    UpTo(LaneKey),
+    /// These lanes.
+    Only(Arc<[LaneKey]>),
+    /// No lane completely: each may have other rows.
+    Incomplete,
+}
+
+impl PartitionRows {
+    /// Whether the read covered every lane of the queue.
+    pub(super) fn has_all_lanes(&self) -> bool {
+        self.lanes == LanesRead::All
+    }
+
+    /// Whether there may be lanes behind those that the read covered.
+    pub(crate) fn is_truncated(&self) -> bool {
+        matches!(self.lanes, LanesRead::UpTo(_))
+    }
+
+    fn covers(&self, key: &LaneKey) -> bool {
+        match &self.lanes {
+            LanesRead::All => true,
+            LanesRead::UpTo(last) => (&key.handler, &key.limits) <= (&last.handler, &last.limits),
+            LanesRead::Only(lanes) => lanes.contains(key),
+            LanesRead::Incomplete => false,
+        }
+    }
+}
+
+impl RefillRows {
+    /// Whether the read may cover lanes of which it found no row.
+    pub(super) fn may_cover_other_lanes(&self) -> bool {
+        self.partitions
+            .iter()
+            .flatten()
+            .any(|read| !matches!(read.lanes, LanesRead::Incomplete))
+    }
+
+    /// Returns the rows of a lane by partition, from its rows of all partitions.
+    pub(super) fn lane_results(
+        &self,
+        key: &LaneKey,
+        rows: &[(usize, ReadyKey, &Row)],
+    ) -> Vec<Option<LaneReadResult>> {
+        let read_result = |read: &PartitionRows| {
+            (read.covers(key) || read.truncated_lanes.contains(key)).then(|| LaneReadResult {
+                keys: Vec::new(),
+                more: read.truncated_lanes.contains(key),
+            })
+        };
+        let mut found: Vec<_> = self
+            .partitions
+            .iter()
+            .map(|read| read.as_ref().and_then(read_result))
+            .collect();
+        for (at, ready_key, _) in rows {
+            // A lane that the read did not cover completely has at least these rows.
+            found[*at]
+                .get_or_insert_with(|| LaneReadResult {
+                    keys: Vec::new(),
+                    more: true,
+                })
+                .keys
+                .push(*ready_key);
+        }
+        found
+    }
+}
+
+/// The rows of a read that the queues did not have.
+#[derive(Debug, Default)]
+pub(crate) struct RefillResult {
+    /// Jobs that were not known.
+    pub(crate) new_jobs: Vec<ReadyKey>,
+    /// Rows that were found again although their jobs were recorded as orphans.
+    pub(crate) stale_rows: Vec<Row>,
+}
+
+/// A read of some queues that is in progress. Dropping it ends the read.
+#[derive(Debug)]
+pub(crate) struct RefillGuard<'a> {
+    queues: &'a QueueCache,
+    /// Queues without an answer so far.
+    pending: Vec<(&'a str, RefillStart)>,
+}
+
+impl QueueCache {
+    /// Records that these queues are about to be read from the store.
+    pub(crate) fn begin_refill<'a>(&'a self, names: &'a [String]) -> RefillGuard<'a> {
+        let mut by_name = self.lock();
+        let begin = |name: &'a String| {
+            let queue = self.queue_mut(&mut by_name, name);
+            (
+                name.as_str(),
+                RefillStart {
+                    change_count: queue.changes.begin(),
+                    incomplete_marks: queue.incomplete_marks,
+                },
+            )
+        };
+        RefillGuard {
+            queues: self,
+            pending: names.iter().map(begin).collect(),
+        }
+    }
+}
+
+impl RefillGuard<'_> {
+    /// Merges the rows that were found of each queue, in the order of the queues.
+    pub(crate) fn finish(mut self, found: impl IntoIterator<Item = RefillRows>) -> RefillResult {
+        let mut result = RefillResult::default();
+        for ((name, start), found) in std::mem::take(&mut self.pending).into_iter().zip(found) {
+            let refilled = self.queues.merge_refill(name, start, &found);
+            result.new_jobs.extend(refilled.new_jobs);
+            result.stale_rows.extend(refilled.stale_rows);
+        }
+        result
+    }
+}
+
+impl Drop for RefillGuard<'_> {
+    fn drop(&mut self) {
+        let mut by_name = self.queues.lock();
+        for (name, start) in self.pending.drain(..) {
+            if let Some(queue) = by_name.get_mut(name) {
+                queue.changes.end(start.change_count);
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Selects the queues, or their lanes, that are to be read from the store.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::queue::cache::QueueCache;
+use crate::queue::ready_jobs::LaneKey;
+use crate::queue::ready_jobs::lane::MoreRows;
+
+/// Interval of background refills of a queue. They find jobs whose announcement was missed, or that
+/// go before the known ones.
+const BACKGROUND_REFILL_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of lanes of a queue that one refill reads because none of their jobs is known.
+const MAX_REFILL_LANES: usize = 64;
+
+/// A queue to be read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RefillTarget {
+    pub(crate) queue: String,
+    /// Lanes to be read. `None` if all are.
+    pub(crate) lanes: Option<Vec<LaneKey>>,
+}
+
+impl From<String> for RefillTarget {
+    fn from(queue: String) -> Self {
+        Self { queue, lanes: None }
+    }
+}
+
+/// How long a claim goes on if no job is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimMode {
+    /// The claim answers that there are no jobs, so all of its queues are read if necessary.
+    Immediate,
+    /// The claim waits for [`crate::Engine::arrival_except`]. It may leave jobs to a read that is
+    /// in progress.
+    LongPoll,
+}
+
+/// The partitions in which a claim searches jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PartitionScope {
+    /// The partitions that are assigned to this server.
+    Local,
+    All,
+}
+
+impl QueueCache {
+    /// Maximum number of quarantined rows of one partition that the last reads of these queues
+    /// skipped.
+    pub(crate) fn max_skipped_rows(&self, names: &[String]) -> usize {
+        let by_name = self.lock();
+        names
+            .iter()
+            .filter_map(|name| Some(by_name.get(name.as_str())?.skipped_rows))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Returns the queues of `names` that are not paused and of which the store may have more jobs
+    /// than are known here. With [`PartitionScope::Local`] only jobs of local partitions count.
+    /// Blocked lanes are left out. With [`ClaimMode::LongPoll`] a queue is left out while a
+    /// background refill reads it.
+    pub(crate) fn incomplete(
+        &self,
+        names: &[String],
+        scope: PartitionScope,
+        mode: ClaimMode,
+    ) -> Vec<RefillTarget> {
+        let by_name = self.lock();
+        let now = self.now();
+        let notified_of_all = self.notified_of_all.load(Relaxed);
+        let to_read = |name: &String| {
+            let Some(queue) = by_name.get(name.as_str()) else {
+                return Some(name.clone().into());
+            };
+            if queue.paused {
+                return None;
+            }
+            let is_complete = match scope {
+                PartitionScope::Local => queue.completeness.is_local_complete(mode, now),
+                PartitionScope::All => {
+                    queue.completeness.is_complete(mode, now) && !queue.ready_jobs.are_stale(now)
+                }
+            };
+            if !notified_of_all || !is_complete {
+                let is_left_to_refill = queue.is_being_read && mode == ClaimMode::LongPoll;
+                return (!is_left_to_refill).then(|| name.clone().into());
+            }
+            let wants =
+                |more: MoreRows| more.local || (more.remote && scope == PartitionScope::All);
+            let lanes: Vec<LaneKey> = queue
+                .ready_jobs
+                .lanes_to_refill(wants)
+                .take(MAX_REFILL_LANES)
+                .cloned()
+                .collect();
+            (!lanes.is_empty()).then(|| RefillTarget {
+                queue: name.clone(),
+                lanes: Some(lanes),
+            })
+        };
+        names.iter().filter_map(to_read).collect()
+    }
+
+    /// Returns the queues that the caller must read in the background, because their known jobs may
+    /// not be complete. Marks them as being read.
+    pub(crate) fn overdue(&self, names: &[String], scope: PartitionScope) -> Vec<RefillTarget> {
+        let mut by_name = self.lock();
+        let now = self.now();
+        let mut is_overdue = |name: &&String| {
+            let Some(queue) = by_name.get_mut(name.as_str()).filter(|queue| !queue.paused) else {
+                return false;
+            };
+            let may = !queue.is_being_read
+                && queue
+                    .last_background_refill
+                    .is_none_or(|began| now.since(began) > BACKGROUND_REFILL_INTERVAL);
+            let overdue = may && queue.completeness.is_due(scope, now);
+            if overdue {
+                queue.last_background_refill = Some(now);
+                queue.is_being_read = true;
+            }
+            overdue
+        };
+        names
+            .iter()
+            .filter(&mut is_overdue)
+            .cloned()
+            .map(RefillTarget::from)
+            .collect()
+    }
+
+    /// Makes queues due for a read, even if they were read lately or are being read, because other
+    /// servers have written to them.
+    pub(crate) fn request_refill(&self, names: &[String]) {
+        let mut by_name = self.lock();
+        for name in names {
+            if let Some(queue) = by_name.get_mut(name.as_str()) {
+                queue.mark_old();
+                queue.last_background_refill = None;
+            }
+        }
+    }
+
+    /// Ends a background refill. If a queue is still incomplete, one waiting worker is woken to
+    /// read it.
+    pub(crate) fn end_background_refill(&self, queues: &[RefillTarget]) {
+        let mut by_name = self.lock();
+        let now = self.now();
+        for to_read in queues {
+            let Some(queue) = by_name.get_mut(&to_read.queue) else {
+                continue;
+            };
+            queue.is_being_read = false;
+            if !queue.paused && queue.completeness.is_due(PartitionScope::All, now) {
+                queue.wake_any();
+            }
+        }
+    }
+
+    /// Returns lanes with limits that have no known jobs while the store may have some. A claim
+    /// reads them even if it finds enough other jobs.
+    pub(crate) fn lanes_to_refill(&self, names: &[String]) -> Vec<RefillTarget> {
+        let by_name = self.lock();
+        let to_read = |name: &String| {
+            let queue = by_name
+                .get(name.as_str())
+                .filter(|queue| !queue.paused && queue.ready_jobs.has_limits())?;
+            let lanes: Vec<LaneKey> = queue
+                .ready_jobs
+                .lanes_to_refill(|more| more.local)
+                .take(MAX_REFILL_LANES)
+                .cloned()
+                .collect();
+            (!lanes.is_empty()).then(|| RefillTarget {
+                queue: name.clone(),
+                lanes: Some(lanes),
+            })
+        };
+        names.iter().filter_map(to_read).collect()
+    }
+
+    /// Marks queues as due for a read, because other servers write too. Queues that a worker waits
+    /// for are returned instead: the caller reads them at once, so claims need not.
+    pub(crate) fn mark_all_old(&self) -> Vec<String> {
+        let mut waited_for = Vec::new();
+        for (name, queue) in self.lock().iter_mut() {
+            if queue.has_waiters() {
+                waited_for.push(name.clone())
+            } else {
+                queue.mark_old()
+            }
+        }
+        waited_for
+    }
+}
