@@ -313,7 +313,8 @@ def test_a_job_that_extends_its_lease_is_not_overtaken(fake: FakeWork, start: An
 def test_all_calls_have_the_uptime_of_the_worker(fake: FakeWork, start: Any) -> None:
     """A drain is for those that had started before it, and a new process for jobs is no new worker."""
     one = start("--concurrency", "1", "--lease", "5s")
-    for job in (("nap", {"seconds": 2}), ("exits", {}), ("noop", {})):
+    # The lease is extended after a third of it, so the nap is well longer than that.
+    for job in (("nap", {"seconds": 3}), ("exits", {}), ("noop", {})):
         fake.report(fake.give(job)[0])
     claims = [seconds(claim["uptime"]) for claim in fake.claims]
     assert claims == sorted(claims)

@@ -59,5 +59,5 @@ fn crates_with_standalone_tests_have_nothing_that_starts_a_server() {
             found += 1;
         }
     }
-    assert_eq!(found, 2, "api and yaml");
+    assert_eq!(found, 3, "api, cli and yaml");
 }

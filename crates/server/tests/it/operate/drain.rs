@@ -66,7 +66,7 @@ async fn an_interrupt_ends_a_server_at_once_to_which_nobody_is_connected() {
     let server = start(&Limits::new(LIMITS));
     server.signal("INT");
     let log = ended(server).await;
-    assert!(log.contains("draining: nobody is connected"), "{log}");
+    assert!(log.contains("draining: no client is connected"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -84,5 +84,5 @@ async fn an_interrupt_leaves_the_delay_to_those_who_are_connected() {
         .unwrap();
     drop(channel);
     let log = ended(server).await;
-    assert!(log.contains("nobody is connected any more"), "{log}");
+    assert!(log.contains("no client is connected any more"), "{log}");
 }
