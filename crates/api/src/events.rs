@@ -1,6 +1,5 @@
 //! Server-sent events about one workflow.
 
-pub(crate) mod follower;
 pub(crate) mod live;
 mod sink;
 
@@ -10,29 +9,24 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::IntoResponse;
-use serde::Serialize;
 use tidegate_workflow::{Engine, EngineError, WorkflowId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-#[cfg(test)]
-use utoipa::ToSchema;
 
-use crate::http::enum_text::StateWord;
 use crate::http::json::Id;
 use crate::http::problem::Problem;
 use crate::http::quota::{self, Caller, Quota, QuotaGuard};
-use crate::http::request::{
+use crate::state::app_state::{
     HandlerResult, RequestContext, WORKFLOW_POLL_INTERVAL, with_read_timeout,
 };
-use crate::state::feeds::frames::Frames;
 pub(crate) use crate::state::feeds::frames::push_event;
+use crate::state::feeds::frames::{Frames, RemovedEvent};
 use crate::state::feeds::snapshot::ReaderState;
 use crate::state::feeds::{FeedUpdate, ReaderPosition};
-pub(crate) use crate::state::feeds::{FeedVersion, WorkflowFeed};
+use crate::state::feeds::{FeedVersion, WorkflowFeed};
 use crate::state::metrics::OpenStream;
-pub(crate) use follower::Feeds;
 pub(crate) use sink::{BodyChunk, EventSink};
 
 /// Bytes of large frames that one reader gets in a second. Changes during the pause are sent as one
@@ -43,22 +37,6 @@ const LARGE_FRAME_BYTES_PER_SECOND: usize = 1024 * 1024;
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Frames that are queued for a slow reader. While the queue is full, the store is not read either.
 const MAX_QUEUED_FRAMES: usize = 1;
-
-/// A job of the workflow is doing something else.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct JobEvent<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) state: StateWord,
-    pub(crate) index: usize,
-}
-
-/// The workflow was removed: this is the last event.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct RemovedEvent {
-    pub(crate) id: Id,
-}
 
 pub(crate) async fn events(request: &RequestContext<'_>) -> HandlerResult {
     let id = request.workflow()?;

@@ -9,7 +9,6 @@ mod params;
 mod reasons;
 pub(crate) mod reports;
 mod waiting;
-pub(crate) mod why;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -21,7 +20,7 @@ use crate::http::body::{self, NoBody};
 use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
+use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
 use crate::views::fair_lock::FairLock;
 use crate::views::job::{Job, MAX_ANSWER_BYTES, is_long, too_long};
 use crate::workflows::act::{RetryBody, apply_action};

@@ -14,15 +14,15 @@ use tokio::time::timeout;
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use crate::http::body::check_name;
 use crate::http::body::{self, NoBody};
 use crate::http::json::{self, Id};
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{AppState, HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
-use crate::jobs::claims::check_name;
+use crate::state::app_state::{AppState, HandlerResult, RequestContext, with_read_timeout};
 use crate::state::worker_registry::Drain;
-pub(crate) use crate::state::worker_registry::{WorkerProcess, WorkerRegistry};
+pub(crate) use crate::state::worker_registry::WorkerProcess;
 use shared_status::WorkerReport;
 
 /// Most workers of a page.

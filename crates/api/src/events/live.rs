@@ -17,7 +17,7 @@ use crate::events::{self, EventSink, StreamSlots};
 use crate::http::json::Id;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{AppState, HandlerResult, RequestContext};
+use crate::state::app_state::{AppState, HandlerResult, RequestContext};
 use crate::status::overview;
 
 /// Most targets of one stream. Each costs as much as a stream of its own.

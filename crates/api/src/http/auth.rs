@@ -7,14 +7,26 @@ use axum::http::{HeaderMap, Method, header};
 use percent_encoding::percent_decode_str;
 
 use super::problem::{Code, Problem};
-use super::request::Access;
-use super::tokens::Role;
-use crate::routes::route::Route;
+use super::route::Route;
+use super::tokens::{Role, Tokens};
 
 /// Cookie in which a browser keeps its token.
 pub(crate) const TOKEN_COOKIE: &str = "tidegate";
 /// Header that marks a request of this server's own page. Pages of other sites cannot send it.
 const PAGE_HEADER: &str = "tidegate-page";
+
+/// Rules for access to the API, and limits for one request.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// Tokens that may use the API. `None` if every client may.
+    pub tokens: Option<Tokens>,
+    /// Whether to serve clients of any address without tokens.
+    pub anonymous: bool,
+    /// Largest body, in bytes.
+    pub max_body: usize,
+    /// Most event streams at a time. One caller has at most a quarter of them.
+    pub max_streams: usize,
+}
 
 /// Checks the token of a request and its role. Returns the name of the token, if one was needed.
 pub(crate) fn check(

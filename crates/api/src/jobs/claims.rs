@@ -6,18 +6,18 @@ use std::time::Duration;
 use axum::response::Response;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Claim, Claimed, Input, Json, LeaseRef, LeasedBatch, MAX_NAME, Timestamp};
+use tidegate_workflow::{Claim, Claimed, Input, Json, LeaseRef, LeasedBatch, Timestamp};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::params::merged;
 use super::waiting;
-use crate::http::body::{self, TimeSpan};
+use crate::http::body::{self, TimeSpan, check_name};
 use crate::http::json::{self, Id, ObjectText, Verbatim};
 use crate::http::problem::Problem;
 use crate::http::quota::{self, QuotaGuard};
-use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{AppState, HandlerResult, RequestContext};
 use crate::state::metrics::CountedEvent;
 use crate::state::traces::Traces;
 use crate::workers::{self, WorkerProcess};
@@ -207,30 +207,10 @@ fn check_list(names: &[String], max_names: usize, path: &str) -> Result<(), Prob
         .try_for_each(|(at, name)| check_name(name, || format!("{path}[{at}]")))
 }
 
-/// Checks that a name is one that a worker or a queue may have.
-pub(crate) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), Problem> {
-    if is_valid_name(name) {
-        return Ok(());
-    }
-    Err(Problem::field(
-        path(),
-        format!(
-            "expected a name of 1 to {MAX_NAME} bytes without control characters, and not '.' or '..'"
-        ),
-    ))
-}
-
 fn deduplicated(mut names: Vec<String>) -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     names
-}
-
-/// Whether a text is a valid name that a terminal can show.
-fn is_valid_name(text: &str) -> bool {
-    (1..=MAX_NAME).contains(&text.len())
-        && !text.chars().any(char::is_control)
-        && !matches!(text, "." | "..")
 }
 
 /// Returns the duration of a lease, if it is within bounds.

@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
 use crate::workflows::list::MAX_PAGE_ITEMS;
 
 /// Lines of a log, the oldest first.

@@ -11,8 +11,8 @@ use utoipa::ToSchema;
 use super::leases::parse_lease;
 use crate::http::body;
 use crate::http::problem::{self, Problem};
-use crate::http::request::RequestContext;
 use crate::http::request_id::RequestId;
+use crate::state::app_state::RequestContext;
 
 /// Most notes of one call.
 const MAX_NOTES: usize = 1_000;

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use tidegate_workflow::{JobIndex, JobState, Limits, Snapshot, WaitReason};
 
 use crate::http::problem::Problem;
-use crate::http::request::{RequestContext, with_read_timeout};
+use crate::state::app_state::{RequestContext, with_read_timeout};
 
 /// Most different limits that are checked for one answer, and most pairs of queue and handler.
 /// Other jobs are shown as waiting in their queue.

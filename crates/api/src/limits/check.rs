@@ -5,11 +5,12 @@ use tidegate_ratelimit as rate;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{deadline, pairs, without_store};
+use super::{pairs, without_store};
 use crate::http::body;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::state::app_state::{HandlerResult, RequestContext};
+use crate::state::rate_limits::deadline;
 
 /// A question about rate limits, as `/json` takes it.
 #[derive(Debug, Deserialize)]

@@ -22,11 +22,11 @@ pub(crate) use self::load_view::LoadShown;
 pub(crate) use self::load_view::SOURCES;
 use self::search::{SearchResult, search};
 use self::shown::{DescriptorShown, DomainShown, FoundShown, UseShown};
-use super::rfc3339;
 use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext, ServerHooks};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
+use crate::state::server_hooks::ServerHooks;
 
 /// Most bytes of all descriptors in an answer. A typical one has 400 bytes, and none has half of
 /// this maximum.
@@ -69,7 +69,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let configuration = configuration.as_deref();
     let mut shown = ConfigurationShown {
         version: loads.active.map_or(0, |in_force| in_force.version),
-        counted_at: rfc3339(host.limits.now()),
+        counted_at: host.limits.now().into(),
         load: None,
         domains: None,
         descriptors: None,

@@ -11,13 +11,14 @@ use tidegate_ratelimit::{
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{deadline, pairs, rfc3339, without_store};
+use super::{pairs, without_store};
 use crate::http::body::{self, NoBody, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
+use crate::state::rate_limits::deadline;
 use crate::views::workflow_limits::EntryPair;
 
 /// Name of the author of an override if no tokens are needed.
@@ -110,8 +111,8 @@ impl<'a> OverrideShown<'a> {
             effect: word(stored.effect.kind()),
             scale,
             gateway,
-            until: stored.until.map(rfc3339),
-            at: rfc3339(stored.at),
+            until: stored.until.map(Rfc3339::from),
+            at: stored.at.into(),
             by: &stored.by,
             reason: &stored.reason,
         }

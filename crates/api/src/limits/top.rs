@@ -5,10 +5,10 @@ use tidegate_ratelimit::{Caller, Refusal, Sketch, TopKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{pairs, rfc3339};
+use super::pairs;
 use crate::http::json;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// Keys with the most hits at this server, and its latest refusals.
 #[derive(Debug, Serialize)]
@@ -79,7 +79,7 @@ impl<'a> RefusalShown<'a> {
         }: &'a Refusal,
     ) -> Self {
         Self {
-            at: rfc3339(*at),
+            at: (*at).into(),
             caller: caller(*limited_caller),
             domain,
             entries: pairs(entries),
@@ -108,7 +108,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let keys = top.iter().map(TopKeyShown::from_top_key).collect();
     let refusals = refusals.iter().map(RefusalShown::from_refusal).collect();
     Ok(json::ok(&TopKeysShown {
-        since: rfc3339(since),
+        since: since.into(),
         keys,
         refusals,
     }))

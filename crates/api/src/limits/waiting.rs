@@ -9,14 +9,14 @@ use tidegate_workflow::{HolderList, Limit, PartialResult, WaitingKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{deadline, rfc3339};
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
-use crate::jobs::why::Holder;
+use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
+use crate::state::rate_limits::deadline;
 use crate::views::incomplete::Incomplete;
+use crate::views::why::Holder;
 use crate::views::workflow_limits::LimitShown;
 
 /// Most keys of a page.
@@ -209,7 +209,7 @@ async fn read_usage(request: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Op
         used: usage.used,
         requests_per_unit: usage.requests_per_unit,
         unit: usage.unit.name().to_ascii_lowercase(),
-        resets_at: rfc3339(usage.ends_at),
+        resets_at: usage.ends_at.into(),
     };
     usage.into_iter().map(|usage| usage.map(shown)).collect()
 }

@@ -12,8 +12,8 @@ use tracing::{error, warn};
 
 use super::metrics::{ApiMetrics, CountedEvent};
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{AppState, RequestContext};
 use crate::http::request_id::RequestId;
+use crate::state::app_state::{AppState, RequestContext};
 
 /// Shortest time between two lines with the same code: a store that does not answer fails all calls
 /// for the same reason.

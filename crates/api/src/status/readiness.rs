@@ -1,7 +1,6 @@
 //! Readiness and status of the server, for `/readyz` and `/v1/status`.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -14,78 +13,13 @@ use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
 use crate::http::json;
-use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{AppState, HandlerResult, RequestContext};
+use crate::state::probe_cache::Availability;
 use crate::state::store_gate::StoreState;
 
-/// Shortest time between two probes of the store, whatever the number of requests.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a probe waits for an answer of the store.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
-
-/// Result of the latest probe of the store.
-#[derive(Debug, Default)]
-pub(crate) struct ProbeCache(Mutex<ProbeResult>);
-
-#[derive(Debug, Clone, Copy, Default)]
-struct ProbeResult {
-    started_at: Option<Instant>,
-    /// Whether no partition answered in time.
-    is_silent: bool,
-}
-
-impl ProbeCache {
-    /// Returns whether a probe is due, and marks it as started.
-    fn begin_if_due(&self, now: Instant) -> bool {
-        let mut result = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = result
-            .started_at
-            .is_none_or(|at| now - at >= PROBE_INTERVAL);
-        if is_due {
-            result.started_at = Some(now);
-        }
-        is_due
-    }
-
-    fn record(&self, is_silent: bool) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_silent = is_silent;
-    }
-
-    fn is_silent(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_silent
-    }
-}
-
-/// Whether something works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(ToSchema), schema(as = Works))]
-pub enum Availability {
-    /// All of it, as far as is known.
-    #[serde(rename = "yes")]
-    Up,
-    /// Some of it: some partitions, or some calls.
-    #[serde(rename = "partly")]
-    Degraded,
-    /// Nothing of it.
-    #[serde(rename = "no")]
-    Down,
-}
-
-impl Availability {
-    fn from_failures(failed: usize, total: usize) -> Self {
-        match failed {
-            0 => Self::Up,
-            some if some < total => Self::Degraded,
-            _ => Self::Down,
-        }
-    }
-}
 
 /// Which server this is.
 #[derive(Debug, Serialize)]

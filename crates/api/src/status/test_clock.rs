@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 use crate::http::body::{self, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// How far to move the clock: one of the two.
 #[derive(Debug, Deserialize)]

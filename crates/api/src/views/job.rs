@@ -11,7 +11,7 @@ use crate::http::json::Verbatim;
 use crate::http::problem::{Code, Problem};
 use crate::http::quota::ANSWER_QUOTA_BYTES;
 use crate::http::time::Rfc3339;
-use crate::jobs::why::WhyNotRunning;
+use crate::views::why::WhyNotRunning;
 
 /// Most bytes of an answer with jobs: the quota of large answers that one caller has.
 pub(crate) const MAX_ANSWER_BYTES: usize = ANSWER_QUOTA_BYTES / 2;

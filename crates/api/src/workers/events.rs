@@ -22,7 +22,7 @@ use super::{shared_status, start_registry_task, worker_name};
 use crate::http::json::Id;
 use crate::http::query::Query;
 use crate::http::quota::QuotaGuard;
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::state::metrics::OpenStream;
 use crate::state::worker_registry::{DrainingWorkers, WorkerProcess, WorkerRegistry};
 

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::http::body::{self, NoBody};
 use crate::http::json;
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::views::workflow_limits::{EntryPair, LimitBody, LimitShown};
 
 /// Limits that each job of a queue or a handler gets in front of its own.

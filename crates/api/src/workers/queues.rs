@@ -5,13 +5,13 @@ use tidegate_workflow::{MAX_NAME, PartialResult, Paused, QueueState};
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use crate::http::body::check_name;
 use crate::http::body::{self, NoBody};
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
-use crate::jobs::claims::check_name;
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::views::incomplete::Incomplete;
 
 /// Most queues of a page.

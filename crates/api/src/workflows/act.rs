@@ -12,8 +12,8 @@ use crate::http::body::{self, NoBody};
 use crate::http::enum_text::StatusWord;
 use crate::http::json::{self, Id};
 use crate::http::problem::Problem;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time;
+use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// The workflow to which something was done.
 #[derive(Debug, Serialize)]

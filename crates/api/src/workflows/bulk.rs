@@ -14,9 +14,9 @@ use crate::http::body::{self, NameList};
 use crate::http::json::{self, Id};
 use crate::http::problem::{self, Problem};
 use crate::http::query::status;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
 use crate::http::time;
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::state::error_log;
 use crate::views::incomplete::Incomplete;
 

@@ -13,7 +13,7 @@ use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::quota::{self, Reserved};
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::views::fair_lock::FairLock;
 
 /// Format of a picture.

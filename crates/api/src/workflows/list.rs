@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::views::incomplete::Incomplete;
 use crate::views::workflow::Workflow;
 

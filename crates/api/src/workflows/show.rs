@@ -8,12 +8,12 @@ use axum::response::IntoResponse;
 use tidegate_workflow::{EngineError, JobIndex, JobResult, Snapshot, WorkflowId};
 use tokio::time::timeout;
 
-use crate::events::FeedVersion;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::quota::{self, Reserved};
-use crate::http::request::{AppState, HandlerResult, RequestContext, with_read_timeout};
+use crate::state::app_state::{AppState, HandlerResult, RequestContext, with_read_timeout};
+use crate::state::feeds::FeedVersion;
 use crate::views::fair_lock::FairLock;
 use crate::views::job::{MAX_ANSWER_BYTES, is_long, too_long};
 use crate::views::workflow::Workflow;

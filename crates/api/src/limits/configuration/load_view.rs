@@ -6,7 +6,6 @@ use tidegate_ratelimit::Configuration;
 use utoipa::ToSchema;
 
 use crate::http::time::Rfc3339;
-use crate::limits::rfc3339;
 use crate::state::config_status::{ConfigurationSource, Loads, Mistake, RefusedLoad};
 
 /// Where the configuration comes from, what is in force, and what is wrong.
@@ -92,8 +91,8 @@ impl<'a> LoadShown<'a> {
         Self {
             source: source(loads.source),
             place: &loads.place,
-            counting_since: rfc3339(loads.counting_since),
-            loaded_at: loads.active.map(|in_force| rfc3339(in_force.at)),
+            counting_since: loads.counting_since.into(),
+            loaded_at: loads.active.map(|in_force| in_force.at.into()),
             files: loads.active.map_or(0, |in_force| in_force.sources),
             domains: configuration.map_or(0, Configuration::domain_count),
             descriptors,
@@ -111,7 +110,7 @@ impl<'a> LoadShown<'a> {
 impl<'a> RefusedShown<'a> {
     fn from_refused(RefusedLoad { at, mistakes, more }: &'a RefusedLoad) -> Self {
         Self {
-            at: rfc3339(*at),
+            at: (*at).into(),
             mistakes: mistakes.iter().map(MistakeShown::from_mistake).collect(),
             more: *more,
         }

@@ -4,13 +4,31 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use axum::body::Bytes;
 use serde::Serialize;
+#[cfg(test)]
+use utoipa::ToSchema;
 
 use super::snapshot::FeedSnapshot;
-use crate::events::{JobEvent, RemovedEvent};
+use crate::http::enum_text::StateWord;
 use crate::http::json::{self, Id};
 use crate::http::problem::Problem;
 use crate::http::quota::{self, Caller, MAX_UNRESERVED_BYTES, Quota, QuotaGuard};
 use crate::views::workflow::Workflow;
+
+/// A job of the workflow is doing something else.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct JobEvent<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) state: StateWord,
+    pub(crate) index: usize,
+}
+
+/// The workflow was removed: this is the last event.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct RemovedEvent {
+    pub(crate) id: Id,
+}
 
 /// Frames for any number of readers.
 #[derive(Debug)]
