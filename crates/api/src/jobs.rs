@@ -83,7 +83,7 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
         let (snapshot, selected) = select_page(request, id, from, limit).await?;
         return answer_page(request, snapshot, selected, limit).await;
     }
-    let is_large = request.api.engine().is_large(id).await?;
+    let is_large = request.engine().is_large(id).await?;
     let _lock = if is_large {
         Some(PAGE_LOCK.acquire(&request.caller()).await?)
     } else {
@@ -113,11 +113,11 @@ async fn answer_page(
     .await?;
     let is_long = is_long(&snapshot, selected.iter().copied());
     let write = move || {
-        let (items, number) = write_items(
-            &snapshot,
-            &selected[..selected.len().min(limit)],
-            MAX_PAGE_BYTES,
-        )?;
+        let shown = &selected[..selected.len().min(limit)];
+        let (items, number) = write_items(&snapshot, shown, MAX_PAGE_BYTES);
+        if number == 0 && !shown.is_empty() {
+            return None;
+        }
         let next_cursor = selected.get(number).map(JobIndex::to_string);
         Some(json::ok(&JobPage {
             items: Verbatim::from_bytes(&items),
@@ -125,32 +125,23 @@ async fn answer_page(
         }))
     };
     let page = if is_long {
-        request.api.engine().run_blocking(write).await
+        request.engine().run_blocking(write).await
     } else {
         write()
     };
     page.ok_or_else(too_long)
 }
 
-/// Writes jobs as a JSON list: all that fit, and at least one. Returns the list and their number.
-fn write_items(
-    snapshot: &Snapshot,
-    selected: &[JobIndex],
-    max_bytes: usize,
-) -> Option<(Vec<u8>, usize)> {
-    let mut text = vec![b'['];
-    for (at, &index) in selected.iter().enumerate() {
-        let begin = text.len();
-        text.extend((at > 0).then_some(b','));
-        let max_bytes = if at == 0 { MAX_ANSWER_BYTES } else { max_bytes };
-        if !json::append_within(&mut text, max_bytes, &Job::new(snapshot, index, None)) {
-            text.truncate(begin);
-            text.push(b']');
-            return (at > 0).then_some((text, at));
-        }
-    }
-    text.push(b']');
-    Some((text, selected.len()))
+/// Writes jobs as a JSON list: all that fit, and at least one unless it is too long for any answer.
+/// Returns the list and their number.
+fn write_items(snapshot: &Snapshot, selected: &[JobIndex], max_bytes: usize) -> (Vec<u8>, usize) {
+    let mut max_bytes_now = MAX_ANSWER_BYTES;
+    json::list_while(selected, |text, &index| {
+        let job = Job::new(snapshot, index, None);
+        let fits = json::append_within(text, max_bytes_now, &job);
+        max_bytes_now = max_bytes;
+        fits
+    })
 }
 
 /// Reads a page of all jobs, and one job more if there is one.
@@ -162,7 +153,6 @@ async fn select_page(
 ) -> Result<JobSelection, Problem> {
     let all = |number: usize| (from..number).map(|at| JobIndex(at as u32));
     let some = request
-        .api
         .engine()
         .show_jobs(id, |graph| all(graph.jobs.len()).take(limit).collect());
     let snapshot = with_read_timeout(some).await?;
@@ -179,7 +169,7 @@ async fn select_page_in_states(
     from: usize,
     limit: usize,
 ) -> Result<JobSelection, Problem> {
-    let engine = request.api.engine();
+    let engine = request.engine();
     let counts = engine.workflow_meta(id).await?.counts;
     if states.iter().all(|word| counts.count_by_word(word) == 0) {
         return Ok((
@@ -225,7 +215,6 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let name = request.matched.name(1)?;
     let snapshot = with_read_timeout(
         request
-            .api
             .engine()
             .show_jobs(id, |graph| graph.find(&name).into_iter().collect()),
     )
@@ -233,7 +222,6 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let index = find_job(&snapshot, &name)?;
     let snapshot = with_reasons(request, snapshot, &[index], MAX_HOLDERS).await?;
     let result = request
-        .api
         .engine()
         .results(id, &[index])
         .await?
@@ -243,7 +231,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let write =
         move || json::text_within(MAX_ANSWER_BYTES, &Job::new(&snapshot, index, Some(&result)));
     let text = if is_long {
-        request.api.engine().run_blocking(write).await
+        request.engine().run_blocking(write).await
     } else {
         write()
     };

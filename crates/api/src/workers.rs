@@ -231,7 +231,7 @@ pub(crate) async fn set(request: &RequestContext<'_>, draining: Draining) -> Han
     body::read_optional::<NoBody>(request.body)?;
     let name = worker_name(request)?;
     let api = request.api;
-    let engine = request.api.engine();
+    let engine = request.engine();
     let drains = shared_status::read_drains(engine).await?;
     match draining {
         Draining::Begin if drains.len() >= MAX_DRAINING_WORKERS && !drains.contains_key(&name) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::response::IntoResponse as _;
+
 use serde::Serialize;
 use tidegate_workflow::WorkflowId;
 use tokio::sync::mpsc;
@@ -18,6 +18,7 @@ use crate::http::json::Id;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::state::app_state::{AppState, HandlerResult, RequestContext};
+use crate::state::feeds::frames::{KEEP_ALIVE_COMMENT, KEEP_ALIVE_INTERVAL, push_event, stream};
 use crate::status::overview;
 
 /// Most targets of one stream. Each costs as much as a stream of its own.
@@ -71,15 +72,15 @@ pub(crate) async fn live(request: &RequestContext<'_>) -> HandlerResult {
         }
     }
     tasks.spawn(keep_open(sink, request.api.hooks.drain.clone(), slots));
-    Ok(events::stream(receiver).into_response())
+    Ok(stream(receiver))
 }
 
 /// Sends comments that keep the stream open, even if all its targets are gone.
 async fn keep_open(outlet: EventSink, drain: CancellationToken, _slots: Arc<StreamSlots>) {
     let speak = async {
         loop {
-            sleep(events::KEEP_ALIVE_INTERVAL).await;
-            if !outlet.send(Bytes::from_static(b": still here\n\n")).await {
+            sleep(KEEP_ALIVE_INTERVAL).await;
+            if !outlet.send(Bytes::from_static(KEEP_ALIVE_COMMENT)).await {
                 return;
             }
         }
@@ -137,7 +138,7 @@ fn parse_targets(query: Option<&str>) -> Result<Vec<WatchTarget>, Problem> {
 
 fn topic_event(workflow: Option<WorkflowId>) -> Bytes {
     let mut text = Vec::new();
-    events::push_event(
+    push_event(
         &mut text,
         "of",
         &OfEvent {
@@ -159,7 +160,7 @@ async fn send_overviews(api: AppState, outlet: EventSink) {
             () = ended.cancelled() => return,
         }
         let mut text = Vec::new();
-        events::push_event(&mut text, "overview", &overview::take_sample(&api));
+        push_event(&mut text, "overview", &overview::take_sample(&api));
         tokio::select! {
             there = outlet.send(text.into()) => if !there { return },
             () = ended.cancelled() => return,

@@ -48,6 +48,27 @@ pub(crate) fn append_within(out: &mut Vec<u8>, max_bytes: usize, part: &impl Ser
     fits
 }
 
+/// Writes a list of the items that `append` adds to the text, up to the first that it does not add.
+/// Returns the list and the number of its items.
+pub(crate) fn list_while<T>(
+    items: impl IntoIterator<Item = T>,
+    mut append: impl FnMut(&mut Vec<u8>, T) -> bool,
+) -> (Vec<u8>, usize) {
+    let mut text = vec![b'['];
+    let mut number = 0;
+    for item in items {
+        let end = text.len();
+        text.extend((number > 0).then_some(b','));
+        if !append(&mut text, item) {
+            text.truncate(end);
+            break;
+        }
+        number += 1;
+    }
+    text.push(b']');
+    (text, number)
+}
+
 /// Writer that fails when the text would exceed its limit.
 struct LimitedWriter<'a> {
     out: &'a mut Vec<u8>,

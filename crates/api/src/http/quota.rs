@@ -267,10 +267,17 @@ pub(crate) async fn reserve(
 pub(crate) fn reserved_json(mut text: Vec<u8>, mut guard: QuotaGuard) -> Response {
     text.shrink_to_fit();
     guard.resize(text.len());
-    let text = attach_guard(Bytes::from(text), Arc::new(guard));
+    reserved_answer(
+        "application/json",
+        attach_guard(text.into(), Arc::new(guard)),
+    )
+}
+
+/// Answers with a text that has its quota already.
+pub(crate) fn reserved_answer(media_type: &'static str, text: Bytes) -> Response {
     (
         Extension(Reserved),
-        [(header::CONTENT_TYPE, "application/json")],
+        [(header::CONTENT_TYPE, media_type)],
         text,
     )
         .into_response()

@@ -326,6 +326,19 @@ impl<'a> ClaimedJob<'a> {
         let graph = claimed.graph();
         let job = claimed.job();
         let text = |json: Option<&'a Json>| json.map(Json::text);
+        let input = |input: &'a Input| {
+            let parent = &graph.jobs[input.job.index()];
+            JobInput {
+                job: &parent.name,
+                handler: &parent.handler,
+                output: Verbatim::from_bytes(&input.output),
+                state: input.state,
+                error: input.error.as_ref().map(|error| InputError {
+                    kind: &error.kind,
+                    message: &error.message,
+                }),
+            }
+        };
         Self {
             lease: claimed.lease,
             lease_expires_at,
@@ -340,11 +353,7 @@ impl<'a> ClaimedJob<'a> {
                 text(graph.globals.as_ref()),
                 text(graph.params(claimed.lease.job)),
             )),
-            inputs: claimed
-                .inputs
-                .iter()
-                .map(|input| JobInput::from_input(claimed, input))
-                .collect(),
+            inputs: claimed.inputs.iter().map(input).collect(),
             omitted_inputs: claimed
                 .omitted
                 .iter()
@@ -382,23 +391,6 @@ impl Serialize for ClaimedJob<'_> {
                 .plain("traceparent", traceparent)
                 .serialize(serializer),
             None => object.serialize(serializer),
-        }
-    }
-}
-
-impl<'a> JobInput<'a> {
-    fn from_input(claimed: &'a Claimed, input: &'a Input) -> Self {
-        let parent = &claimed.graph().jobs[input.job.index()];
-        let error = input.error.as_ref();
-        Self {
-            job: &parent.name,
-            handler: &parent.handler,
-            output: Verbatim::from_bytes(&input.output),
-            state: input.state,
-            error: error.map(|error| InputError {
-                kind: &error.kind,
-                message: &error.message,
-            }),
         }
     }
 }

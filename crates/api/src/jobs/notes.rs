@@ -1,10 +1,9 @@
 //! Notes of workers about the progress and the log of their jobs. They come with calls that workers
 //! make in any case.
 
-use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{EngineError, Note};
+use tidegate_workflow::Note;
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -68,15 +67,9 @@ impl<'a> NoteItem<'a> {
         noted: &'a NoteResults,
         request_id: &'a RequestId,
     ) -> Option<Vec<Self>> {
-        let item = |noted: &'a Result<(), Problem>| match noted {
-            Ok(()) => Self {
-                status: StatusCode::OK.as_u16(),
-                error: None,
-            },
-            Err(problem) => Self {
-                status: problem.status().as_u16(),
-                error: Some(problem.body(request_id)),
-            },
+        let item = |noted| Self {
+            status: problem::item_status(noted),
+            error: problem::item_error(noted, request_id),
         };
         noted.as_ref().map(|noted| noted.iter().map(item).collect())
     }
@@ -118,14 +111,11 @@ impl NoteBody {
 
 impl ProgressBody {
     fn resolve(self) -> Result<(u8, String), Problem> {
-        let wrong = |_| Problem::field("progress.percent", "expected an integer from 0 to 100");
-        let percent = u8::try_from(self.percent).map_err(wrong)?;
-        if percent > 100 {
-            return Err(Problem::field(
-                "progress.percent",
-                "expected an integer from 0 to 100",
-            ));
-        }
+        let wrong = || Problem::field("progress.percent", "expected an integer from 0 to 100");
+        let percent = u8::try_from(self.percent).ok();
+        let percent = percent
+            .filter(|percent| *percent <= 100)
+            .ok_or_else(wrong)?;
         let text = self.text.unwrap_or_default();
         if text.len() > MAX_TEXT_BYTES {
             let detail = format!(
@@ -158,23 +148,9 @@ pub(crate) fn parse(raw: Option<Vec<&RawValue>>) -> Result<ParsedNotes, Problem>
 /// Stores the valid notes. Their results do not affect the rest of the call.
 pub(crate) async fn add_notes(request: &RequestContext<'_>, notes: ParsedNotes) -> NoteResults {
     let notes = notes?;
-    let mut valid_notes = Vec::with_capacity(notes.len());
-    let checks: Vec<Result<(), Problem>> = notes
-        .into_iter()
-        .map(|note| note.map(|note| valid_notes.push(note)))
-        .collect();
-    let mut noted = request
-        .api
-        .engine()
-        .add_notes(valid_notes, request.api.now())
-        .await
-        .into_iter();
-    let outcome = |valid: Result<(), Problem>| {
-        valid?;
-        let noted: Result<(), EngineError> = noted.next().expect("one answer for each note");
-        noted.map_err(Problem::from)
-    };
-    Some(checks.into_iter().map(outcome).collect())
+    let (valid, checks) = problem::split_valid(notes);
+    let noted = request.engine().add_notes(valid, request.now()).await;
+    Some(problem::merge_results(checks, noted))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Keys with the most hits, and the latest refusals, of requests and of jobs.
 
 use serde::Serialize;
-use tidegate_ratelimit::{Caller, Refusal, Sketch, TopKey};
+use tidegate_ratelimit::Caller;
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -51,42 +51,6 @@ struct RefusalShown<'a> {
     entries: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> TopKeyShown<'a> {
-    fn from_top_key(
-        TopKey {
-            domain,
-            entries,
-            hits,
-            is_estimate,
-        }: &'a TopKey,
-    ) -> Self {
-        Self {
-            domain,
-            entries: pairs(entries),
-            hits: *hits,
-            is_estimate: *is_estimate,
-        }
-    }
-}
-
-impl<'a> RefusalShown<'a> {
-    fn from_refusal(
-        Refusal {
-            domain,
-            entries,
-            at,
-            caller: limited_caller,
-        }: &'a Refusal,
-    ) -> Self {
-        Self {
-            at: (*at).into(),
-            caller: caller(*limited_caller),
-            domain,
-            entries: pairs(entries),
-        }
-    }
-}
-
 /// Words of the callers.
 #[cfg(test)]
 pub(crate) const CALLERS: [&str; 2] = [caller(Caller::Request), caller(Caller::Job)];
@@ -100,16 +64,22 @@ const fn caller(caller: Caller) -> &'static str {
 
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let limits = &request.api.hooks.limits;
-    let Sketch {
-        top,
-        since,
-        refusals,
-    } = limits.limiter.sketch(limits.now());
-    let keys = top.iter().map(TopKeyShown::from_top_key).collect();
-    let refusals = refusals.iter().map(RefusalShown::from_refusal).collect();
+    let sketch = limits.limiter.sketch(limits.now());
+    let keys = sketch.top.iter().map(|key| TopKeyShown {
+        domain: &key.domain,
+        entries: pairs(&key.entries),
+        hits: key.hits,
+        is_estimate: key.is_estimate,
+    });
+    let refusals = sketch.refusals.iter().map(|refusal| RefusalShown {
+        at: refusal.at.into(),
+        caller: caller(refusal.caller),
+        domain: &refusal.domain,
+        entries: pairs(&refusal.entries),
+    });
     Ok(json::ok(&TopKeysShown {
-        since: since.into(),
-        keys,
-        refusals,
+        since: sketch.since.into(),
+        keys: keys.collect(),
+        refusals: refusals.collect(),
     }))
 }

@@ -108,12 +108,10 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let after = cursor
         .map(|text| decode_cursor(&text).ok_or_else(wrong))
         .transpose()?;
-    let read = request.api.engine().waiting_keys(
-        queue.as_deref(),
-        after.as_deref(),
-        limit,
-        request.api.now(),
-    );
+    let read =
+        request
+            .engine()
+            .waiting_keys(queue.as_deref(), after.as_deref(), limit, request.now());
     let PartialResult { found, missing } = with_read_timeout(read).await?;
     let items = show_keys(request, &found.keys).await;
     let next_cursor = found.next.map(|next| encode_cursor(&next));

@@ -22,7 +22,7 @@ use super::worker_registry::WorkerRegistry;
 use crate::http::auth::Access;
 use crate::http::problem::{Code, Problem};
 use crate::http::quota::{
-    ANSWER_QUOTA_BYTES, Caller, MAX_UNRESERVED_BYTES, Peer, QUOTA_TIMEOUT, Quota, Reserved,
+    self, ANSWER_QUOTA_BYTES, Caller, MAX_UNRESERVED_BYTES, Peer, QUOTA_TIMEOUT, Quota, Reserved,
     attach_guard,
 };
 use crate::http::request_id::RequestId;
@@ -92,6 +92,14 @@ pub(crate) struct RequestContext<'a> {
 pub(crate) type HandlerResult = Result<Response, Problem>;
 
 impl RequestContext<'_> {
+    pub(crate) fn engine(&self) -> &Engine {
+        self.api.engine()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.api.now()
+    }
+
     /// Returns the caller, for quotas.
     pub(crate) fn caller(&self) -> Caller {
         match self.token {
@@ -120,6 +128,19 @@ impl RequestContext<'_> {
         // A text that is no id names no workflow.
         text.parse()
             .map_err(|error| Problem::new(Code::WorkflowNotFound, format!("{error}")))
+    }
+
+    /// Answers with a text that holds quota until its reader has it.
+    ///
+    /// # Errors
+    /// There was no quota for it in time.
+    pub(crate) async fn answer_reserved(
+        &self,
+        media_type: &'static str,
+        text: Vec<u8>,
+    ) -> HandlerResult {
+        let text = quota::reserve_text(&self.api.quotas.answers, &self.caller(), text).await?;
+        Ok(quota::reserved_answer(media_type, text))
     }
 
     /// Reserves quota for an answer until its reader has it, if its body is in memory as a whole. An

@@ -88,7 +88,7 @@ pub(crate) fn log_item_problems<'a>(
     let items = server_errors.len();
     let code = first.word();
     let detail = first.detail();
-    let Some(suppressed) = request.api.error_log.reserve_line(code, request.api.now()) else {
+    let Some(suppressed) = request.api.error_log.reserve_line(code, request.now()) else {
         return;
     };
     // No call with items has a name in its path: the template is the path.

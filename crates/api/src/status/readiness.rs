@@ -91,21 +91,15 @@ struct Server {
 
 impl Server {
     fn all(engine: &Engine) -> Vec<Self> {
-        let shown = |Member {
-                         id,
-                         description: about,
-                         started_at: began,
-                         last_heartbeat,
-                         partitions,
-                         ..
-                     }| Self {
-            id: id.to_string(),
-            answers: id == engine.server_id(),
-            version: about.version,
-            address: about.address,
-            began_at: Rfc3339(began),
-            last_heartbeat_at: Rfc3339(last_heartbeat),
-            home_partitions: partitions
+        let shown = |member: Member| Self {
+            id: member.id.to_string(),
+            answers: member.id == engine.server_id(),
+            version: member.description.version,
+            address: member.description.address,
+            began_at: Rfc3339(member.started_at),
+            last_heartbeat_at: Rfc3339(member.last_heartbeat),
+            home_partitions: member
+                .partitions
                 .into_iter()
                 .map(|partition| partition.0)
                 .collect(),

@@ -1,7 +1,7 @@
 //! JSON view of a job.
 
 use serde::Serialize;
-use tidegate_workflow::{AttemptError, JobIndex, JobResult, JobState, Json, Progress, Snapshot};
+use tidegate_workflow::{JobIndex, JobResult, JobState, Json, Snapshot};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -190,49 +190,25 @@ impl<'a> Job<'a> {
     /// Adds the fields that only the view of a single job has.
     fn with_result(self, params: Option<&'a Json>, result: &'a JobResult) -> Self {
         let output = result.output.as_deref();
-        Self {
-            params: Some(Verbatim(params.map_or("{}", Json::text).into())),
-            output: Some(output.map_or(Verbatim::NULL, Verbatim::from_bytes)),
-            errors: Some(
-                result
-                    .errors
-                    .iter()
-                    .map(JobError::from_attempt_error)
-                    .collect(),
-            ),
-            progress: result.progress.as_ref().map(JobProgress::from_progress),
-            ..self
-        }
-    }
-}
-
-impl<'a> JobProgress<'a> {
-    fn from_progress(
-        Progress {
-            attempt,
-            at,
-            percent,
-            text,
-        }: &'a Progress,
-    ) -> Self {
-        Self {
-            percent: *percent,
-            text,
-            at: Rfc3339(*at),
-            attempt: *attempt,
-        }
-    }
-}
-
-impl<'a> JobError<'a> {
-    fn from_attempt_error(error: &'a AttemptError) -> Self {
-        Self {
+        let errors = result.errors.iter().map(|error| JobError {
             attempt: error.attempt,
             at: Rfc3339(error.at),
             worker: error.worker.as_deref(),
             kind: &error.kind,
             message: &error.message,
             trace: error.trace.as_deref(),
+        });
+        Self {
+            params: Some(Verbatim(params.map_or("{}", Json::text).into())),
+            output: Some(output.map_or(Verbatim::NULL, Verbatim::from_bytes)),
+            errors: Some(errors.collect()),
+            progress: result.progress.as_ref().map(|progress| JobProgress {
+                percent: progress.percent,
+                text: &progress.text,
+                at: Rfc3339(progress.at),
+                attempt: progress.attempt,
+            }),
+            ..self
         }
     }
 }

@@ -79,7 +79,7 @@ pub(crate) async fn show_limits(
     target: fn(String) -> PolicyTarget,
 ) -> HandlerResult {
     let name = request.matched.name(0)?;
-    let policies = request.api.engine().policies();
+    let policies = request.engine().policies();
     let limits = policies.limits(&target(name.clone()));
     let limits = limits
         .iter()
@@ -99,11 +99,7 @@ pub(crate) async fn set_limits(
     let name = request.matched.name(0)?;
     let LimitsBody { limits } = body::read(request.body)?;
     let limits = LimitBody::resolve_all(limits, &"limits")?;
-    request
-        .api
-        .engine()
-        .set_limits(&target(name), &limits)
-        .await?;
+    request.engine().set_limits(&target(name), &limits).await?;
     show_limits(request, target).await
 }
 
@@ -113,7 +109,7 @@ pub(crate) async fn remove_limits(
 ) -> HandlerResult {
     body::read_optional::<NoBody>(request.body)?;
     let name = request.matched.name(0)?;
-    request.api.engine().set_limits(&target(name), &[]).await?;
+    request.engine().set_limits(&target(name), &[]).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -121,7 +117,7 @@ pub(crate) async fn remove_limits(
 pub(crate) async fn show_weights(request: &RequestContext<'_>) -> HandlerResult {
     let name = request.matched.name(0)?;
     let weight = |Weight { entries, weight }| WeightShown { entries, weight };
-    let policies = request.api.engine().policies();
+    let policies = request.engine().policies();
     let weights = policies.weights(&name);
     let weights = weights.iter().cloned().map(weight).collect();
     Ok(json::ok(&WeightsShown {
@@ -138,13 +134,13 @@ pub(crate) async fn set_weights(request: &RequestContext<'_>) -> HandlerResult {
         weight,
     };
     let weights: Vec<Weight> = weights.into_iter().map(weight).collect();
-    request.api.engine().set_weights(&name, &weights).await?;
+    request.engine().set_weights(&name, &weights).await?;
     show_weights(request).await
 }
 
 pub(crate) async fn remove_weights(request: &RequestContext<'_>) -> HandlerResult {
     body::read_optional::<NoBody>(request.body)?;
     let name = request.matched.name(0)?;
-    request.api.engine().set_weights(&name, &[]).await?;
+    request.engine().set_weights(&name, &[]).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -1,7 +1,7 @@
 //! Queues: their ready jobs, and whether they are paused.
 
 use serde::Serialize;
-use tidegate_workflow::{MAX_NAME, PartialResult, Paused, QueueState};
+use tidegate_workflow::{MAX_NAME, PartialResult, Paused};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -54,18 +54,6 @@ pub(crate) struct QueuePaused<'a> {
     paused: bool,
 }
 
-impl<'a> Queue<'a> {
-    fn from_state(queue: &'a QueueState) -> Self {
-        Self {
-            name: &queue.name,
-            paused: queue.paused == Paused::Yes,
-            ready: queue.ready,
-            oldest_ready_at: queue.oldest.map(Rfc3339),
-            waiting_workers: queue.waiting_workers,
-        }
-    }
-}
-
 pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
     let limit = query.limit(100, MAX_PAGE_ITEMS)?;
@@ -82,19 +70,22 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
             "the cursor must be the next_cursor of a page of queues",
         ));
     }
-    let PartialResult { found, missing } = request
-        .api
-        .engine()
-        .queue_page(after.as_deref(), limit)
-        .await?;
+    let PartialResult { found, missing } =
+        request.engine().queue_page(after.as_deref(), limit).await?;
     let next_cursor = found
         .queues
         .last()
         .filter(|_| found.more)
         .map(|last| last.name.as_str());
-    let items = found.queues.iter().map(Queue::from_state).collect();
+    let items = found.queues.iter().map(|queue| Queue {
+        name: &queue.name,
+        paused: queue.paused == Paused::Yes,
+        ready: queue.ready,
+        oldest_ready_at: queue.oldest.map(Rfc3339),
+        waiting_workers: queue.waiting_workers,
+    });
     Ok(json::ok(&QueuePage {
-        items,
+        items: items.collect(),
         next_cursor,
         incomplete: Incomplete::from_missing(&missing),
     }))
@@ -104,7 +95,7 @@ pub(crate) async fn set(request: &RequestContext<'_>, paused: Paused) -> Handler
     body::read_optional::<NoBody>(request.body)?;
     let name = request.matched.name(0)?;
     check_name(&name, || "queue".to_owned())?;
-    let engine = request.api.engine();
+    let engine = request.engine();
     // A queue may be paused before its first job comes.
     if paused == Paused::No && !engine.has_queue(&name).await? {
         return Err(Problem::new(

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Action, ActionResult, Condition, RestartScope};
+use tidegate_workflow::{Action, ActionResult, Condition, RestartScope, Timestamp};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -45,14 +45,20 @@ impl RetryBody {
 
 /// Returns the condition of an action on the jobs that ended by a time, if one is given.
 pub(super) fn condition(as_of: Option<String>) -> Result<Condition, Problem> {
-    let wrong = || Problem::field("as_of", "expected a time such as 2026-11-21T12:00:00Z");
-    let as_of = as_of
-        .map(|text| time::parse_range_end(&text).ok_or_else(wrong))
-        .transpose()?;
     Ok(Condition {
-        as_of,
+        as_of: time_field(as_of, "as_of", time::parse_range_end)?,
         ..Condition::default()
     })
+}
+
+/// Reads the time of a field, if it is given.
+pub(super) fn time_field(
+    text: Option<String>,
+    path: &str,
+    parse: fn(&str) -> Option<Timestamp>,
+) -> Result<Option<Timestamp>, Problem> {
+    let wrong = || Problem::field(path, "expected a time such as 2026-11-21T12:00:00Z");
+    text.map(|text| parse(&text).ok_or_else(wrong)).transpose()
 }
 
 /// Jobs to run again.
@@ -115,9 +121,8 @@ pub(crate) async fn expire(request: &RequestContext<'_>) -> HandlerResult {
 pub(crate) async fn delete(request: &RequestContext<'_>) -> HandlerResult {
     body::read_optional::<NoBody>(request.body)?;
     request
-        .api
         .engine()
-        .act(request.workflow()?, Action::Delete, request.api.now())
+        .act(request.workflow()?, Action::Delete, request.now())
         .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -133,9 +138,8 @@ pub(crate) async fn apply_action(
         status,
         already_done: already,
     } = request
-        .api
         .engine()
-        .act_if(id, action, condition, request.api.now())
+        .act_if(id, action, condition, request.now())
         .await?;
     Ok(json::ok(&ActionAnswer {
         id: Id(id),

@@ -87,13 +87,21 @@ impl<'a> GraphLayout<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot) -> Self {
         let layout = Layout::new(snapshot.graph());
         let node = |(at, node): (usize, &Node)| LayoutNode::new(snapshot, at, node);
+        let block = |Block { frame, jobs }: &Block| LayoutBlock {
+            x: pixels(frame.x),
+            y: pixels(frame.y),
+            width: pixels(frame.width),
+            height: pixels(frame.height),
+            layer: frame.layer,
+            jobs: jobs.iter().map(|job| job.0).collect(),
+        };
         Self {
             id: Id(snapshot.id()),
             status: snapshot.meta().status.into(),
             width: pixels(layout.width),
             height: pixels(layout.height),
             nodes: layout.nodes.iter().enumerate().map(node).collect(),
-            blocks: layout.blocks.iter().map(LayoutBlock::from_block).collect(),
+            blocks: layout.blocks.iter().map(block).collect(),
             junctions: layout.junctions.iter().map(point).collect(),
             edges: LayoutEdges::from_layout(&layout),
             undrawn: layout.undrawn,
@@ -116,20 +124,6 @@ impl<'a> LayoutNode<'a> {
             width: pixels(node.width),
             height: pixels(node.height),
             layer: node.layer,
-        }
-    }
-}
-
-impl LayoutBlock {
-    fn from_block(block: &Block) -> Self {
-        let frame = &block.frame;
-        Self {
-            x: pixels(frame.x),
-            y: pixels(frame.y),
-            width: pixels(frame.width),
-            height: pixels(frame.height),
-            layer: frame.layer,
-            jobs: block.jobs.iter().map(|job| job.0).collect(),
         }
     }
 }

@@ -92,7 +92,6 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let after = parse_cursor(query.remove("cursor"))?;
     query.finish()?;
     let page = request
-        .api
         .engine()
         .list(&ListQuery {
             filter,
@@ -128,8 +127,8 @@ pub(crate) async fn count(request: &RequestContext<'_>) -> HandlerResult {
     query.finish()?;
     // The time is read before counting. Otherwise a workflow created meanwhile would seem to be
     // older.
-    let engine = request.api.engine();
-    let as_of = Rfc3339(request.api.now());
+    let engine = request.engine();
+    let as_of = Rfc3339(request.now());
     let PartialResult { found, mut missing } = engine.count(&filter).await?;
     let by_status = numbers(found);
     let mut by_name = None;

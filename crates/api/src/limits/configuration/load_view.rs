@@ -6,7 +6,7 @@ use tidegate_ratelimit::Configuration;
 use utoipa::ToSchema;
 
 use crate::http::time::Rfc3339;
-use crate::state::config_status::{ConfigurationSource, Loads, Mistake, RefusedLoad};
+use crate::state::config_status::{ConfigurationSource, Loads, Mistake};
 
 /// Where the configuration comes from, what is in force, and what is wrong.
 #[derive(Debug, Serialize)]
@@ -97,45 +97,27 @@ impl<'a> LoadShown<'a> {
             domains: configuration.map_or(0, Configuration::domain_count),
             descriptors,
             limits,
-            refused: loads.refused.as_ref().map(RefusedShown::from_refused),
-            unreadable: loads
-                .unreadable
-                .iter()
-                .map(MistakeShown::from_mistake)
-                .collect(),
-        }
-    }
-}
-
-impl<'a> RefusedShown<'a> {
-    fn from_refused(RefusedLoad { at, mistakes, more }: &'a RefusedLoad) -> Self {
-        Self {
-            at: (*at).into(),
-            mistakes: mistakes.iter().map(MistakeShown::from_mistake).collect(),
-            more: *more,
+            refused: loads.refused.as_ref().map(|refused| RefusedShown {
+                at: refused.at.into(),
+                mistakes: MistakeShown::list_from(&refused.mistakes),
+                more: refused.more,
+            }),
+            unreadable: MistakeShown::list_from(&loads.unreadable),
         }
     }
 }
 
 impl<'a> MistakeShown<'a> {
-    fn from_mistake(
-        Mistake {
-            file,
-            line,
-            column,
-            path,
-            text,
-            hint,
-        }: &'a Mistake,
-    ) -> Self {
-        let known = |number: &u32| Some(*number).filter(|number| *number > 0);
-        Self {
-            file,
-            line: known(line),
-            column: known(column),
-            path,
-            text,
-            hint,
-        }
+    fn list_from(mistakes: &'a [Mistake]) -> Vec<Self> {
+        let known = |number| Some(number).filter(|number| *number > 0);
+        let shown = |mistake: &'a Mistake| Self {
+            file: &mistake.file,
+            line: known(mistake.line),
+            column: known(mistake.column),
+            path: &mistake.path,
+            text: &mistake.text,
+            hint: &mistake.hint,
+        };
+        mistakes.iter().map(shown).collect()
     }
 }

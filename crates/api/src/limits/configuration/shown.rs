@@ -292,19 +292,12 @@ impl<'a> ConfiguredLimitShown<'a> {
 
 impl From<LimitUse> for UseShown {
     fn from(limit_use: LimitUse) -> Self {
-        let LimitUse {
-            hits,
-            within_limit,
-            near_limit,
-            over_limit,
-            shadow_mode,
-        } = limit_use;
         Self {
-            hits,
-            within_limit,
-            near_limit,
-            over_limit,
-            shadow_mode,
+            hits: limit_use.hits,
+            within_limit: limit_use.within_limit,
+            near_limit: limit_use.near_limit,
+            over_limit: limit_use.over_limit,
+            shadow_mode: limit_use.shadow_mode,
         }
     }
 }

@@ -1,9 +1,15 @@
 //! Frames that readers of a workflow get. A text for many readers is written and held once.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -48,7 +54,7 @@ impl Frames {
 
     /// Comment that says that nothing has changed.
     pub(crate) fn still_here() -> Arc<Self> {
-        Self::new(b": still here\n\n".to_vec())
+        Self::new(KEEP_ALIVE_COMMENT.to_vec())
     }
 
     /// The workflow was removed.
@@ -127,6 +133,23 @@ impl Frames {
         guards.push((caller.clone(), Arc::downgrade(&guard)));
         Some(guard)
     }
+}
+
+/// Interval of the comment that keeps an idle stream open. Proxies close connections without
+/// traffic after a minute.
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+pub(crate) const KEEP_ALIVE_COMMENT: &[u8] = b": still here\n\n";
+
+/// Chunk of a response body.
+pub(crate) type BodyChunk = Result<Bytes, Infallible>;
+
+/// Response whose body is sent chunk by chunk.
+pub(crate) fn stream(chunks: mpsc::Receiver<BodyChunk>) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, Body::from_stream(ReceiverStream::new(chunks))).into_response()
 }
 
 pub(crate) fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize) {
