@@ -23,7 +23,7 @@ use crate::http::query::Query;
 use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
 use crate::views::fair_lock::FairLock;
 use crate::views::job::{Job, MAX_ANSWER_BYTES, is_long, too_long};
-use crate::workflows::act::{RetryBody, apply_action};
+use crate::workflows::act::{RetryBody, apply_action, condition};
 use crate::workflows::list::MAX_PAGE_ITEMS;
 use outcome::check_output;
 use reasons::with_reasons;
@@ -39,7 +39,7 @@ static PAGE_LOCK: FairLock =
     FairLock::new("pages of jobs in some states of large workflows are gathered");
 
 /// A page of jobs, in the order of the definition.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct JobPage<'a> {
     #[cfg_attr(test, schema(value_type = Vec<Job>))]
@@ -50,7 +50,7 @@ pub(crate) struct JobPage<'a> {
 }
 
 /// Output that a job counts as having returned.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = MarkSucceeded))]
 pub(crate) struct MarkSucceededBody<'a> {
@@ -66,18 +66,8 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let state = query.remove("state");
     let states = parse_states(state.as_deref())?;
     let limit = query.limit(100, MAX_PAGE_ITEMS)?;
-    let from = match query.remove("cursor") {
-        Some(text) => {
-            let wrong = |_| {
-                Problem::new(
-                    Code::InvalidCursor,
-                    "the cursor must be the next_cursor of a page of jobs",
-                )
-            };
-            text.parse().map_err(wrong)?
-        }
-        None => 0_usize,
-    };
+    let from = query.cursor("a page of jobs", |text| text.parse().ok())?;
+    let from = from.unwrap_or(0);
     query.finish()?;
     if states.is_empty() {
         let (snapshot, selected) = select_page(request, id, from, limit).await?;
@@ -259,6 +249,6 @@ pub(crate) async fn mark_succeeded(request: &RequestContext<'_>) -> HandlerResul
 
 pub(crate) async fn retry(request: &RequestContext<'_>) -> HandlerResult {
     let job = request.matched.name(1)?;
-    let condition = body::read_optional::<RetryBody>(request.body)?.resolve()?;
-    apply_action(request, Action::RetryJob(job), condition).await
+    let RetryBody { as_of } = body::read_optional(request.body)?;
+    apply_action(request, Action::RetryJob(job), condition(as_of)?).await
 }

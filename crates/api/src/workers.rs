@@ -36,7 +36,7 @@ const MAX_DRAINING_WORKERS: usize = 10_000;
 const DRAINS_READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A page of workers, by name.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct WorkerPage {
     items: Vec<WorkerItem>,
@@ -46,7 +46,7 @@ pub(crate) struct WorkerPage {
 }
 
 /// A worker that has called in the last two minutes, or holds leases, or is to drain; it drains no longer when it has done neither for two minutes.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Worker))]
 struct WorkerItem {
     name: String,
@@ -71,7 +71,7 @@ struct WorkerItem {
 }
 
 /// A job that a worker runs.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct WorkerJob {
     workflow_id: Id,
@@ -83,7 +83,7 @@ struct WorkerJob {
 }
 
 /// Whether a worker is to take no more jobs.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct WorkerDraining<'a> {
     name: &'a str,

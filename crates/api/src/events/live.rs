@@ -29,7 +29,7 @@ const OVERVIEW_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_QUEUED_CHUNKS: usize = 4;
 
 /// Topic of the events that follow.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct OfEvent {
     /// The workflow. Absent: the overview.

@@ -40,7 +40,7 @@ pub(crate) struct Problem {
 }
 
 /// Problem of a request, in the form of RFC 9457. Programs can rely on `code`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Problem))]
 pub(crate) struct ProblemBody<'a> {
     /// A URN that ends with the code.
@@ -96,6 +96,12 @@ impl Problem {
             path: None,
             extension: None,
         }
+    }
+
+    /// A cursor that is not the `next_cursor` of `page`.
+    pub(crate) fn invalid_cursor(page: &str) -> Self {
+        let detail = format!("the cursor must be the next_cursor of {page}");
+        Self::new(Code::InvalidCursor, detail)
     }
 
     /// A field of the request that is wrong.

@@ -40,7 +40,7 @@ const TYPICAL_JOB_BYTES: usize = 384;
 const ENVELOPE_BYTES: usize = 64;
 
 /// Claim of a worker.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Claim))]
 pub(crate) struct ClaimBody {
@@ -75,7 +75,7 @@ pub(crate) struct ClaimRequest {
 }
 
 /// The jobs that a worker gets. There are none when none came in time.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClaimResult<'a> {
     jobs: Vec<ClaimedJob<'a>>,
@@ -85,7 +85,6 @@ pub(crate) struct ClaimResult<'a> {
 }
 
 /// A job as a worker gets it.
-#[derive(Debug)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClaimedJob<'a> {
     /// Lease to report with.
@@ -125,7 +124,7 @@ pub(crate) struct ClaimedJob<'a> {
 }
 
 /// Result of a job before this one.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct JobInput<'a> {
     job: &'a str,
@@ -143,7 +142,7 @@ struct JobInput<'a> {
 }
 
 /// Why a job before this one failed.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct InputError<'a> {
     kind: &'a str,

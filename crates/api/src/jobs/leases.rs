@@ -23,7 +23,7 @@ use crate::state::metrics::CountedEvent;
 const MAX_LEASES: usize = 1_000;
 
 /// Leases to keep for longer.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Extend))]
 pub(crate) struct ExtendBody<'a> {
@@ -44,7 +44,7 @@ pub(crate) struct ExtendBody<'a> {
     notes: Option<Vec<&'a RawValue>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawExtendBody<'a> {
     #[serde(borrow)]
@@ -58,7 +58,7 @@ struct RawExtendBody<'a> {
 }
 
 /// Result of each lease, in the order of the request.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ExtendResult<'a> {
     leases: Vec<LeaseItem<'a>>,
@@ -71,7 +71,7 @@ pub(crate) struct ExtendResult<'a> {
 }
 
 /// Result of one lease: `lease_expires_at`, or `error`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LeaseItem<'a> {
     /// The status that a single call would have got.

@@ -13,7 +13,7 @@ use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
 use crate::workflows::list::MAX_PAGE_ITEMS;
 
 /// Lines of a log, the oldest first.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct LogPage<'a> {
     items: Vec<LogItem<'a>>,
@@ -24,7 +24,7 @@ pub(crate) struct LogPage<'a> {
 }
 
 /// A line of a log.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LogItem<'a> {
     /// When it arrived.

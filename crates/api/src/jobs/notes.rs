@@ -23,7 +23,7 @@ const MAX_LINES: usize = 256;
 const MAX_LOG_BYTES: usize = 16 * 1024;
 
 /// Note of a worker about a job that it has: progress, lines for its log, or both.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Note))]
 pub(crate) struct NoteBody {
@@ -38,7 +38,7 @@ pub(crate) struct NoteBody {
 }
 
 /// How far a job is.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ProgressNote))]
 pub(crate) struct ProgressBody {
@@ -49,7 +49,7 @@ pub(crate) struct ProgressBody {
 }
 
 /// Result of one note.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct NoteItem<'a> {
     /// The status that a single call would have got.

@@ -30,7 +30,7 @@ const MAX_REPORTS: usize = 1_000;
 const TYPICAL_ITEM_BYTES: usize = 96;
 
 /// Reports, and what to take next.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ReportRequest))]
 pub(crate) struct ReportsBody<'a> {
@@ -46,7 +46,7 @@ pub(crate) struct ReportsBody<'a> {
     notes: Option<Vec<&'a RawValue>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawReportsBody<'a> {
     #[serde(borrow)]
@@ -58,7 +58,7 @@ struct RawReportsBody<'a> {
 }
 
 /// Result of each report, in the order of the request, and jobs.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ReportResult<'a> {
     reports: Vec<ReportItem<'a>>,
@@ -76,7 +76,7 @@ pub(crate) struct ReportResult<'a> {
 }
 
 /// Result of one report: `job_state`, `workflow_status` and `already`, or `error`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct ReportItem<'a> {
     /// The status that a single call would have got.

@@ -13,7 +13,7 @@ use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::state::rate_limits::deadline;
 
 /// A question about rate limits, as `/json` takes it.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitCheck))]
 pub(crate) struct CheckBody {
@@ -28,7 +28,7 @@ pub(crate) struct CheckBody {
 }
 
 /// Descriptor that a limit may match.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitDescriptor))]
 struct DescriptorBody {
@@ -40,7 +40,7 @@ struct DescriptorBody {
 }
 
 /// A key and a value.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitEntry))]
 struct EntryBody {
@@ -51,7 +51,7 @@ struct EntryBody {
 }
 
 /// Decision that the request would get now. Nothing was charged.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitAnswer))]
 pub(crate) struct CheckAnswer<'a> {
     /// The answer to the request as a whole.
@@ -61,7 +61,7 @@ pub(crate) struct CheckAnswer<'a> {
 }
 
 /// The answer for a descriptor.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitStatus))]
 struct DescriptorChecked<'a> {
     /// Pairs of a key and a value.
@@ -80,7 +80,7 @@ struct DescriptorChecked<'a> {
 }
 
 /// How much a limit allows.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct Rate<'a> {
     /// Its name in the configuration; empty when it has none.

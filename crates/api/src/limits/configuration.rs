@@ -31,7 +31,7 @@ use crate::state::server_hooks::ServerHooks;
 const MAX_DESCRIPTORS_BYTES: usize = 168 * 1024;
 
 /// One level of the configuration.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitConfiguration))]
 pub(crate) struct ConfigurationShown<'a> {
     /// How many configurations this server has put in force since it started, with this one; 0 before there is one.

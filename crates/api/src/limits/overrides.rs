@@ -25,7 +25,7 @@ use crate::views::workflow_limits::EntryPair;
 const ANONYMOUS: &str = "anonymous";
 
 /// A limit or a key to pause or to scale.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = OverrideDefinition))]
 pub(crate) struct OverrideBody {
@@ -50,7 +50,7 @@ pub(crate) struct OverrideBody {
 }
 
 /// All overrides, sorted by what they are about.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct OverrideList<'a> {
     items: Vec<OverrideShown<'a>>,
@@ -59,7 +59,7 @@ pub(crate) struct OverrideList<'a> {
 }
 
 /// A limit or a key that is paused, throttled or scaled.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitOverride))]
 pub(crate) struct OverrideShown<'a> {
     /// The limit, when it is about all of its keys.
@@ -169,19 +169,9 @@ fn target(
 
 impl OverrideBody {
     fn resolve(self, by: &str, now: Timestamp) -> Result<LimitOverride, Problem> {
-        let Self {
-            domain,
-            entries,
-            rule,
-            pause,
-            scale,
-            r#for,
-            gateway,
-            reason,
-        } = self;
-        let target = target(rule, domain, entries)?;
-        let effect = effect(pause, scale, gateway)?;
-        let until = match r#for {
+        let target = target(self.rule, self.domain, self.entries)?;
+        let effect = effect(self.pause, self.scale, self.gateway)?;
+        let until = match self.r#for {
             Some(TimeSpan(span)) if span.is_zero() => {
                 return Err(Problem::field(
                     "for",
@@ -194,15 +184,13 @@ impl OverrideBody {
             )),
             None => None,
         };
-        let by = by.to_owned();
-        let reason = reason.unwrap_or_default();
         Ok(LimitOverride {
             target,
             effect,
             until,
-            by,
+            by: by.to_owned(),
             at: now,
-            reason,
+            reason: self.reason.unwrap_or_default(),
         })
     }
 }

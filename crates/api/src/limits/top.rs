@@ -11,7 +11,7 @@ use crate::http::time::Rfc3339;
 use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// Keys with the most hits at this server, and its latest refusals.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = TopKeys))]
 pub(crate) struct TopKeysShown<'a> {
     /// When the counting of `hits` began: one to two minutes ago.
@@ -25,7 +25,7 @@ pub(crate) struct TopKeysShown<'a> {
 }
 
 /// A key, and how many hits were asked of it. Hits of jobs are those that were granted.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = TopKey))]
 struct TopKeyShown<'a> {
     domain: &'a str,
@@ -39,7 +39,7 @@ struct TopKeyShown<'a> {
 }
 
 /// A request that was refused, or jobs that had to wait.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitRefusal))]
 struct RefusalShown<'a> {
     at: Rfc3339,

@@ -28,7 +28,7 @@ pub(crate) struct SignInBody {
 }
 
 /// Name and role of the caller.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Session {
     /// Whether this server asks for tokens.

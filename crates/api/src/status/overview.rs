@@ -12,7 +12,7 @@ use crate::state::app_state::{AppState, HandlerResult, RequestContext};
 use crate::state::history::{HistoryPoint, NAMES, STEP};
 
 /// The last hour at this server, and what there is now.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Overview {
     /// The time between two numbers of a series, in milliseconds.
@@ -28,7 +28,7 @@ pub(crate) struct Overview {
 }
 
 /// Sample of the last second or a little more.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = OverviewEvent))]
 pub(crate) struct OverviewSample {
     until: Rfc3339,

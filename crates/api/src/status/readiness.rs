@@ -22,7 +22,7 @@ use crate::state::store_gate::StoreState;
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 /// Which server this is.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Version {
     /// The version of the server. What follows its `+` is the revision that it was built of.
@@ -32,7 +32,7 @@ pub(crate) struct Version {
 }
 
 /// Status of rate limits and workflows.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ServerStatus {
     /// Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says
@@ -43,7 +43,7 @@ pub(crate) struct ServerStatus {
 }
 
 /// Status of workflows.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct WorkflowStatus {
     /// Whether `/readyz` says ready.
@@ -70,7 +70,7 @@ struct WorkflowStatus {
 }
 
 /// A server that uses the same store.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct Server {
     /// Its name until it ends.
@@ -109,7 +109,7 @@ impl Server {
 }
 
 /// Failure in some partitions.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct PartitionTrouble {
     /// Their numbers.

@@ -13,7 +13,7 @@ use crate::http::time::Rfc3339;
 use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// How far to move the clock: one of the two.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Advance))]
 pub(crate) struct AdvanceBody {
@@ -25,7 +25,7 @@ pub(crate) struct AdvanceBody {
 }
 
 /// The clock.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct TestClock {
     now: Rfc3339,

@@ -34,7 +34,7 @@ pub(crate) fn too_long() -> Problem {
 }
 
 /// A job. `params`, `output` and `errors` are there when it is shown alone, and with `view=full`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Job<'a> {
     name: &'a str,
@@ -101,7 +101,7 @@ pub(crate) struct Job<'a> {
 }
 
 /// How far a job is.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct JobProgress<'a> {
     /// From 0 to 100.
@@ -114,7 +114,7 @@ struct JobProgress<'a> {
 }
 
 /// Error of one attempt.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = AttemptError))]
 struct JobError<'a> {
     attempt: u16,

@@ -39,7 +39,7 @@ const MAX_UPTIME: Duration = Duration::from_secs(100 * 365 * 86_400);
 const MAX_QUEUED_TEXTS: usize = 4;
 
 /// A lease of the worker is over before it has reported: it should stop the work.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct LeaseLostEvent<'a> {
     lease: String,
@@ -49,7 +49,7 @@ pub(crate) struct LeaseLostEvent<'a> {
 }
 
 /// Whether the worker is to take no more jobs. It comes first, and whenever it changes.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct DrainEvent {
     drain: bool,

@@ -13,7 +13,7 @@ use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::views::workflow_limits::{EntryPair, LimitBody, LimitShown};
 
 /// Limits that each job of a queue or a handler gets in front of its own.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitsDefinition))]
 pub(crate) struct LimitsBody {
@@ -23,7 +23,7 @@ pub(crate) struct LimitsBody {
 }
 
 /// How the keys of a queue weigh against each other.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WeightsDefinition))]
 pub(crate) struct WeightsBody {
@@ -33,7 +33,7 @@ pub(crate) struct WeightsBody {
 }
 
 /// The weight of jobs of which one limit has all of these entries.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WeightDefinition))]
 struct WeightBody {
@@ -46,7 +46,7 @@ struct WeightBody {
 }
 
 /// The limits of a queue or a handler.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitsOf))]
 pub(crate) struct LimitsShown<'a> {
     /// The queue or the handler.
@@ -55,7 +55,7 @@ pub(crate) struct LimitsShown<'a> {
 }
 
 /// The weights of a queue.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WeightsOf))]
 pub(crate) struct WeightsShown<'a> {
     /// The queue.
@@ -64,7 +64,7 @@ pub(crate) struct WeightsShown<'a> {
 }
 
 /// A weight.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Weight))]
 struct WeightShown {
     /// Pairs of a key and a value.

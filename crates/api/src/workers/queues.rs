@@ -1,7 +1,7 @@
 //! Queues: their ready jobs, and whether they are paused.
 
 use serde::Serialize;
-use tidegate_workflow::{MAX_NAME, PartialResult, Paused};
+use tidegate_workflow::{PartialResult, Paused};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -18,7 +18,7 @@ use crate::views::incomplete::Incomplete;
 const MAX_PAGE_ITEMS: usize = 1_000;
 
 /// A page of queues, by name.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct QueuePage<'a> {
     items: Vec<Queue<'a>>,
@@ -31,7 +31,7 @@ pub(crate) struct QueuePage<'a> {
 }
 
 /// A queue.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct Queue<'a> {
     name: &'a str,
@@ -47,7 +47,7 @@ struct Queue<'a> {
 }
 
 /// A queue that was paused or resumed.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct QueuePaused<'a> {
     name: &'a str,
@@ -57,19 +57,10 @@ pub(crate) struct QueuePaused<'a> {
 pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
     let limit = query.limit(100, MAX_PAGE_ITEMS)?;
-    let after = query.remove("cursor");
-    query.finish()?;
     // A cursor is the name of the last queue. It stays valid when queues come and go, even that
     // one.
-    if after
-        .as_ref()
-        .is_some_and(|after| after.len() > MAX_NAME || after.chars().any(char::is_control))
-    {
-        return Err(Problem::new(
-            Code::InvalidCursor,
-            "the cursor must be the next_cursor of a page of queues",
-        ));
-    }
+    let after = query.name_cursor("a page of queues")?;
+    query.finish()?;
     let PartialResult { found, missing } =
         request.engine().queue_page(after.as_deref(), limit).await?;
     let next_cursor = found

@@ -29,7 +29,7 @@ const MAX_JOBS_IN_MEMORY: u32 = 32_768;
 static JOB_PERMITS: Semaphore = Semaphore::const_new(MAX_JOBS_IN_MEMORY as usize);
 
 /// Action, and the workflows to apply it to.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Bulk))]
 pub(crate) struct BulkBody {
@@ -64,7 +64,7 @@ enum ActionWord {
 }
 
 /// Which workflows: those to which all of this applies.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = BulkFilter))]
 pub(crate) struct FilterBody {
@@ -83,7 +83,7 @@ pub(crate) struct FilterBody {
 }
 
 /// How many workflows matched, and which of them refused.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct BulkResult<'a> {
     matched: usize,
@@ -100,7 +100,7 @@ pub(crate) struct BulkResult<'a> {
 }
 
 /// A workflow to which it could not be done.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct BulkFailure<'a> {
     id: Id,

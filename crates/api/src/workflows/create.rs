@@ -25,7 +25,7 @@ const MAX_WORKFLOWS: usize = 1_000;
 const MAX_BATCH_JOBS: usize = MAX_JOBS;
 
 /// Workflows to create. They may have 131,072 jobs in all.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Batch))]
 pub(crate) struct BatchBody<'a> {
@@ -34,7 +34,7 @@ pub(crate) struct BatchBody<'a> {
     workflows: Vec<DefinitionBody<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawBatchBody<'a> {
     #[serde(borrow)]
@@ -42,7 +42,7 @@ struct RawBatchBody<'a> {
 }
 
 /// A workflow that was created, now or before.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Created))]
 pub(crate) struct CreatedBody<'a> {
     id: Id,
@@ -56,14 +56,14 @@ pub(crate) struct CreatedBody<'a> {
 }
 
 /// Result of each workflow, in the order of the request.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = BatchResult))]
 pub(crate) struct BatchAnswer<'a> {
     items: Vec<BatchItem<'a>>,
 }
 
 /// Result of one workflow: `id`, `existing` and perhaps `warnings`, or `error`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct BatchItem<'a> {
     /// The status that a single call would have got.

@@ -9,7 +9,7 @@ use crate::http::time::Rfc3339;
 use crate::state::config_status::{ConfigurationSource, Loads, Mistake};
 
 /// Where the configuration comes from, what is in force, and what is wrong.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationLoad))]
 pub(crate) struct LoadShown<'a> {
     /// The kind of place that it comes from.
@@ -37,7 +37,7 @@ pub(crate) struct LoadShown<'a> {
 }
 
 /// A load that was refused. The configuration before it stays in force.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = RefusedLoad))]
 struct RefusedShown<'a> {
     at: Rfc3339,
@@ -48,7 +48,7 @@ struct RefusedShown<'a> {
 }
 
 /// A mistake in the configuration, and where it is.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationMistake))]
 struct MistakeShown<'a> {
     /// The file or resource; empty when it is about all of them.

@@ -17,7 +17,7 @@ const MAX_LISTED_NAMES: usize = 10;
 const MAX_DEPTH: usize = 16;
 
 /// A domain of the configuration.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredDomain))]
 pub(crate) struct DomainShown<'a> {
     name: &'a str,
@@ -37,7 +37,7 @@ pub(crate) struct DomainShown<'a> {
 }
 
 /// A descriptor of the configuration.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredDescriptor))]
 pub(crate) struct DescriptorShown<'a> {
     key: &'a str,
@@ -71,7 +71,7 @@ pub(crate) struct DescriptorShown<'a> {
 }
 
 /// A descriptor that was searched for, with the way to it.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = FoundDescriptor))]
 pub(crate) struct FoundShown<'a> {
     domain: &'a str,
@@ -85,7 +85,7 @@ pub(crate) struct FoundShown<'a> {
 }
 
 /// A limit of the configuration, and what was counted of it.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredLimit))]
 pub(crate) struct ConfiguredLimitShown<'a> {
     /// Its path in the configuration, by which overrides and statistics name it.

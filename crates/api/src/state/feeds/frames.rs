@@ -21,7 +21,7 @@ use crate::http::quota::{self, Caller, MAX_UNRESERVED_BYTES, Quota, QuotaGuard};
 use crate::views::workflow::Workflow;
 
 /// A job of the workflow is doing something else.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct JobEvent<'a> {
     pub(crate) name: &'a str,
@@ -30,7 +30,7 @@ pub(crate) struct JobEvent<'a> {
 }
 
 /// The workflow was removed: this is the last event.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct RemovedEvent {
     pub(crate) id: Id,
