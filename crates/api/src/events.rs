@@ -6,7 +6,6 @@ mod sink;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
 use tidegate_workflow::{Engine, EngineError, WorkflowId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -20,7 +19,7 @@ use crate::state::app_state::{
     HandlerResult, RequestContext, WORKFLOW_POLL_INTERVAL, with_read_timeout,
 };
 
-use crate::state::feeds::frames::{Frames, KEEP_ALIVE_INTERVAL, RemovedEvent, push_event, stream};
+use crate::state::feeds::frames::{Frames, KEEP_ALIVE_INTERVAL, stream};
 use crate::state::feeds::snapshot::ReaderState;
 use crate::state::feeds::{FeedUpdate, ReaderPosition};
 use crate::state::feeds::{FeedVersion, WorkflowFeed};
@@ -112,13 +111,6 @@ pub(crate) async fn follow(
     };
     request.api.hooks.tasks.spawn(stream.run(update));
     Ok(())
-}
-
-/// The event that says that a workflow was removed.
-pub(crate) fn removed(id: WorkflowId) -> Bytes {
-    let mut text = Vec::new();
-    push_event(&mut text, "removed", &RemovedEvent { id: Id(id) });
-    text.into()
 }
 
 /// Caller of the stream, and the quota for its large frames.

@@ -18,7 +18,9 @@ use crate::http::json::Id;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::state::app_state::{AppState, HandlerResult, RequestContext};
-use crate::state::feeds::frames::{KEEP_ALIVE_COMMENT, KEEP_ALIVE_INTERVAL, push_event, stream};
+use crate::state::feeds::frames::{
+    KEEP_ALIVE_COMMENT, KEEP_ALIVE_INTERVAL, event_text, removed_event, stream,
+};
 use crate::status::overview;
 
 /// Most targets of one stream. Each costs as much as a stream of its own.
@@ -64,7 +66,7 @@ pub(crate) async fn live(request: &RequestContext<'_>) -> HandlerResult {
                 match events::follow(request, id, version, sink.clone(), Arc::clone(&slots)).await {
                     // The reader still wants the events of the other targets.
                     Err(problem) if problem.code == Code::WorkflowNotFound => {
-                        tasks.spawn(async move { sink.send(events::removed(id)).await });
+                        tasks.spawn(async move { sink.send(removed_event(Id(id))).await });
                     }
                     followed => followed?,
                 }
@@ -137,15 +139,8 @@ fn parse_targets(query: Option<&str>) -> Result<Vec<WatchTarget>, Problem> {
 }
 
 fn topic_event(workflow: Option<WorkflowId>) -> Bytes {
-    let mut text = Vec::new();
-    push_event(
-        &mut text,
-        "of",
-        &OfEvent {
-            workflow: workflow.map(Id),
-        },
-    );
-    text.into()
+    let workflow = workflow.map(Id);
+    event_text("of", &OfEvent { workflow })
 }
 
 /// Sends overviews until the reader goes or the server drains.
@@ -159,10 +154,9 @@ async fn send_overviews(api: AppState, outlet: EventSink) {
             () = outlet.closed() => return,
             () = ended.cancelled() => return,
         }
-        let mut text = Vec::new();
-        push_event(&mut text, "overview", &overview::take_sample(&api));
+        let text = event_text("overview", &overview::take_sample(&api));
         tokio::select! {
-            there = outlet.send(text.into()) => if !there { return },
+            there = outlet.send(text) => if !there { return },
             () = ended.cancelled() => return,
         }
     }

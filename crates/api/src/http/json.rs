@@ -90,26 +90,16 @@ impl io::Write for LimitedWriter<'_> {
 }
 
 pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Response {
-    (
-        status,
-        [(header::CONTENT_TYPE, "application/json")],
-        text(body),
-    )
-        .into_response()
+    (status, ok(body)).into_response()
 }
 
 /// Answers with JSON text.
 pub(crate) fn answer_text(text: Vec<u8>) -> Response {
-    (
-        StatusCode::OK,
-        [(header::CONTENT_TYPE, "application/json")],
-        text,
-    )
-        .into_response()
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 pub(crate) fn ok(body: &impl Serialize) -> Response {
-    answer(StatusCode::OK, body)
+    answer_text(text(body))
 }
 
 /// JSON text that was checked before and is copied as it is.

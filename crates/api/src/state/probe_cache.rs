@@ -1,5 +1,6 @@
 //! Result of the latest probe of the store, which all requests share.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,40 +14,24 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Result of the latest probe of the store.
 #[derive(Debug, Default)]
-pub(crate) struct ProbeCache(Mutex<ProbeResult>);
-
-#[derive(Debug, Clone, Copy, Default)]
-struct ProbeResult {
-    started_at: Option<Instant>,
+pub(crate) struct ProbeCache {
+    started_at: Mutex<Option<Instant>>,
     /// Whether no partition answered in time.
-    is_silent: bool,
+    pub(crate) is_silent: AtomicBool,
 }
 
 impl ProbeCache {
     /// Returns whether a probe is due, and marks it as started.
     pub(crate) fn begin_if_due(&self, now: Instant) -> bool {
-        let mut result = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = result
+        let mut started_at = self
             .started_at
-            .is_none_or(|at| now - at >= PROBE_INTERVAL);
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_due = started_at.is_none_or(|at| now - at >= PROBE_INTERVAL);
         if is_due {
-            result.started_at = Some(now);
+            *started_at = Some(now);
         }
         is_due
-    }
-
-    pub(crate) fn record(&self, is_silent: bool) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_silent = is_silent;
-    }
-
-    pub(crate) fn is_silent(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_silent
     }
 }
 

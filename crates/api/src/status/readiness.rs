@@ -1,6 +1,7 @@
 //! Readiness and status of the server, for `/readyz` and `/v1/status`.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -133,11 +134,12 @@ impl StoreProbe {
     /// Probes the store, unless another request has just done so.
     async fn probe(api: &AppState, engine: &Engine) -> Self {
         if api.probe_cache.begin_if_due(Instant::now()) {
-            api.probe_cache.record(probe_partitions(engine).await);
+            let is_silent = probe_partitions(engine).await;
+            api.probe_cache.is_silent.store(is_silent, Relaxed);
         }
         Self {
             partitions: engine.store().partitions(),
-            is_silent: api.probe_cache.is_silent(),
+            is_silent: api.probe_cache.is_silent.load(Relaxed),
             failures: engine.store_failures(),
         }
     }

@@ -45,7 +45,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    fn new(text: Vec<u8>) -> Arc<Self> {
+    fn new(text: impl Into<Bytes>) -> Arc<Self> {
         Arc::new(Self {
             text: text.into(),
             guards: Mutex::default(),
@@ -54,14 +54,12 @@ impl Frames {
 
     /// Comment that says that nothing has changed.
     pub(crate) fn still_here() -> Arc<Self> {
-        Self::new(KEEP_ALIVE_COMMENT.to_vec())
+        Self::new(KEEP_ALIVE_COMMENT)
     }
 
     /// The workflow was removed.
     pub(crate) fn removed(id: Id) -> Arc<Self> {
-        let mut text = Vec::new();
-        push_event(&mut text, "removed", &RemovedEvent { id });
-        Self::new(text)
+        Self::new(removed_event(id))
     }
 
     /// Writes the jobs whose state differs from the state that the reader has, and then the
@@ -150,6 +148,18 @@ pub(crate) fn stream(chunks: mpsc::Receiver<BodyChunk>) -> Response {
         (header::CACHE_CONTROL, "no-store"),
     ];
     (headers, Body::from_stream(ReceiverStream::new(chunks))).into_response()
+}
+
+/// Returns the text of one event.
+pub(crate) fn event_text(event: &str, data: &impl Serialize) -> Bytes {
+    let mut text = Vec::new();
+    push_event(&mut text, event, data);
+    text.into()
+}
+
+/// The event that says that a workflow was removed.
+pub(crate) fn removed_event(id: Id) -> Bytes {
+    event_text("removed", &RemovedEvent { id })
 }
 
 pub(crate) fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize) {
