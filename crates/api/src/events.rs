@@ -1,64 +1,37 @@
 //! Server-sent events about one workflow.
 
-pub(crate) mod follower;
 pub(crate) mod live;
 mod sink;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::header;
-use axum::response::IntoResponse;
-use serde::Serialize;
 use tidegate_workflow::{Engine, EngineError, WorkflowId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::CancellationToken;
-#[cfg(test)]
-use utoipa::ToSchema;
 
-use crate::http::enum_text::StateWord;
+use tokio_util::sync::CancellationToken;
+
 use crate::http::json::Id;
 use crate::http::problem::Problem;
 use crate::http::quota::{self, Caller, Quota, QuotaGuard};
-use crate::http::request::{
+use crate::state::app_state::{
     HandlerResult, RequestContext, WORKFLOW_POLL_INTERVAL, with_read_timeout,
 };
-use crate::state::feeds::frames::Frames;
-pub(crate) use crate::state::feeds::frames::push_event;
+
+use crate::state::feeds::frames::{Frames, KEEP_ALIVE_INTERVAL, stream};
 use crate::state::feeds::snapshot::ReaderState;
 use crate::state::feeds::{FeedUpdate, ReaderPosition};
-pub(crate) use crate::state::feeds::{FeedVersion, WorkflowFeed};
+use crate::state::feeds::{FeedVersion, WorkflowFeed};
 use crate::state::metrics::OpenStream;
-pub(crate) use follower::Feeds;
-pub(crate) use sink::{BodyChunk, EventSink};
+pub(crate) use sink::EventSink;
 
 /// Bytes of large frames that one reader gets in a second. Changes during the pause are sent as one
 /// update.
 const LARGE_FRAME_BYTES_PER_SECOND: usize = 1024 * 1024;
-/// Interval of the comment that keeps an idle stream open. Proxies close connections without
-/// traffic after a minute.
-pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
 /// Frames that are queued for a slow reader. While the queue is full, the store is not read either.
 const MAX_QUEUED_FRAMES: usize = 1;
-
-/// A job of the workflow is doing something else.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct JobEvent<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) state: StateWord,
-    pub(crate) index: usize,
-}
-
-/// The workflow was removed: this is the last event.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct RemovedEvent {
-    pub(crate) id: Id,
-}
 
 pub(crate) async fn events(request: &RequestContext<'_>) -> HandlerResult {
     let id = request.workflow()?;
@@ -75,7 +48,7 @@ pub(crate) async fn events(request: &RequestContext<'_>) -> HandlerResult {
         reserve_streams(request, 1)?,
     )
     .await?;
-    Ok(stream(receiver).into_response())
+    Ok(stream(receiver))
 }
 
 /// Quota of the streams that one reader has open.
@@ -97,15 +70,6 @@ pub(crate) fn reserve_streams(
     Ok(Arc::new((guard, request.api.metrics.open_stream())))
 }
 
-/// Response whose body is sent chunk by chunk.
-pub(crate) fn stream(chunks: mpsc::Receiver<BodyChunk>) -> impl IntoResponse {
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    (headers, Body::from_stream(ReceiverStream::new(chunks)))
-}
-
 /// Follows a workflow for a reader that has all changes up to the version `last`. `None` if the
 /// reader has nothing yet.
 ///
@@ -122,7 +86,7 @@ pub(crate) async fn follow(
         caller: request.caller(),
         answer_quota: request.api.quotas.answers.clone(),
     };
-    let engine = request.api.engine().clone();
+    let engine = request.engine().clone();
     // The subscription begins before the first read, so that no change falls between.
     let feed = request.api.follow(id).0;
     let versions = feed.subscribe_coalesced();
@@ -147,13 +111,6 @@ pub(crate) async fn follow(
     };
     request.api.hooks.tasks.spawn(stream.run(update));
     Ok(())
-}
-
-/// The event that says that a workflow was removed.
-pub(crate) fn removed(id: WorkflowId) -> Bytes {
-    let mut text = Vec::new();
-    push_event(&mut text, "removed", &RemovedEvent { id: Id(id) });
-    text.into()
 }
 
 /// Caller of the stream, and the quota for its large frames.

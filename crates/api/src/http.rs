@@ -8,7 +8,7 @@ pub(crate) mod json;
 pub(crate) mod problem;
 pub(crate) mod query;
 pub(crate) mod quota;
-pub(crate) mod request;
 pub(crate) mod request_id;
+pub(crate) mod route;
 pub(crate) mod time;
 pub(crate) mod tokens;

@@ -9,7 +9,6 @@ mod params;
 mod reasons;
 pub(crate) mod reports;
 mod waiting;
-pub(crate) mod why;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -21,10 +20,10 @@ use crate::http::body::{self, NoBody};
 use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
+use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
 use crate::views::fair_lock::FairLock;
 use crate::views::job::{Job, MAX_ANSWER_BYTES, is_long, too_long};
-use crate::workflows::act::{RetryBody, apply_action};
+use crate::workflows::act::{RetryBody, apply_action, condition};
 use crate::workflows::list::MAX_PAGE_ITEMS;
 use outcome::check_output;
 use reasons::with_reasons;
@@ -40,7 +39,7 @@ static PAGE_LOCK: FairLock =
     FairLock::new("pages of jobs in some states of large workflows are gathered");
 
 /// A page of jobs, in the order of the definition.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct JobPage<'a> {
     #[cfg_attr(test, schema(value_type = Vec<Job>))]
@@ -51,7 +50,7 @@ pub(crate) struct JobPage<'a> {
 }
 
 /// Output that a job counts as having returned.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = MarkSucceeded))]
 pub(crate) struct MarkSucceededBody<'a> {
@@ -67,24 +66,14 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let state = query.remove("state");
     let states = parse_states(state.as_deref())?;
     let limit = query.limit(100, MAX_PAGE_ITEMS)?;
-    let from = match query.remove("cursor") {
-        Some(text) => {
-            let wrong = |_| {
-                Problem::new(
-                    Code::InvalidCursor,
-                    "the cursor must be the next_cursor of a page of jobs",
-                )
-            };
-            text.parse().map_err(wrong)?
-        }
-        None => 0_usize,
-    };
+    let from = query.cursor("a page of jobs", |text| text.parse().ok())?;
+    let from = from.unwrap_or(0);
     query.finish()?;
     if states.is_empty() {
         let (snapshot, selected) = select_page(request, id, from, limit).await?;
         return answer_page(request, snapshot, selected, limit).await;
     }
-    let is_large = request.api.engine().is_large(id).await?;
+    let is_large = request.engine().is_large(id).await?;
     let _lock = if is_large {
         Some(PAGE_LOCK.acquire(&request.caller()).await?)
     } else {
@@ -114,11 +103,11 @@ async fn answer_page(
     .await?;
     let is_long = is_long(&snapshot, selected.iter().copied());
     let write = move || {
-        let (items, number) = write_items(
-            &snapshot,
-            &selected[..selected.len().min(limit)],
-            MAX_PAGE_BYTES,
-        )?;
+        let shown = &selected[..selected.len().min(limit)];
+        let (items, number) = write_items(&snapshot, shown, MAX_PAGE_BYTES);
+        if number == 0 && !shown.is_empty() {
+            return None;
+        }
         let next_cursor = selected.get(number).map(JobIndex::to_string);
         Some(json::ok(&JobPage {
             items: Verbatim::from_bytes(&items),
@@ -126,32 +115,23 @@ async fn answer_page(
         }))
     };
     let page = if is_long {
-        request.api.engine().run_blocking(write).await
+        request.engine().run_blocking(write).await
     } else {
         write()
     };
     page.ok_or_else(too_long)
 }
 
-/// Writes jobs as a JSON list: all that fit, and at least one. Returns the list and their number.
-fn write_items(
-    snapshot: &Snapshot,
-    selected: &[JobIndex],
-    max_bytes: usize,
-) -> Option<(Vec<u8>, usize)> {
-    let mut text = vec![b'['];
-    for (at, &index) in selected.iter().enumerate() {
-        let begin = text.len();
-        text.extend((at > 0).then_some(b','));
-        let max_bytes = if at == 0 { MAX_ANSWER_BYTES } else { max_bytes };
-        if !json::append_within(&mut text, max_bytes, &Job::new(snapshot, index, None)) {
-            text.truncate(begin);
-            text.push(b']');
-            return (at > 0).then_some((text, at));
-        }
-    }
-    text.push(b']');
-    Some((text, selected.len()))
+/// Writes jobs as a JSON list: all that fit, and at least one unless it is too long for any answer.
+/// Returns the list and their number.
+fn write_items(snapshot: &Snapshot, selected: &[JobIndex], max_bytes: usize) -> (Vec<u8>, usize) {
+    let mut max_bytes_now = MAX_ANSWER_BYTES;
+    json::list_while(selected, |text, &index| {
+        let job = Job::new(snapshot, index, None);
+        let fits = json::append_within(text, max_bytes_now, &job);
+        max_bytes_now = max_bytes;
+        fits
+    })
 }
 
 /// Reads a page of all jobs, and one job more if there is one.
@@ -163,7 +143,6 @@ async fn select_page(
 ) -> Result<JobSelection, Problem> {
     let all = |number: usize| (from..number).map(|at| JobIndex(at as u32));
     let some = request
-        .api
         .engine()
         .show_jobs(id, |graph| all(graph.jobs.len()).take(limit).collect());
     let snapshot = with_read_timeout(some).await?;
@@ -180,7 +159,7 @@ async fn select_page_in_states(
     from: usize,
     limit: usize,
 ) -> Result<JobSelection, Problem> {
-    let engine = request.api.engine();
+    let engine = request.engine();
     let counts = engine.workflow_meta(id).await?.counts;
     if states.iter().all(|word| counts.count_by_word(word) == 0) {
         return Ok((
@@ -226,7 +205,6 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let name = request.matched.name(1)?;
     let snapshot = with_read_timeout(
         request
-            .api
             .engine()
             .show_jobs(id, |graph| graph.find(&name).into_iter().collect()),
     )
@@ -234,7 +212,6 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let index = find_job(&snapshot, &name)?;
     let snapshot = with_reasons(request, snapshot, &[index], MAX_HOLDERS).await?;
     let result = request
-        .api
         .engine()
         .results(id, &[index])
         .await?
@@ -244,7 +221,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let write =
         move || json::text_within(MAX_ANSWER_BYTES, &Job::new(&snapshot, index, Some(&result)));
     let text = if is_long {
-        request.api.engine().run_blocking(write).await
+        request.engine().run_blocking(write).await
     } else {
         write()
     };
@@ -272,6 +249,6 @@ pub(crate) async fn mark_succeeded(request: &RequestContext<'_>) -> HandlerResul
 
 pub(crate) async fn retry(request: &RequestContext<'_>) -> HandlerResult {
     let job = request.matched.name(1)?;
-    let condition = body::read_optional::<RetryBody>(request.body)?.resolve()?;
-    apply_action(request, Action::RetryJob(job), condition).await
+    let RetryBody { as_of } = body::read_optional(request.body)?;
+    apply_action(request, Action::RetryJob(job), condition(as_of)?).await
 }

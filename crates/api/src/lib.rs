@@ -18,6 +18,7 @@ mod views;
 mod workers;
 mod workflows;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Router;
@@ -28,26 +29,29 @@ use axum::http::{HeaderValue, Method, Request, header};
 use axum::response::Response;
 use tidegate_workflow::Engine;
 
+pub use http::auth::Access;
 pub use http::duration_text;
 use http::query::Query;
-pub use http::request::{Access, Peer, ServerHooks};
-use http::request::{AppState, HandlerResult, RequestContext};
+pub use http::quota::Peer;
 use http::request_id::{self, RequestId};
+use http::route::{self, StoreRequirement};
 pub use http::tokens::{Role, Tokens};
-use http::{auth, body, quota};
-pub use limits::RateLimits;
-use routes::route::{self, StoreRequirement};
+use http::{auth, body};
 use routes::{ROUTES, dispatch};
+use state::app_state::{AppState, HandlerResult, RequestContext};
 pub use state::config_status::{
     ActiveLoad, ConfigurationSource, LimitUse, Loads, Mistake, RefusedLoad,
 };
+pub use state::history::percentile::LatencyHistogram;
+pub use state::history::{GatewayTotals, History, STEP};
 pub use state::metrics::{
     ApiMetrics, CountedEvent, MAX_QUEUE_SAMPLES, OVERFLOW_QUEUE, QueueSample, WorkflowCounts,
 };
+pub use state::probe_cache::Availability;
+pub use state::rate_limits::RateLimits;
+pub use state::server_hooks::ServerHooks;
 use state::store_gate::StoreState;
 pub use state::traces::{CallSpan, Creations, Exporter, TraceContext, Traces, attempt_context};
-pub use status::overview::{GatewayTotals, History, LatencyHistogram, STEP};
-pub use status::readiness::Availability;
 pub use workflows::definition::{DefinitionMistake, check_definition};
 
 /// HTTP API of one engine, which may be opened later. Clones share everything, and so do handles
@@ -106,9 +110,7 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     api.metrics.add(CountedEvent::Request, 1);
     let (head, body) = request.into_parts();
     let id = RequestId::from_headers(&head.headers);
-    // The future is boxed because it has 10 KB, and the layers around a handler move it several
-    // times.
-    let mut response = Box::pin(answer(api, &id, &head, body))
+    let mut response = answer(api, &id, &head, body)
         .await
         .unwrap_or_else(|problem| {
             state::error_log::log_problem(api, &id, &head, &problem);
@@ -126,32 +128,43 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     response
 }
 
-async fn answer(api: &AppState, id: &RequestId, head: &Parts, body: Body) -> HandlerResult {
-    let matched = route::find(ROUTES, &head.method, head.uri.path())?;
-    let token = auth::check(&api.access, &head.headers, matched.route)?;
-    if matched.route.needs == StoreRequirement::Engine {
-        api.store_gate.wait_until_open(&api.hooks.drain).await?;
-    }
-    let body = match head.method {
-        Method::GET | Method::HEAD => Bytes::new(),
-        _ => body::receive(api.access.max_body, &head.headers, body).await?,
-    };
-    let headers = &head.headers;
-    let peer = head.extensions.get().copied();
-    let token = token.as_deref();
-    let request = RequestContext {
-        api,
-        matched,
-        query: head.uri.query(),
-        headers,
-        token,
-        peer,
-        body: &body,
-        id,
-    };
-    if !request.matched.route.has_parameters {
-        Query::new(request.query)?.finish()?;
-    }
-    let answer = dispatch(&request).await?;
-    quota::reserve_answer(&api.quotas.answers, &request, answer).await
+/// Answers a request by the handler of its route.
+///
+/// The future is boxed because it has 10 KB, and the layers around a handler move it several times.
+/// Its type is erased, so that what contains it is compiled without all handlers.
+fn answer<'a>(
+    api: &'a AppState,
+    id: &'a RequestId,
+    head: &'a Parts,
+    body: Body,
+) -> Pin<Box<dyn Future<Output = HandlerResult> + Send + 'a>> {
+    Box::pin(async move {
+        let matched = route::find(ROUTES, &head.method, head.uri.path())?;
+        let token = auth::check(&api.access, &head.headers, matched.route)?;
+        if matched.route.needs == StoreRequirement::Engine {
+            api.store_gate.wait_until_open(&api.hooks.drain).await?;
+        }
+        let body = match head.method {
+            Method::GET | Method::HEAD => Bytes::new(),
+            _ => body::receive(api.access.max_body, &head.headers, body).await?,
+        };
+        let headers = &head.headers;
+        let peer = head.extensions.get().copied();
+        let token = token.as_deref();
+        let request = RequestContext {
+            api,
+            matched,
+            query: head.uri.query(),
+            headers,
+            token,
+            peer,
+            body: &body,
+            id,
+        };
+        if !request.matched.route.has_parameters {
+            Query::new(request.query)?.finish()?;
+        }
+        let answer = dispatch(&request).await?;
+        request.reserve_answer(answer).await
+    })
 }

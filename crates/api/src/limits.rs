@@ -6,61 +6,14 @@ pub(crate) mod overrides;
 pub(crate) mod top;
 pub(crate) mod waiting;
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use serde::Deserialize;
-use tidegate_ratelimit::{Entry, Limiter, OverrideStore, Overrides, StoreError, Timestamp};
+use tidegate_ratelimit::{Entry, StoreError};
 
 use crate::http::body;
 use crate::http::problem::{Code, Problem};
-use crate::http::time::Rfc3339;
 
-/// Time for which a call waits for the store of the limiter.
-const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Largest body of these calls, in bytes. Its parsed form takes some thirty times as much memory.
 const MAX_BODY_BYTES: usize = 64 * 1024;
-
-/// Limiter of the server that embeds the API, and the store of its overrides. Clones share both.
-#[derive(Debug, Clone)]
-pub struct RateLimits {
-    /// Limiter that decides the server's requests.
-    pub limiter: Limiter,
-    /// Store of the overrides.
-    pub overrides: OverrideStore,
-    /// Clock of the limits.
-    pub clock: fn() -> Timestamp,
-}
-
-impl RateLimits {
-    /// Activates the stored overrides at this server, and returns them.
-    async fn refresh(&self) -> Result<Arc<Overrides>, StoreError> {
-        self.limiter
-            .refresh_overrides(&self.overrides, self.now(), deadline())
-            .await
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        (self.clock)()
-    }
-
-    /// Makes a separate limiter without limits.
-    #[cfg(test)]
-    pub(crate) fn in_memory() -> Self {
-        use tidegate_ratelimit::{MemoryBounds, MemoryStore, Options, Store};
-        let store = Store::Memory(MemoryStore::new(MemoryBounds::default()));
-        let limiter = Limiter::new(store, Options::default());
-        Self {
-            limiter,
-            overrides: OverrideStore::memory(),
-            clock: Timestamp::default,
-        }
-    }
-}
-
-fn deadline() -> Instant {
-    Instant::now() + STORE_TIMEOUT
-}
 
 fn read<'de, T: Deserialize<'de>>(text: &'de [u8]) -> Result<T, Problem> {
     if text.len() > MAX_BODY_BYTES {
@@ -78,10 +31,6 @@ fn without_store(error: &StoreError) -> Problem {
         Code::StoreUnavailable,
         format!("the store of rate limits: {error}"),
     )
-}
-
-pub(crate) fn rfc3339(at: Timestamp) -> Rfc3339 {
-    Rfc3339(tidegate_workflow::Timestamp::from_micros(at.0))
 }
 
 /// Returns entries as pairs for JSON.

@@ -58,7 +58,6 @@ macro_rules! routes {
 }
 
 mod openapi;
-pub(crate) mod route;
 mod table;
 
 #[cfg(test)]

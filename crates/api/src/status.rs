@@ -1,4 +1,4 @@
-//! TODO: say what these modules are for.
+//! Handlers about the server itself: readiness, overview and test clock.
 
 pub(crate) mod overview;
 pub(crate) mod readiness;

@@ -1,7 +1,8 @@
-//! TODO: say what these modules are for.
+//! Parts of answers that several nouns have in common.
 
 pub(crate) mod fair_lock;
 pub(crate) mod incomplete;
 pub(crate) mod job;
+pub(crate) mod why;
 pub(crate) mod workflow;
 pub(crate) mod workflow_limits;

@@ -14,15 +14,15 @@ use tokio::time::timeout;
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use crate::http::body::check_name;
 use crate::http::body::{self, NoBody};
 use crate::http::json::{self, Id};
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{AppState, HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
-use crate::jobs::claims::check_name;
+use crate::state::app_state::{AppState, HandlerResult, RequestContext, with_read_timeout};
 use crate::state::worker_registry::Drain;
-pub(crate) use crate::state::worker_registry::{WorkerProcess, WorkerRegistry};
+pub(crate) use crate::state::worker_registry::WorkerProcess;
 use shared_status::WorkerReport;
 
 /// Most workers of a page.
@@ -36,7 +36,7 @@ const MAX_DRAINING_WORKERS: usize = 10_000;
 const DRAINS_READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A page of workers, by name.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct WorkerPage {
     items: Vec<WorkerItem>,
@@ -46,7 +46,7 @@ pub(crate) struct WorkerPage {
 }
 
 /// A worker that has called in the last two minutes, or holds leases, or is to drain; it drains no longer when it has done neither for two minutes.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Worker))]
 struct WorkerItem {
     name: String,
@@ -71,7 +71,7 @@ struct WorkerItem {
 }
 
 /// A job that a worker runs.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct WorkerJob {
     workflow_id: Id,
@@ -83,7 +83,7 @@ struct WorkerJob {
 }
 
 /// Whether a worker is to take no more jobs.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct WorkerDraining<'a> {
     name: &'a str,
@@ -231,7 +231,7 @@ pub(crate) async fn set(request: &RequestContext<'_>, draining: Draining) -> Han
     body::read_optional::<NoBody>(request.body)?;
     let name = worker_name(request)?;
     let api = request.api;
-    let engine = request.api.engine();
+    let engine = request.engine();
     let drains = shared_status::read_drains(engine).await?;
     match draining {
         Draining::Begin if drains.len() >= MAX_DRAINING_WORKERS && !drains.contains_key(&name) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::response::IntoResponse as _;
+
 use serde::Serialize;
 use tidegate_workflow::WorkflowId;
 use tokio::sync::mpsc;
@@ -17,7 +17,10 @@ use crate::events::{self, EventSink, StreamSlots};
 use crate::http::json::Id;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{AppState, HandlerResult, RequestContext};
+use crate::state::app_state::{AppState, HandlerResult, RequestContext};
+use crate::state::feeds::frames::{
+    KEEP_ALIVE_COMMENT, KEEP_ALIVE_INTERVAL, event_text, removed_event, stream,
+};
 use crate::status::overview;
 
 /// Most targets of one stream. Each costs as much as a stream of its own.
@@ -28,7 +31,7 @@ const OVERVIEW_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_QUEUED_CHUNKS: usize = 4;
 
 /// Topic of the events that follow.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct OfEvent {
     /// The workflow. Absent: the overview.
@@ -63,7 +66,7 @@ pub(crate) async fn live(request: &RequestContext<'_>) -> HandlerResult {
                 match events::follow(request, id, version, sink.clone(), Arc::clone(&slots)).await {
                     // The reader still wants the events of the other targets.
                     Err(problem) if problem.code == Code::WorkflowNotFound => {
-                        tasks.spawn(async move { sink.send(events::removed(id)).await });
+                        tasks.spawn(async move { sink.send(removed_event(Id(id))).await });
                     }
                     followed => followed?,
                 }
@@ -71,15 +74,15 @@ pub(crate) async fn live(request: &RequestContext<'_>) -> HandlerResult {
         }
     }
     tasks.spawn(keep_open(sink, request.api.hooks.drain.clone(), slots));
-    Ok(events::stream(receiver).into_response())
+    Ok(stream(receiver))
 }
 
 /// Sends comments that keep the stream open, even if all its targets are gone.
 async fn keep_open(outlet: EventSink, drain: CancellationToken, _slots: Arc<StreamSlots>) {
     let speak = async {
         loop {
-            sleep(events::KEEP_ALIVE_INTERVAL).await;
-            if !outlet.send(Bytes::from_static(b": still here\n\n")).await {
+            sleep(KEEP_ALIVE_INTERVAL).await;
+            if !outlet.send(Bytes::from_static(KEEP_ALIVE_COMMENT)).await {
                 return;
             }
         }
@@ -136,15 +139,8 @@ fn parse_targets(query: Option<&str>) -> Result<Vec<WatchTarget>, Problem> {
 }
 
 fn topic_event(workflow: Option<WorkflowId>) -> Bytes {
-    let mut text = Vec::new();
-    events::push_event(
-        &mut text,
-        "of",
-        &OfEvent {
-            workflow: workflow.map(Id),
-        },
-    );
-    text.into()
+    let workflow = workflow.map(Id);
+    event_text("of", &OfEvent { workflow })
 }
 
 /// Sends overviews until the reader goes or the server drains.
@@ -158,10 +154,9 @@ async fn send_overviews(api: AppState, outlet: EventSink) {
             () = outlet.closed() => return,
             () = ended.cancelled() => return,
         }
-        let mut text = Vec::new();
-        events::push_event(&mut text, "overview", &overview::take_sample(&api));
+        let text = event_text("overview", &overview::take_sample(&api));
         tokio::select! {
-            there = outlet.send(text.into()) => if !there { return },
+            there = outlet.send(text) => if !there { return },
             () = ended.cancelled() => return,
         }
     }

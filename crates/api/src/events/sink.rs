@@ -1,16 +1,14 @@
 //! Channel for the texts of one reader.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use tokio::sync::{Mutex, mpsc};
 
+use crate::state::feeds::frames::BodyChunk;
+
 /// Bytes of a text that the connection gets at once. Other connections are served in between.
 const CHUNK_BYTES: usize = 64 * 1024;
-
-/// Chunk of a response body.
-pub(crate) type BodyChunk = Result<Bytes, Infallible>;
 
 /// Sends texts of several senders to one reader. The text of one sender is sent whole, behind a
 /// line that names its topic.

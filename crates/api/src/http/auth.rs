@@ -3,18 +3,30 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use percent_encoding::percent_decode_str;
 
 use super::problem::{Code, Problem};
-use super::request::Access;
-use super::tokens::Role;
-use crate::routes::route::Route;
+use super::route::Route;
+use super::tokens::{Role, Tokens};
 
 /// Cookie in which a browser keeps its token.
 pub(crate) const TOKEN_COOKIE: &str = "tidegate";
 /// Header that marks a request of this server's own page. Pages of other sites cannot send it.
 const PAGE_HEADER: &str = "tidegate-page";
+
+/// Rules for access to the API, and limits for one request.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// Tokens that may use the API. `None` if every client may.
+    pub tokens: Option<Tokens>,
+    /// Whether to serve clients of any address without tokens.
+    pub anonymous: bool,
+    /// Largest body, in bytes.
+    pub max_body: usize,
+    /// Most event streams at a time. One caller has at most a quarter of them.
+    pub max_streams: usize,
+}
 
 /// Checks the token of a request and its role. Returns the name of the token, if one was needed.
 pub(crate) fn check(
@@ -113,23 +125,25 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// the API, and a browser runs pages of strangers. Such a page sends its own site as the origin, or
 /// as the host if the site's name resolves to this machine.
 pub(crate) fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
+    if access.tokens.is_some() {
+        return Ok(());
+    }
     let host = host(headers);
-    let origin = headers
+    let is_host = |origin: &HeaderValue| {
+        let origin = origin.to_str().unwrap_or_default();
+        let authority = origin.split_once("://").map_or(origin, |(_, rest)| rest);
+        host.is_some_and(|host| authority.eq_ignore_ascii_case(host))
+    };
+    if headers
         .get(header::ORIGIN)
-        .map(|origin| origin.to_str().unwrap_or_default());
-    let origin = origin.map(|origin| {
-        origin
-            .split_once("://")
-            .map_or(origin, |(_, authority)| authority)
-    });
-    let is_host = |origin: &str| host.is_some_and(|host| origin.eq_ignore_ascii_case(host));
-    if access.tokens.is_none() && origin.is_some_and(|origin| !is_host(origin)) {
+        .is_some_and(|origin| !is_host(origin))
+    {
         return Err(Problem::new(
             Code::Forbidden,
             "pages of other sites cannot use this API unless the server requires tokens",
         ));
     }
-    if access.tokens.is_none() && !access.anonymous && !host.is_some_and(is_local) {
+    if !access.anonymous && !host.is_some_and(is_local) {
         let detail = "the header Host must be localhost or an IP address; set TIDEGATE_TOKENS_FILE to allow other names";
         return Err(Problem::new(Code::Forbidden, detail));
     }

@@ -11,9 +11,8 @@ use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-
 use serde_json::value::RawValue;
-use tidegate_workflow::{MAX_DEPTH, json_depth};
+use tidegate_workflow::{MAX_DEPTH, MAX_NAME, json_depth};
 use tokio::time::timeout;
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -105,6 +104,26 @@ fn too_large(max_bytes: usize) -> Problem {
         Code::PayloadTooLarge,
         format!("the body has more than {max_bytes} bytes (TIDEGATE_MAX_BODY)"),
     )
+}
+
+/// Checks that a name is one that a worker or a queue may have.
+pub(crate) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), Problem> {
+    if is_valid_name(name) {
+        return Ok(());
+    }
+    Err(Problem::field(
+        path(),
+        format!(
+            "expected a name of 1 to {MAX_NAME} bytes without control characters, and not '.' or '..'"
+        ),
+    ))
+}
+
+/// Whether a text is a valid name that a terminal can show.
+fn is_valid_name(text: &str) -> bool {
+    (1..=MAX_NAME).contains(&text.len())
+        && !text.chars().any(char::is_control)
+        && !matches!(text, "." | "..")
 }
 
 /// Checks the depth of JSON that is passed on as it is, so that clients can parse it.

@@ -25,18 +25,6 @@ pub(crate) struct RuleWord(&'static str);
 #[cfg_attr(test, derive(ToSchema), schema(as = OnFailureShown, value_type = String))]
 pub(crate) struct OnFailureWord(&'static str);
 
-impl StatusWord {
-    pub(crate) const fn text(self) -> &'static str {
-        self.0
-    }
-}
-
-impl StateWord {
-    pub(crate) const fn text(self) -> &'static str {
-        self.0
-    }
-}
-
 impl From<Status> for StatusWord {
     fn from(status: Status) -> Self {
         Self(status.word())

@@ -48,6 +48,27 @@ pub(crate) fn append_within(out: &mut Vec<u8>, max_bytes: usize, part: &impl Ser
     fits
 }
 
+/// Writes a list of the items that `append` adds to the text, up to the first that it does not add.
+/// Returns the list and the number of its items.
+pub(crate) fn list_while<T>(
+    items: impl IntoIterator<Item = T>,
+    mut append: impl FnMut(&mut Vec<u8>, T) -> bool,
+) -> (Vec<u8>, usize) {
+    let mut text = vec![b'['];
+    let mut number = 0;
+    for item in items {
+        let end = text.len();
+        text.extend((number > 0).then_some(b','));
+        if !append(&mut text, item) {
+            text.truncate(end);
+            break;
+        }
+        number += 1;
+    }
+    text.push(b']');
+    (text, number)
+}
+
 /// Writer that fails when the text would exceed its limit.
 struct LimitedWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -69,26 +90,16 @@ impl io::Write for LimitedWriter<'_> {
 }
 
 pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Response {
-    (
-        status,
-        [(header::CONTENT_TYPE, "application/json")],
-        text(body),
-    )
-        .into_response()
+    (status, ok(body)).into_response()
 }
 
 /// Answers with JSON text.
 pub(crate) fn answer_text(text: Vec<u8>) -> Response {
-    (
-        StatusCode::OK,
-        [(header::CONTENT_TYPE, "application/json")],
-        text,
-    )
-        .into_response()
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 pub(crate) fn ok(body: &impl Serialize) -> Response {
-    answer(StatusCode::OK, body)
+    answer_text(text(body))
 }
 
 /// JSON text that was checked before and is copied as it is.

@@ -40,7 +40,7 @@ pub(crate) struct Problem {
 }
 
 /// Problem of a request, in the form of RFC 9457. Programs can rely on `code`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Problem))]
 pub(crate) struct ProblemBody<'a> {
     /// A URN that ends with the code.
@@ -96,6 +96,12 @@ impl Problem {
             path: None,
             extension: None,
         }
+    }
+
+    /// A cursor that is not the `next_cursor` of `page`.
+    pub(crate) fn invalid_cursor(page: &str) -> Self {
+        let detail = format!("the cursor must be the next_cursor of {page}");
+        Self::new(Code::InvalidCursor, detail)
     }
 
     /// A field of the request that is wrong.
@@ -211,6 +217,46 @@ impl Problem {
         }
         response
     }
+}
+
+/// Takes the valid items out. What is left tells which items were valid.
+pub(crate) fn split_valid<T>(items: Vec<Result<T, Problem>>) -> (Vec<T>, Vec<Result<(), Problem>>) {
+    let mut valid = Vec::with_capacity(items.len());
+    let checks = items
+        .into_iter()
+        .map(|item| item.map(|item| valid.push(item)))
+        .collect();
+    (valid, checks)
+}
+
+/// Returns the results of all items in their order: those of `results` are for the valid ones.
+pub(crate) fn merge_results<T>(
+    checks: Vec<Result<(), Problem>>,
+    results: Vec<Result<T, EngineError>>,
+) -> Vec<Result<T, Problem>> {
+    let mut results = results.into_iter();
+    let result = |check: Result<(), Problem>| {
+        check?;
+        Ok(results.next().expect("one result for each valid item")?)
+    };
+    checks.into_iter().map(result).collect()
+}
+
+/// Returns the status that a call for one item alone would have got.
+pub(crate) fn item_status<T>(result: &Result<T, Problem>) -> u16 {
+    let status = result.as_ref().err().map(Problem::status);
+    status.unwrap_or(StatusCode::OK).as_u16()
+}
+
+/// Returns the problem of an item, if it has one.
+pub(crate) fn item_error<'a, T>(
+    result: &'a Result<T, Problem>,
+    request_id: &'a RequestId,
+) -> Option<ProblemBody<'a>> {
+    result
+        .as_ref()
+        .err()
+        .map(|problem| problem.body(request_id))
 }
 
 impl From<EngineError> for Problem {

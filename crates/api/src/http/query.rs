@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
-use tidegate_workflow::{IdPrefix, InvalidPrefix, Status, Timestamp};
+use tidegate_workflow::{IdPrefix, InvalidPrefix, MAX_NAME, Status, Timestamp};
 
 use super::problem::Problem;
 use super::{duration_text, time};
@@ -51,6 +51,24 @@ impl Query {
     pub(crate) fn remove(&mut self, name: &str) -> Option<String> {
         let index = self.pairs.iter().position(|(known, _)| known == name)?;
         Some(self.pairs.swap_remove(index).1).filter(|value| !value.is_empty())
+    }
+
+    /// Takes the cursor of a page, such as "a page of jobs".
+    pub(crate) fn cursor<T>(
+        &mut self,
+        page: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Problem> {
+        let read = |text: String| parse(&text).ok_or_else(|| Problem::invalid_cursor(page));
+        self.remove("cursor").map(read).transpose()
+    }
+
+    /// Takes the cursor of a page by name: the last name of the page before.
+    pub(crate) fn name_cursor(&mut self, page: &str) -> Result<Option<String>, Problem> {
+        self.cursor(page, |text| {
+            let is_name = text.len() <= MAX_NAME && !text.chars().any(char::is_control);
+            is_name.then(|| text.to_owned())
+        })
     }
 
     pub(crate) fn time(&mut self, name: &str) -> Result<Option<Timestamp>, Problem> {

@@ -7,15 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::{Body, Bytes, HttpBody as _};
-use axum::http::{Method, header};
+use axum::body::Bytes;
+use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
-use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::problem::{Code, Problem};
-use super::request::RequestContext;
 
 /// Largest answer that needs no quota: the number of connections bounds those.
 pub(crate) const MAX_UNRESERVED_BYTES: usize = 256 * 1024;
@@ -28,6 +26,11 @@ pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which an answer with leased jobs waits for quota. Other workers could have these jobs,
 /// and a lease may last 5 s.
 const LEASED_QUOTA_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Address of the client of a connection. The server that embeds the API sets it as an extension of
+/// each request.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
 
 /// Caller that a quota counts for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -130,7 +133,11 @@ impl Quota {
     }
 
     /// Reserves `size` even beyond the capacity: the answer to a finished action must be sent.
-    fn reserve_over_capacity(self: &Arc<Self>, caller: &Caller, size: usize) -> QuotaGuard {
+    pub(crate) fn reserve_over_capacity(
+        self: &Arc<Self>,
+        caller: &Caller,
+        size: usize,
+    ) -> QuotaGuard {
         *self.lock().entry(caller.clone()).or_default() += size;
         QuotaGuard {
             quota: self.clone(),
@@ -260,52 +267,20 @@ pub(crate) async fn reserve(
 pub(crate) fn reserved_json(mut text: Vec<u8>, mut guard: QuotaGuard) -> Response {
     text.shrink_to_fit();
     guard.resize(text.len());
-    let text = attach_guard(Bytes::from(text), Arc::new(guard));
+    reserved_answer(
+        "application/json",
+        attach_guard(text.into(), Arc::new(guard)),
+    )
+}
+
+/// Answers with a text that has its quota already.
+pub(crate) fn reserved_answer(media_type: &'static str, text: Bytes) -> Response {
     (
         Extension(Reserved),
-        [(header::CONTENT_TYPE, "application/json")],
+        [(header::CONTENT_TYPE, media_type)],
         text,
     )
         .into_response()
-}
-
-/// Reserves quota for an answer until its reader has it, if its body is in memory as a whole. An
-/// answer to a POST is always sent, even beyond the quota, because the action is done.
-///
-/// # Errors
-/// There is no quota for it now.
-pub(crate) async fn reserve_answer(
-    quota: &Arc<Quota>,
-    request: &RequestContext<'_>,
-    answer: Response,
-) -> Result<Response, Problem> {
-    let size = answer
-        .body()
-        .size_hint()
-        .exact()
-        .and_then(|size| usize::try_from(size).ok());
-    let needs_quota = |size: &usize| {
-        *size > MAX_UNRESERVED_BYTES && answer.extensions().get::<Reserved>().is_none()
-    };
-    let Some(size) = size.filter(needs_quota) else {
-        return Ok(answer);
-    };
-    let caller = request.caller();
-    let guard = if request.matched.route.method == Method::POST {
-        quota.reserve_over_capacity(&caller, size)
-    } else {
-        quota.try_reserve(&caller, size)?
-    };
-    let (head, body) = answer.into_parts();
-    let text = body
-        .collect()
-        .await
-        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
-        .to_bytes();
-    Ok(Response::from_parts(
-        head,
-        Body::from(attach_guard(text, Arc::new(guard))),
-    ))
 }
 
 #[cfg(test)]

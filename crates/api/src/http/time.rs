@@ -14,6 +14,12 @@ use utoipa::ToSchema;
 #[cfg_attr(test, derive(ToSchema), schema(as = Time, value_type = String, format = DateTime))]
 pub(crate) struct Rfc3339(pub(crate) Timestamp);
 
+impl From<tidegate_ratelimit::Timestamp> for Rfc3339 {
+    fn from(at: tidegate_ratelimit::Timestamp) -> Self {
+        Self(Timestamp::from_micros(at.0))
+    }
+}
+
 impl Rfc3339 {
     fn text(self) -> String {
         const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));

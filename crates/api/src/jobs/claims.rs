@@ -6,18 +6,18 @@ use std::time::Duration;
 use axum::response::Response;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Claim, Claimed, Input, Json, LeaseRef, LeasedBatch, MAX_NAME, Timestamp};
+use tidegate_workflow::{Claim, Claimed, Input, Json, LeaseRef, LeasedBatch, Timestamp};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::params::merged;
 use super::waiting;
-use crate::http::body::{self, TimeSpan};
+use crate::http::body::{self, TimeSpan, check_name};
 use crate::http::json::{self, Id, ObjectText, Verbatim};
 use crate::http::problem::Problem;
 use crate::http::quota::{self, QuotaGuard};
-use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{AppState, HandlerResult, RequestContext};
 use crate::state::metrics::CountedEvent;
 use crate::state::traces::Traces;
 use crate::workers::{self, WorkerProcess};
@@ -40,7 +40,7 @@ const TYPICAL_JOB_BYTES: usize = 384;
 const ENVELOPE_BYTES: usize = 64;
 
 /// Claim of a worker.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Claim))]
 pub(crate) struct ClaimBody {
@@ -75,7 +75,7 @@ pub(crate) struct ClaimRequest {
 }
 
 /// The jobs that a worker gets. There are none when none came in time.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClaimResult<'a> {
     jobs: Vec<ClaimedJob<'a>>,
@@ -85,7 +85,6 @@ pub(crate) struct ClaimResult<'a> {
 }
 
 /// A job as a worker gets it.
-#[derive(Debug)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClaimedJob<'a> {
     /// Lease to report with.
@@ -125,7 +124,7 @@ pub(crate) struct ClaimedJob<'a> {
 }
 
 /// Result of a job before this one.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct JobInput<'a> {
     job: &'a str,
@@ -143,7 +142,7 @@ struct JobInput<'a> {
 }
 
 /// Why a job before this one failed.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct InputError<'a> {
     kind: &'a str,
@@ -207,30 +206,10 @@ fn check_list(names: &[String], max_names: usize, path: &str) -> Result<(), Prob
         .try_for_each(|(at, name)| check_name(name, || format!("{path}[{at}]")))
 }
 
-/// Checks that a name is one that a worker or a queue may have.
-pub(crate) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), Problem> {
-    if is_valid_name(name) {
-        return Ok(());
-    }
-    Err(Problem::field(
-        path(),
-        format!(
-            "expected a name of 1 to {MAX_NAME} bytes without control characters, and not '.' or '..'"
-        ),
-    ))
-}
-
 fn deduplicated(mut names: Vec<String>) -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     names
-}
-
-/// Whether a text is a valid name that a terminal can show.
-fn is_valid_name(text: &str) -> bool {
-    (1..=MAX_NAME).contains(&text.len())
-        && !text.chars().any(char::is_control)
-        && !matches!(text, "." | "..")
 }
 
 /// Returns the duration of a lease, if it is within bounds.
@@ -346,6 +325,19 @@ impl<'a> ClaimedJob<'a> {
         let graph = claimed.graph();
         let job = claimed.job();
         let text = |json: Option<&'a Json>| json.map(Json::text);
+        let input = |input: &'a Input| {
+            let parent = &graph.jobs[input.job.index()];
+            JobInput {
+                job: &parent.name,
+                handler: &parent.handler,
+                output: Verbatim::from_bytes(&input.output),
+                state: input.state,
+                error: input.error.as_ref().map(|error| InputError {
+                    kind: &error.kind,
+                    message: &error.message,
+                }),
+            }
+        };
         Self {
             lease: claimed.lease,
             lease_expires_at,
@@ -360,11 +352,7 @@ impl<'a> ClaimedJob<'a> {
                 text(graph.globals.as_ref()),
                 text(graph.params(claimed.lease.job)),
             )),
-            inputs: claimed
-                .inputs
-                .iter()
-                .map(|input| JobInput::from_input(claimed, input))
-                .collect(),
+            inputs: claimed.inputs.iter().map(input).collect(),
             omitted_inputs: claimed
                 .omitted
                 .iter()
@@ -402,23 +390,6 @@ impl Serialize for ClaimedJob<'_> {
                 .plain("traceparent", traceparent)
                 .serialize(serializer),
             None => object.serialize(serializer),
-        }
-    }
-}
-
-impl<'a> JobInput<'a> {
-    fn from_input(claimed: &'a Claimed, input: &'a Input) -> Self {
-        let parent = &claimed.graph().jobs[input.job.index()];
-        let error = input.error.as_ref();
-        Self {
-            job: &parent.name,
-            handler: &parent.handler,
-            output: Verbatim::from_bytes(&input.output),
-            state: input.state,
-            error: error.map(|error| InputError {
-                kind: &error.kind,
-                message: &error.message,
-            }),
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Extension of the leases of workers.
 
-use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Intent, LeaseRef, Timestamp};
+use tidegate_workflow::{Intent, LeaseRef};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -14,9 +13,9 @@ use super::notes::{self, NoteItem, ParsedNotes};
 use crate::http::body::{self, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{self, Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext};
-use crate::http::request_id::RequestId;
+
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::state::error_log;
 use crate::state::metrics::CountedEvent;
 
@@ -24,7 +23,7 @@ use crate::state::metrics::CountedEvent;
 const MAX_LEASES: usize = 1_000;
 
 /// Leases to keep for longer.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Extend))]
 pub(crate) struct ExtendBody<'a> {
@@ -45,7 +44,7 @@ pub(crate) struct ExtendBody<'a> {
     notes: Option<Vec<&'a RawValue>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawExtendBody<'a> {
     #[serde(borrow)]
@@ -59,7 +58,7 @@ struct RawExtendBody<'a> {
 }
 
 /// Result of each lease, in the order of the request.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ExtendResult<'a> {
     leases: Vec<LeaseItem<'a>>,
@@ -72,7 +71,7 @@ pub(crate) struct ExtendResult<'a> {
 }
 
 /// Result of one lease: `lease_expires_at`, or `error`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LeaseItem<'a> {
     /// The status that a single call would have got.
@@ -81,27 +80,6 @@ struct LeaseItem<'a> {
     lease_expires_at: Option<Rfc3339>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<problem::ProblemBody<'a>>,
-}
-
-impl<'a> LeaseItem<'a> {
-    fn from_result(
-        extended: &'a Result<(), Problem>,
-        expires: Timestamp,
-        request_id: &'a RequestId,
-    ) -> Self {
-        match extended {
-            Ok(()) => Self {
-                status: StatusCode::OK.as_u16(),
-                lease_expires_at: Some(Rfc3339(expires)),
-                error: None,
-            },
-            Err(problem) => Self {
-                status: problem.status().as_u16(),
-                lease_expires_at: None,
-                error: Some(problem.body(request_id)),
-            },
-        }
-    }
 }
 
 /// Parses a lease.
@@ -197,12 +175,8 @@ pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
         notes,
     } = parse_request(request.body)?;
     let expires = api.now() + claims::lease_duration(lease, "lease")?;
-    let extensions: Vec<(LeaseRef, Timestamp)> = parsed
-        .iter()
-        .flatten()
-        .map(|lease| (*lease, expires))
-        .collect();
-    let requested: Vec<LeaseRef> = extensions.iter().map(|(lease, _)| *lease).collect();
+    let (requested, checks) = problem::split_valid(parsed);
+    let extensions = requested.iter().map(|lease| (*lease, expires)).collect();
     let extended = api.engine().extend_for(extensions, intent, api.now());
     let (extended, noted) = tokio::join!(extended, notes::add_notes(request, notes));
     let held = requested
@@ -212,15 +186,7 @@ pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
         .map(|(lease, _)| lease);
     api.worker_registry
         .record_extended(held, expires, api.now());
-    let mut extended = extended.into_iter();
-    let outcome = |parsed: Result<LeaseRef, Problem>| {
-        parsed?;
-        extended
-            .next()
-            .expect("one answer for each lease")
-            .map_err(Problem::from)
-    };
-    let outcomes: Vec<Result<(), Problem>> = parsed.into_iter().map(outcome).collect();
+    let outcomes = problem::merge_results(checks, extended);
     let number = |event: fn(&Result<(), Problem>) -> bool| {
         outcomes.iter().filter(|outcome| event(outcome)).count() as u64
     };
@@ -230,11 +196,13 @@ pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
     api.metrics.add(CountedEvent::LeaseLost, number(is_lost));
     let all = outcomes.iter().chain(noted.iter().flatten());
     error_log::log_item_problems(request, all.filter_map(|outcome| outcome.as_ref().err()));
+    let item = |outcome| LeaseItem {
+        status: problem::item_status(outcome),
+        lease_expires_at: outcome.is_ok().then_some(Rfc3339(expires)),
+        error: problem::item_error(outcome, request.id),
+    };
     Ok(json::ok(&ExtendResult {
-        leases: outcomes
-            .iter()
-            .map(|outcome| LeaseItem::from_result(outcome, expires, request.id))
-            .collect(),
+        leases: outcomes.iter().map(item).collect(),
         notes: NoteItem::list_from(&noted, request.id),
         drain: worker.and_then(|worker| {
             let process =

@@ -1,19 +1,19 @@
 //! Log of a job, as workers have written it.
 
 use serde::Serialize;
-use tidegate_workflow::{JobLog, LogLine};
+use tidegate_workflow::JobLog;
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
 use crate::workflows::list::MAX_PAGE_ITEMS;
 
 /// Lines of a log, the oldest first.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct LogPage<'a> {
     items: Vec<LogItem<'a>>,
@@ -24,7 +24,7 @@ pub(crate) struct LogPage<'a> {
 }
 
 /// A line of a log.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LogItem<'a> {
     /// When it arrived.
@@ -46,13 +46,13 @@ impl<'a> LogPage<'a> {
         };
         let begin = usize::try_from(after.saturating_sub(*dropped)).unwrap_or(lines.len());
         let shown = &lines[begin..lines.len().min(begin + limit)];
-        let item = |LogLine { attempt, at, text }: &'a LogLine| LogItem {
-            at: Rfc3339(*at),
-            attempt: *attempt,
-            text,
-        };
+        let items = shown.iter().map(|line| LogItem {
+            at: Rfc3339(line.at),
+            attempt: line.attempt,
+            text: &line.text,
+        });
         Self {
-            items: shown.iter().map(item).collect(),
+            items: items.collect(),
             dropped: dropped.saturating_sub(after),
             next: (dropped + (begin + shown.len()) as u64).to_string(),
         }
@@ -77,13 +77,15 @@ pub(crate) async fn log(request: &RequestContext<'_>) -> HandlerResult {
         .transpose()?
         .unwrap_or(0);
     query.finish()?;
-    let log = with_read_timeout(request.api.engine().log(id, &job)).await?;
+    let log = with_read_timeout(request.engine().log(id, &job)).await?;
     Ok(json::ok(&LogPage::new(&log, after, limit)))
 }
 
 #[cfg(test)]
 mod tests {
     use tidegate_workflow::Timestamp;
+
+    use tidegate_workflow::LogLine;
 
     use super::*;
 

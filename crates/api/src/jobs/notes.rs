@@ -1,18 +1,17 @@
 //! Notes of workers about the progress and the log of their jobs. They come with calls that workers
 //! make in any case.
 
-use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{EngineError, Note};
+use tidegate_workflow::Note;
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::leases::parse_lease;
 use crate::http::body;
 use crate::http::problem::{self, Problem};
-use crate::http::request::RequestContext;
 use crate::http::request_id::RequestId;
+use crate::state::app_state::RequestContext;
 
 /// Most notes of one call.
 const MAX_NOTES: usize = 1_000;
@@ -24,7 +23,7 @@ const MAX_LINES: usize = 256;
 const MAX_LOG_BYTES: usize = 16 * 1024;
 
 /// Note of a worker about a job that it has: progress, lines for its log, or both.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Note))]
 pub(crate) struct NoteBody {
@@ -39,7 +38,7 @@ pub(crate) struct NoteBody {
 }
 
 /// How far a job is.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ProgressNote))]
 pub(crate) struct ProgressBody {
@@ -50,7 +49,7 @@ pub(crate) struct ProgressBody {
 }
 
 /// Result of one note.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct NoteItem<'a> {
     /// The status that a single call would have got.
@@ -68,15 +67,9 @@ impl<'a> NoteItem<'a> {
         noted: &'a NoteResults,
         request_id: &'a RequestId,
     ) -> Option<Vec<Self>> {
-        let item = |noted: &'a Result<(), Problem>| match noted {
-            Ok(()) => Self {
-                status: StatusCode::OK.as_u16(),
-                error: None,
-            },
-            Err(problem) => Self {
-                status: problem.status().as_u16(),
-                error: Some(problem.body(request_id)),
-            },
+        let item = |noted| Self {
+            status: problem::item_status(noted),
+            error: problem::item_error(noted, request_id),
         };
         noted.as_ref().map(|noted| noted.iter().map(item).collect())
     }
@@ -118,14 +111,11 @@ impl NoteBody {
 
 impl ProgressBody {
     fn resolve(self) -> Result<(u8, String), Problem> {
-        let wrong = |_| Problem::field("progress.percent", "expected an integer from 0 to 100");
-        let percent = u8::try_from(self.percent).map_err(wrong)?;
-        if percent > 100 {
-            return Err(Problem::field(
-                "progress.percent",
-                "expected an integer from 0 to 100",
-            ));
-        }
+        let wrong = || Problem::field("progress.percent", "expected an integer from 0 to 100");
+        let percent = u8::try_from(self.percent).ok();
+        let percent = percent
+            .filter(|percent| *percent <= 100)
+            .ok_or_else(wrong)?;
         let text = self.text.unwrap_or_default();
         if text.len() > MAX_TEXT_BYTES {
             let detail = format!(
@@ -158,23 +148,9 @@ pub(crate) fn parse(raw: Option<Vec<&RawValue>>) -> Result<ParsedNotes, Problem>
 /// Stores the valid notes. Their results do not affect the rest of the call.
 pub(crate) async fn add_notes(request: &RequestContext<'_>, notes: ParsedNotes) -> NoteResults {
     let notes = notes?;
-    let mut valid_notes = Vec::with_capacity(notes.len());
-    let checks: Vec<Result<(), Problem>> = notes
-        .into_iter()
-        .map(|note| note.map(|note| valid_notes.push(note)))
-        .collect();
-    let mut noted = request
-        .api
-        .engine()
-        .add_notes(valid_notes, request.api.now())
-        .await
-        .into_iter();
-    let outcome = |valid: Result<(), Problem>| {
-        valid?;
-        let noted: Result<(), EngineError> = noted.next().expect("one answer for each note");
-        noted.map_err(Problem::from)
-    };
-    Some(checks.into_iter().map(outcome).collect())
+    let (valid, checks) = problem::split_valid(notes);
+    let noted = request.engine().add_notes(valid, request.now()).await;
+    Some(problem::merge_results(checks, noted))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ const MAX_TEXT_BYTES: usize = 16 * 1024;
 const MAX_KIND_BYTES: usize = 200;
 
 /// How an attempt ended.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Report))]
 pub(crate) struct ReportBody<'a> {
@@ -75,7 +75,7 @@ enum RetryWord {
 }
 
 /// Error of a failed attempt.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ReportError))]
 pub(crate) struct ErrorBody {

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use tidegate_workflow::{JobIndex, JobState, Limits, Snapshot, WaitReason};
 
 use crate::http::problem::Problem;
-use crate::http::request::{RequestContext, with_read_timeout};
+use crate::state::app_state::{RequestContext, with_read_timeout};
 
 /// Most different limits that are checked for one answer, and most pairs of queue and handler.
 /// Other jobs are shown as waiting in their queue.
@@ -55,7 +55,7 @@ fn without_handler(
                 || request
                     .api
                     .worker_registry
-                    .may_serve(queue, handler, request.api.now())
+                    .may_serve(queue, handler, request.now())
         })
     };
     let in_queue = waiting
@@ -90,10 +90,10 @@ async fn full_limits(
         .map(|limits| limits.for_workflow(snapshot.id()))
         .collect();
     let limits: Vec<&Limits> = limits.iter().map(AsRef::as_ref).collect();
-    let full = with_read_timeout(request.api.engine().exhausted_limits(
+    let full = with_read_timeout(request.engine().exhausted_limits(
         &limits,
         holders,
-        request.api.now(),
+        request.now(),
     ))
     .await?;
     let full = full

@@ -1,7 +1,5 @@
 //! Reports of workers about attempts, with a claim for more jobs in the same call.
 
-use axum::http::StatusCode;
-use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_workflow::{
@@ -18,10 +16,10 @@ use super::outcome::ReportBody;
 use super::waiting;
 use crate::http::body;
 use crate::http::enum_text::{StateWord, StatusWord};
-use crate::http::json::ObjectText;
+
 use crate::http::problem::{self, Problem};
-use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
+use crate::state::app_state::{AppState, HandlerResult, RequestContext};
 use crate::state::error_log;
 use crate::state::metrics::CountedEvent;
 use crate::workers::{self, WorkerProcess};
@@ -32,7 +30,7 @@ const MAX_REPORTS: usize = 1_000;
 const TYPICAL_ITEM_BYTES: usize = 96;
 
 /// Reports, and what to take next.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ReportRequest))]
 pub(crate) struct ReportsBody<'a> {
@@ -48,7 +46,7 @@ pub(crate) struct ReportsBody<'a> {
     notes: Option<Vec<&'a RawValue>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawReportsBody<'a> {
     #[serde(borrow)]
@@ -60,7 +58,7 @@ struct RawReportsBody<'a> {
 }
 
 /// Result of each report, in the order of the request, and jobs.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ReportResult<'a> {
     reports: Vec<ReportItem<'a>>,
@@ -78,60 +76,32 @@ pub(crate) struct ReportResult<'a> {
 }
 
 /// Result of one report: `job_state`, `workflow_status` and `already`, or `error`.
-#[derive(Debug)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct ReportItem<'a> {
     /// The status that a single call would have got.
     status: u16,
     /// State of the job now.
+    #[serde(skip_serializing_if = "Option::is_none")]
     job_state: Option<StateWord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     workflow_status: Option<StatusWord>,
     /// Whether the same report came before.
+    #[serde(skip_serializing_if = "Option::is_none")]
     already: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<problem::ProblemBody<'a>>,
-}
-
-impl Serialize for ReportItem<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = ObjectText::with_capacity(TYPICAL_ITEM_BYTES)
-            .number("status", Some(self.status.into()));
-        if let Some(state) = self.job_state {
-            object = object.plain("job_state", state.text());
-        }
-        if let Some(status) = self.workflow_status {
-            object = object.plain("workflow_status", status.text());
-        }
-        if let Some(already) = self.already {
-            object = object.json("already", if already { "true" } else { "false" });
-        }
-        if let Some(error) = &self.error {
-            object = object.value("error", error);
-        }
-        object.serialize(serializer)
-    }
 }
 
 impl<'a> ReportItem<'a> {
     fn from_result(reported: &'a Result<ReportAnswer, Problem>, request_id: &'a RequestId) -> Self {
-        match reported {
-            Ok(ReportAnswer {
-                job,
-                workflow,
-                already,
-            }) => Self {
-                status: StatusCode::OK.as_u16(),
-                job_state: Some((*job).into()),
-                workflow_status: Some((*workflow).into()),
-                already: Some(*already),
-                error: None,
-            },
-            Err(problem) => Self {
-                status: problem.status().as_u16(),
-                job_state: None,
-                workflow_status: None,
-                already: None,
-                error: Some(problem.body(request_id)),
-            },
+        let answer = reported.as_ref().ok();
+        Self {
+            status: problem::item_status(reported),
+            job_state: answer.map(|answer| answer.job.into()),
+            workflow_status: answer.map(|answer| answer.workflow.into()),
+            already: answer.map(|answer| answer.already),
+            error: problem::item_error(reported, request_id),
         }
     }
 }
@@ -153,13 +123,10 @@ pub(crate) async fn report(request: &RequestContext<'_>) -> HandlerResult {
         .filter(|_| !api.worker_registry.is_draining(&process));
     // Notes are stored before the reports, which may end their leases.
     let noted = notes::add_notes(request, notes).await;
-    let mut valid = Vec::with_capacity(reports.len());
-    let checks = reports
-        .into_iter()
-        .map(|report| report.map(|report| valid.push(report)))
-        .collect();
+    let (valid, checks) = problem::split_valid(reports);
     let (reported, leases) = report_and_claim(api, valid, granted_claim, &process).await;
-    let reported = outcomes(api, checks, reported);
+    reported.iter().for_each(|reported| count(api, reported));
+    let reported = problem::merge_results(checks, reported);
     // The results of the reports are returned even if the claim failed.
     let claimed = match leases {
         Ok(leases) => claims::deliver(request, process.worker, leases).await,
@@ -292,26 +259,9 @@ fn parse_request(body: &[u8]) -> Result<ParsedReports, Problem> {
     })
 }
 
-/// Returns the result of each report, in the order of the request.
-fn outcomes(
-    api: &AppState,
-    checks: Vec<Result<(), Problem>>,
-    reported: Vec<Result<ReportAnswer, EngineError>>,
-) -> Vec<Result<ReportAnswer, Problem>> {
-    let mut reported = reported.into_iter();
-    let outcome = |valid: Result<(), Problem>| {
-        valid?;
-        count(api, reported.next().expect("one answer for each report"))
-    };
-    checks.into_iter().map(outcome).collect()
-}
-
 /// Counts the result of a report.
-fn count(
-    api: &AppState,
-    reported: Result<ReportAnswer, EngineError>,
-) -> Result<ReportAnswer, Problem> {
-    match &reported {
+fn count(api: &AppState, reported: &Result<ReportAnswer, EngineError>) {
+    match reported {
         Ok(ReportAnswer { already: true, .. }) => {}
         Ok(ReportAnswer { job, .. }) => api.metrics.add(event_for(*job), 1),
         Err(EngineError::Refused(Refusal::LeaseLost { .. })) => {
@@ -319,7 +269,6 @@ fn count(
         }
         Err(_) => {}
     }
-    reported.map_err(Problem::from)
 }
 
 /// Returns the event that an accepted report counts as, by the state of the job after it.

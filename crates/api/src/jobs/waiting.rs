@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_workflow::{Claim, ClaimMode, EngineError, LeaseRef, LeasedBatch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::http::request::AppState;
+use crate::state::app_state::AppState;
 use crate::workers::WorkerProcess;
 
 /// Returns the claim mode for a wait of this duration.
@@ -71,7 +71,8 @@ mod tests {
     use tokio::time::{advance, timeout};
 
     use super::*;
-    use crate::http::request::{Access, ServerHooks};
+    use crate::http::auth::Access;
+    use crate::state::server_hooks::ServerHooks;
 
     const NOW: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
 

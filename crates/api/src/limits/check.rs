@@ -5,14 +5,15 @@ use tidegate_ratelimit as rate;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{deadline, pairs, without_store};
+use super::{pairs, without_store};
 use crate::http::body;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::state::app_state::{HandlerResult, RequestContext};
+use crate::state::rate_limits::deadline;
 
 /// A question about rate limits, as `/json` takes it.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitCheck))]
 pub(crate) struct CheckBody {
@@ -27,7 +28,7 @@ pub(crate) struct CheckBody {
 }
 
 /// Descriptor that a limit may match.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitDescriptor))]
 struct DescriptorBody {
@@ -39,7 +40,7 @@ struct DescriptorBody {
 }
 
 /// A key and a value.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitEntry))]
 struct EntryBody {
@@ -50,7 +51,7 @@ struct EntryBody {
 }
 
 /// Decision that the request would get now. Nothing was charged.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitAnswer))]
 pub(crate) struct CheckAnswer<'a> {
     /// The answer to the request as a whole.
@@ -60,7 +61,7 @@ pub(crate) struct CheckAnswer<'a> {
 }
 
 /// The answer for a descriptor.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitStatus))]
 struct DescriptorChecked<'a> {
     /// Pairs of a key and a value.
@@ -79,7 +80,7 @@ struct DescriptorChecked<'a> {
 }
 
 /// How much a limit allows.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct Rate<'a> {
     /// Its name in the configuration; empty when it has none.

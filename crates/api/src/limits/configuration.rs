@@ -9,8 +9,6 @@ mod load_view;
 mod search;
 mod shown;
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 use tidegate_ratelimit::{Configuration, Domain, Level, Node};
 #[cfg(test)]
@@ -22,18 +20,18 @@ pub(crate) use self::load_view::LoadShown;
 pub(crate) use self::load_view::SOURCES;
 use self::search::{SearchResult, search};
 use self::shown::{DescriptorShown, DomainShown, FoundShown, UseShown};
-use super::rfc3339;
 use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext, ServerHooks};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
+use crate::state::server_hooks::ServerHooks;
 
 /// Most bytes of all descriptors in an answer. A typical one has 400 bytes, and none has half of
 /// this maximum.
 const MAX_DESCRIPTORS_BYTES: usize = 168 * 1024;
 
 /// One level of the configuration.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitConfiguration))]
 pub(crate) struct ConfigurationShown<'a> {
     /// How many configurations this server has put in force since it started, with this one; 0 before there is one.
@@ -69,7 +67,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let configuration = configuration.as_deref();
     let mut shown = ConfigurationShown {
         version: loads.active.map_or(0, |in_force| in_force.version),
-        counted_at: rfc3339(host.limits.now()),
+        counted_at: host.limits.now().into(),
         load: None,
         domains: None,
         descriptors: None,
@@ -79,20 +77,15 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     if let Some(text) = &level_query.find {
         let found =
             configuration.map(|active| search(active, text, level_query.limit, &level_query.from));
-        let (text, next) =
-            found.map_or_else(|| (b"[]".to_vec(), None), |found| search_page(host, found));
-        shown.found = Some(Verbatim(Cow::Owned(utf8(text))));
-        shown.next_cursor = next;
+        let page = found.map_or_else(Page::empty, |found| search_page(host, found));
+        (shown.found, shown.next_cursor) = (page.items, page.next);
         return Ok(json::ok(&shown));
     }
     let Some(name) = &level_query.domain else {
-        let (text, next) = configuration.map_or_else(
-            || (b"[]".to_vec(), None),
-            |active| domains(host, active, &level_query),
-        );
+        let page =
+            configuration.map_or_else(Page::empty, |active| domains(host, active, &level_query));
         shown.load = Some(LoadShown::new(&loads, configuration));
-        shown.domains = Some(Verbatim(Cow::Owned(utf8(text))));
-        shown.next_cursor = next;
+        (shown.domains, shown.next_cursor) = (page.items, page.next);
         return Ok(json::ok(&shown));
     };
     let level = configuration
@@ -109,18 +102,29 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     };
     let (domain, level, file) = level.ok_or_else(missing)?;
     let file_of = |place: usize| file.unwrap_or_else(|| domain.file_of(place));
-    let (text, next) = descriptors(host, level, file_of, &level_query);
-    shown.descriptors = Some(Verbatim(Cow::Owned(utf8(text))));
-    shown.next_cursor = next;
+    let page = descriptors(host, level, file_of, &level_query);
+    (shown.descriptors, shown.next_cursor) = (page.items, page.next);
     Ok(json::ok(&shown))
 }
 
-fn utf8(text: Vec<u8>) -> String {
-    String::from_utf8(text).expect("JSON that serde writes is UTF-8")
+/// A list of items as JSON, and the cursor of the next.
+struct Page {
+    items: Option<Verbatim<'static>>,
+    next: Option<String>,
+}
+
+impl Page {
+    /// Makes the page of a server without a configuration.
+    fn empty() -> Self {
+        Self {
+            items: Some(Verbatim("[]".into())),
+            next: None,
+        }
+    }
 }
 
 /// Writes a page of search results.
-fn search_page(host: &ServerHooks, found: SearchResult<'_>) -> (Vec<u8>, Option<String>) {
+fn search_page(host: &ServerHooks, found: SearchResult<'_>) -> Page {
     let SearchResult {
         mut items,
         cursors,
@@ -131,11 +135,7 @@ fn search_page(host: &ServerHooks, found: SearchResult<'_>) -> (Vec<u8>, Option<
 }
 
 /// Writes a page of domains.
-fn domains(
-    host: &ServerHooks,
-    configuration: &Configuration,
-    level_query: &LevelQuery,
-) -> (Vec<u8>, Option<String>) {
+fn domains(host: &ServerHooks, configuration: &Configuration, level_query: &LevelQuery) -> Page {
     let all = configuration.domains(level_query.start());
     let has_more = all.len() > level_query.limit;
     let page_domains: Vec<(&str, &Domain)> = all.take(level_query.limit).collect();
@@ -170,7 +170,7 @@ fn descriptors<'c>(
     level: &'c Level,
     file_of: impl Fn(usize) -> &'c str,
     level_query: &LevelQuery,
-) -> (Vec<u8>, Option<String>) {
+) -> Page {
     let all: &[Node] = level.nodes().get(level_query.start()..).unwrap_or_default();
     let page_nodes = &all[..all.len().min(level_query.limit)];
     let mut remaining = level_query.limit - page_nodes.len();
@@ -226,19 +226,20 @@ fn write_page<T: Serialize>(
     next: Option<String>,
     cursor: impl Fn(usize) -> String,
     without_below: impl Fn(&mut T) -> bool,
-) -> (Vec<u8>, Option<String>) {
-    let mut text = vec![b'['];
-    for (at, item) in items.iter_mut().enumerate() {
-        let begin = text.len();
-        text.extend((at > 0).then_some(b','));
-        let fits = json::append_within(&mut text, MAX_DESCRIPTORS_BYTES, item)
-            || (without_below(item) && json::append_within(&mut text, MAX_DESCRIPTORS_BYTES, item));
-        if !fits {
-            text.truncate(begin);
-            text.push(b']');
-            return (text, Some(cursor(at)));
-        }
+) -> Page {
+    let append =
+        |text: &mut Vec<u8>, item: &T| json::append_within(text, MAX_DESCRIPTORS_BYTES, item);
+    let (text, number) = json::list_while(&mut items, |text, item| {
+        append(text, item) || (without_below(item) && append(text, item))
+    });
+    let next = if number < items.len() {
+        Some(cursor(number))
+    } else {
+        next
+    };
+    let text = String::from_utf8(text).expect("JSON that serde writes is UTF-8");
+    Page {
+        items: Some(Verbatim(text.into())),
+        next,
     }
-    text.push(b']');
-    (text, next)
 }

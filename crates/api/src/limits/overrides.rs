@@ -11,20 +11,21 @@ use tidegate_ratelimit::{
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{deadline, pairs, rfc3339, without_store};
+use super::{pairs, without_store};
 use crate::http::body::{self, NoBody, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
+use crate::state::rate_limits::deadline;
 use crate::views::workflow_limits::EntryPair;
 
 /// Name of the author of an override if no tokens are needed.
 const ANONYMOUS: &str = "anonymous";
 
 /// A limit or a key to pause or to scale.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = OverrideDefinition))]
 pub(crate) struct OverrideBody {
@@ -49,7 +50,7 @@ pub(crate) struct OverrideBody {
 }
 
 /// All overrides, sorted by what they are about.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct OverrideList<'a> {
     items: Vec<OverrideShown<'a>>,
@@ -58,7 +59,7 @@ pub(crate) struct OverrideList<'a> {
 }
 
 /// A limit or a key that is paused, throttled or scaled.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitOverride))]
 pub(crate) struct OverrideShown<'a> {
     /// The limit, when it is about all of its keys.
@@ -110,8 +111,8 @@ impl<'a> OverrideShown<'a> {
             effect: word(stored.effect.kind()),
             scale,
             gateway,
-            until: stored.until.map(rfc3339),
-            at: rfc3339(stored.at),
+            until: stored.until.map(Rfc3339::from),
+            at: stored.at.into(),
             by: &stored.by,
             reason: &stored.reason,
         }
@@ -168,19 +169,9 @@ fn target(
 
 impl OverrideBody {
     fn resolve(self, by: &str, now: Timestamp) -> Result<LimitOverride, Problem> {
-        let Self {
-            domain,
-            entries,
-            rule,
-            pause,
-            scale,
-            r#for,
-            gateway,
-            reason,
-        } = self;
-        let target = target(rule, domain, entries)?;
-        let effect = effect(pause, scale, gateway)?;
-        let until = match r#for {
+        let target = target(self.rule, self.domain, self.entries)?;
+        let effect = effect(self.pause, self.scale, self.gateway)?;
+        let until = match self.r#for {
             Some(TimeSpan(span)) if span.is_zero() => {
                 return Err(Problem::field(
                     "for",
@@ -193,15 +184,13 @@ impl OverrideBody {
             )),
             None => None,
         };
-        let by = by.to_owned();
-        let reason = reason.unwrap_or_default();
         Ok(LimitOverride {
             target,
             effect,
             until,
-            by,
+            by: by.to_owned(),
             at: now,
-            reason,
+            reason: self.reason.unwrap_or_default(),
         })
     }
 }

@@ -1,17 +1,17 @@
 //! Keys with the most hits, and the latest refusals, of requests and of jobs.
 
 use serde::Serialize;
-use tidegate_ratelimit::{Caller, Refusal, Sketch, TopKey};
+use tidegate_ratelimit::Caller;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{pairs, rfc3339};
+use super::pairs;
 use crate::http::json;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// Keys with the most hits at this server, and its latest refusals.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = TopKeys))]
 pub(crate) struct TopKeysShown<'a> {
     /// When the counting of `hits` began: one to two minutes ago.
@@ -25,7 +25,7 @@ pub(crate) struct TopKeysShown<'a> {
 }
 
 /// A key, and how many hits were asked of it. Hits of jobs are those that were granted.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = TopKey))]
 struct TopKeyShown<'a> {
     domain: &'a str,
@@ -39,7 +39,7 @@ struct TopKeyShown<'a> {
 }
 
 /// A request that was refused, or jobs that had to wait.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitRefusal))]
 struct RefusalShown<'a> {
     at: Rfc3339,
@@ -49,42 +49,6 @@ struct RefusalShown<'a> {
     /// Pairs of a key and a value. What is long is cut.
     #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
     entries: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> TopKeyShown<'a> {
-    fn from_top_key(
-        TopKey {
-            domain,
-            entries,
-            hits,
-            is_estimate,
-        }: &'a TopKey,
-    ) -> Self {
-        Self {
-            domain,
-            entries: pairs(entries),
-            hits: *hits,
-            is_estimate: *is_estimate,
-        }
-    }
-}
-
-impl<'a> RefusalShown<'a> {
-    fn from_refusal(
-        Refusal {
-            domain,
-            entries,
-            at,
-            caller: limited_caller,
-        }: &'a Refusal,
-    ) -> Self {
-        Self {
-            at: rfc3339(*at),
-            caller: caller(*limited_caller),
-            domain,
-            entries: pairs(entries),
-        }
-    }
 }
 
 /// Words of the callers.
@@ -100,16 +64,22 @@ const fn caller(caller: Caller) -> &'static str {
 
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let limits = &request.api.hooks.limits;
-    let Sketch {
-        top,
-        since,
-        refusals,
-    } = limits.limiter.sketch(limits.now());
-    let keys = top.iter().map(TopKeyShown::from_top_key).collect();
-    let refusals = refusals.iter().map(RefusalShown::from_refusal).collect();
+    let sketch = limits.limiter.sketch(limits.now());
+    let keys = sketch.top.iter().map(|key| TopKeyShown {
+        domain: &key.domain,
+        entries: pairs(&key.entries),
+        hits: key.hits,
+        is_estimate: key.is_estimate,
+    });
+    let refusals = sketch.refusals.iter().map(|refusal| RefusalShown {
+        at: refusal.at.into(),
+        caller: caller(refusal.caller),
+        domain: &refusal.domain,
+        entries: pairs(&refusal.entries),
+    });
     Ok(json::ok(&TopKeysShown {
-        since: rfc3339(since),
-        keys,
-        refusals,
+        since: sketch.since.into(),
+        keys: keys.collect(),
+        refusals: refusals.collect(),
     }))
 }

@@ -9,21 +9,21 @@ use tidegate_workflow::{HolderList, Limit, PartialResult, WaitingKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{deadline, rfc3339};
 use crate::http::json;
-use crate::http::problem::{Code, Problem};
+
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext, with_read_timeout};
 use crate::http::time::Rfc3339;
-use crate::jobs::why::Holder;
+use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
+use crate::state::rate_limits::deadline;
 use crate::views::incomplete::Incomplete;
+use crate::views::why::Holder;
 use crate::views::workflow_limits::LimitShown;
 
 /// Most keys of a page.
 const MAX_KEYS: usize = 100;
 
 /// A page of keys that jobs wait under, by queue and handler.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct WaitingKeyPage<'a> {
     items: Vec<WaitingKeyShown<'a>>,
@@ -36,7 +36,7 @@ pub(crate) struct WaitingKeyPage<'a> {
 }
 
 /// Ready jobs of one queue and one handler that have the same limits.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WaitingKey))]
 struct WaitingKeyShown<'a> {
     queue: &'a str,
@@ -53,7 +53,7 @@ struct WaitingKeyShown<'a> {
 }
 
 /// A limit that has no room.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct FullLimit {
     /// Its place among the limits, from 0.
@@ -63,7 +63,7 @@ struct FullLimit {
 }
 
 /// A limit, and how much of it is used.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LimitInUse {
     #[serde(flatten)]
@@ -80,7 +80,7 @@ struct LimitInUse {
 }
 
 /// Use of the window of a rate limit.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct WindowUse {
     /// Hits that are counted: with requests that were refused, more than the limit allows.
@@ -97,23 +97,12 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
     let limit = query.limit(20, MAX_KEYS)?;
     let queue = query.remove("queue");
-    let cursor = query.remove("cursor");
+    let after = query.cursor("a page of limits", decode_cursor)?;
     query.finish()?;
-    let wrong = || {
-        Problem::new(
-            Code::InvalidCursor,
-            "the cursor must be the next_cursor of a page of limits",
-        )
-    };
-    let after = cursor
-        .map(|text| decode_cursor(&text).ok_or_else(wrong))
-        .transpose()?;
-    let read = request.api.engine().waiting_keys(
-        queue.as_deref(),
-        after.as_deref(),
-        limit,
-        request.api.now(),
-    );
+    let read =
+        request
+            .engine()
+            .waiting_keys(queue.as_deref(), after.as_deref(), limit, request.now());
     let PartialResult { found, missing } = with_read_timeout(read).await?;
     let items = show_keys(request, &found.keys).await;
     let next_cursor = found.next.map(|next| encode_cursor(&next));
@@ -209,7 +198,7 @@ async fn read_usage(request: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Op
         used: usage.used,
         requests_per_unit: usage.requests_per_unit,
         unit: usage.unit.name().to_ascii_lowercase(),
-        resets_at: rfc3339(usage.ends_at),
+        resets_at: usage.ends_at.into(),
     };
     usage.into_iter().map(|usage| usage.map(shown)).collect()
 }

@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// Content security policy of the page: it loads and runs its own files only, and no frame shows
 /// it.

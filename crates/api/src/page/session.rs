@@ -15,8 +15,8 @@ use crate::http::auth::{self, TOKEN_COOKIE};
 use crate::http::body;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::tokens::Role;
+use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// Token to sign in with.
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ pub(crate) struct SignInBody {
 }
 
 /// Name and role of the caller.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Session {
     /// Whether this server asks for tokens.

@@ -13,7 +13,7 @@ mod schemas;
 use axum::http::header;
 use axum::response::IntoResponse as _;
 
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::state::app_state::{HandlerResult, RequestContext};
 
 const DOCUMENT: &str = include_str!("../../../../docs/openapi.json");
 

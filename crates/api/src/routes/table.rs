@@ -10,15 +10,15 @@ use super::openapi::operations::Answers::*;
 use super::openapi::operations::Description;
 #[cfg(test)]
 use super::openapi::parameters::*;
-use super::route::{Route, StoreRequirement};
 use crate::events::live;
 #[cfg(test)]
 use crate::http::problem::Code;
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::http::route::{Route, StoreRequirement};
 use crate::http::tokens::Role;
 use crate::jobs::{self, claims, leases, reports};
 use crate::limits::{check, configuration, overrides, top, waiting};
 use crate::page::{files, session};
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::status::{overview, readiness, test_clock};
 use crate::workers::{Draining, policies, queues};
 use crate::workflows::graph::GraphFormat;

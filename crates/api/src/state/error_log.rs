@@ -12,8 +12,8 @@ use tracing::{error, warn};
 
 use super::metrics::{ApiMetrics, CountedEvent};
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{AppState, RequestContext};
 use crate::http::request_id::RequestId;
+use crate::state::app_state::{AppState, RequestContext};
 
 /// Shortest time between two lines with the same code: a store that does not answer fails all calls
 /// for the same reason.
@@ -88,7 +88,7 @@ pub(crate) fn log_item_problems<'a>(
     let items = server_errors.len();
     let code = first.word();
     let detail = first.detail();
-    let Some(suppressed) = request.api.error_log.reserve_line(code, request.api.now()) else {
+    let Some(suppressed) = request.api.error_log.reserve_line(code, request.now()) else {
         return;
     };
     // No call with items has a name in its path: the template is the path.

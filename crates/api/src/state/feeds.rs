@@ -1,5 +1,6 @@
 //! Snapshots and updates that the readers of one workflow share.
 
+pub(crate) mod follower;
 pub(crate) mod frames;
 pub(crate) mod pacer;
 pub(crate) mod snapshot;
@@ -314,8 +315,8 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::events::follower::Feeds;
-    use crate::http::request::ServerHooks;
+    use crate::state::feeds::follower::Feeds;
+    use crate::state::server_hooks::ServerHooks;
 
     fn host() -> ServerHooks {
         ServerHooks::for_test(Timestamp::default())

@@ -97,20 +97,12 @@ struct CounterSnapshot {
 impl CounterSnapshot {
     fn read(activity: &ApiMetrics, totals: GatewayTotals) -> Self {
         let counter = |event| activity.get(event);
-        let GatewayTotals {
-            calls,
-            within_limit,
-            near_limit,
-            over_limit,
-            failed,
-            times,
-        } = totals;
         let rates = [
-            calls,
-            within_limit,
-            near_limit,
-            over_limit,
-            failed,
+            totals.calls,
+            totals.within_limit,
+            totals.near_limit,
+            totals.over_limit,
+            totals.failed,
             counter(CountedEvent::Created),
             counter(CountedEvent::Claimed),
             counter(CountedEvent::Succeeded),
@@ -121,7 +113,7 @@ impl CounterSnapshot {
         Self {
             at: Instant::now(),
             rates,
-            times,
+            times: totals.times,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Counters of the API, and the latest samples of queues and workflows.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_workflow::AttemptCounts;
 use tokio::sync::Notify;
@@ -52,7 +52,7 @@ const COUNTER_NAMES: [&str; 12] = [
 ];
 
 /// Sample of a queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueSample {
     /// Name of the queue.
     pub name: String,
@@ -105,10 +105,7 @@ fn bounded(samples: Vec<QueueSample>) -> Vec<QueueSample> {
     others.extend(summed);
     let mut sum = QueueSample {
         name: OVERFLOW_QUEUE.to_owned(),
-        ready: 0,
-        running: 0,
-        age: 0,
-        waiting_workers: 0,
+        ..QueueSample::default()
     };
     for other in &others {
         sum.ready += other.ready;
@@ -156,31 +153,22 @@ impl ApiMetrics {
     /// Microseconds by which the clock of this machine is ahead of the store's. `None` if it is the
     /// store's clock.
     pub fn clock_skew(&self) -> Option<i64> {
-        *self
-            .clock_skew
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.clock_skew)
     }
 
     /// Sets the microseconds by which the clock of this machine is ahead of the store's.
     pub fn put_clock_skew(&self, skew: Option<i64>) {
-        *self
-            .clock_skew
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = skew;
+        *lock(&self.clock_skew) = skew;
     }
 
     /// Reasons for which acknowledged work could be lost, one sentence each.
     pub fn risks(&self) -> Vec<String> {
-        self.risks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.risks).clone()
     }
 
     /// Sets the reasons for which acknowledged work could be lost. Returns the new ones.
     pub fn put_risks(&self, risks: Vec<String>) -> Vec<String> {
-        let mut current = self.risks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.risks);
         let new_risks = risks
             .iter()
             .filter(|risk| !current.contains(risk))
@@ -192,18 +180,12 @@ impl ApiMetrics {
 
     /// Counts of the engine. `None` before there is an engine.
     pub fn attempt_counts(&self) -> Option<Arc<AttemptCounts>> {
-        self.attempt_counts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.attempt_counts).clone()
     }
 
     /// Sets the counts of the engine.
     pub fn put_attempt_counts(&self, counts: Arc<AttemptCounts>) {
-        *self
-            .attempt_counts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(counts);
+        *lock(&self.attempt_counts) = Some(counts);
     }
 
     /// Number of open event streams.
@@ -220,10 +202,7 @@ impl ApiMetrics {
     /// Returns the latest sample of the queues, a few seconds old, and requests a new one.
     pub fn queues(&self) -> Vec<QueueSample> {
         self.request_sample();
-        self.queues
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.queues).clone()
     }
 
     /// Requests a new sample of queues and workflows.
@@ -233,18 +212,12 @@ impl ApiMetrics {
 
     /// Returns the counts of workflows, a few seconds old.
     pub fn workflow_counts(&self) -> WorkflowCounts {
-        self.workflow_counts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.workflow_counts).clone()
     }
 
     /// Sets the counts of workflows.
     pub fn put_workflow_counts(&self, counts: WorkflowCounts) {
-        *self
-            .workflow_counts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = counts;
+        *lock(&self.workflow_counts) = counts;
     }
 
     /// Returns when a sample was requested since this returned last. Only one task at a time may
@@ -256,8 +229,13 @@ impl ApiMetrics {
     /// Sets the samples of the queues. Clients name queues, so the number of samples is bounded.
     pub fn put_queues(&self, samples: Vec<QueueSample>) {
         let samples = bounded(samples);
-        *self.queues.lock().unwrap_or_else(PoisonError::into_inner) = samples;
+        *lock(&self.queues) = samples;
     }
+}
+
+/// Locks a sample. It is replaced as a whole, so a poisoned lock can be used.
+fn lock<T>(sample: &Mutex<T>) -> MutexGuard<'_, T> {
+    sample.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An open event stream.

@@ -4,7 +4,6 @@
 //! The context is stored as the global `$trace` of the workflow, so workers get it with the params
 //! of each job.
 
-mod attempt;
 mod call;
 mod context;
 
@@ -15,9 +14,8 @@ use std::time::Instant;
 use axum::http::{HeaderMap, StatusCode};
 use tidegate_workflow::{Created, WorkflowId};
 
-pub use attempt::attempt_context;
 pub(crate) use call::CreationSpan;
-pub use context::TraceContext;
+pub use context::{TraceContext, attempt_context};
 
 /// Hooks of the embedding server for traces.
 #[derive(Clone)]

@@ -6,17 +6,13 @@ use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-pub use crate::state::history::percentile::LatencyHistogram;
-pub use crate::state::history::{GatewayTotals, History, STEP};
-
 use crate::http::json;
-use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
-use crate::limits::rfc3339 as moment_of;
-use crate::state::history::{HistoryPoint, NAMES};
+use crate::state::app_state::{AppState, HandlerResult, RequestContext};
+use crate::state::history::{HistoryPoint, NAMES, STEP};
 
 /// The last hour at this server, and what there is now.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Overview {
     /// The time between two numbers of a series, in milliseconds.
@@ -32,7 +28,7 @@ pub(crate) struct Overview {
 }
 
 /// Sample of the last second or a little more.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = OverviewEvent))]
 pub(crate) struct OverviewSample {
     until: Rfc3339,
@@ -80,7 +76,7 @@ pub(crate) fn take_sample(api: &AppState) -> OverviewSample {
     api.metrics.request_sample();
     let counts = api.metrics.workflow_counts();
     OverviewSample {
-        until: moment_of(hooks.limits.now()),
+        until: hooks.limits.now().into(),
         values: values(point),
         workflows: counts.workflows.into_iter().collect(),
         jobs: counts.jobs.into_iter().collect(),

@@ -1,7 +1,7 @@
 //! Readiness and status of the server, for `/readyz` and `/v1/status`.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -14,81 +14,16 @@ use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
 use crate::http::json;
-use crate::http::request::{AppState, HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{AppState, HandlerResult, RequestContext};
+use crate::state::probe_cache::Availability;
 use crate::state::store_gate::StoreState;
 
-/// Shortest time between two probes of the store, whatever the number of requests.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a probe waits for an answer of the store.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
 
-/// Result of the latest probe of the store.
-#[derive(Debug, Default)]
-pub(crate) struct ProbeCache(Mutex<ProbeResult>);
-
-#[derive(Debug, Clone, Copy, Default)]
-struct ProbeResult {
-    started_at: Option<Instant>,
-    /// Whether no partition answered in time.
-    is_silent: bool,
-}
-
-impl ProbeCache {
-    /// Returns whether a probe is due, and marks it as started.
-    fn begin_if_due(&self, now: Instant) -> bool {
-        let mut result = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = result
-            .started_at
-            .is_none_or(|at| now - at >= PROBE_INTERVAL);
-        if is_due {
-            result.started_at = Some(now);
-        }
-        is_due
-    }
-
-    fn record(&self, is_silent: bool) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_silent = is_silent;
-    }
-
-    fn is_silent(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_silent
-    }
-}
-
-/// Whether something works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(ToSchema), schema(as = Works))]
-pub enum Availability {
-    /// All of it, as far as is known.
-    #[serde(rename = "yes")]
-    Up,
-    /// Some of it: some partitions, or some calls.
-    #[serde(rename = "partly")]
-    Degraded,
-    /// Nothing of it.
-    #[serde(rename = "no")]
-    Down,
-}
-
-impl Availability {
-    fn from_failures(failed: usize, total: usize) -> Self {
-        match failed {
-            0 => Self::Up,
-            some if some < total => Self::Degraded,
-            _ => Self::Down,
-        }
-    }
-}
-
 /// Which server this is.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Version {
     /// The version of the server. What follows its `+` is the revision that it was built of.
@@ -98,7 +33,7 @@ pub(crate) struct Version {
 }
 
 /// Status of rate limits and workflows.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ServerStatus {
     /// Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says
@@ -109,7 +44,7 @@ pub(crate) struct ServerStatus {
 }
 
 /// Status of workflows.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct WorkflowStatus {
     /// Whether `/readyz` says ready.
@@ -136,7 +71,7 @@ struct WorkflowStatus {
 }
 
 /// A server that uses the same store.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct Server {
     /// Its name until it ends.
@@ -157,21 +92,15 @@ struct Server {
 
 impl Server {
     fn all(engine: &Engine) -> Vec<Self> {
-        let shown = |Member {
-                         id,
-                         description: about,
-                         started_at: began,
-                         last_heartbeat,
-                         partitions,
-                         ..
-                     }| Self {
-            id: id.to_string(),
-            answers: id == engine.server_id(),
-            version: about.version,
-            address: about.address,
-            began_at: Rfc3339(began),
-            last_heartbeat_at: Rfc3339(last_heartbeat),
-            home_partitions: partitions
+        let shown = |member: Member| Self {
+            id: member.id.to_string(),
+            answers: member.id == engine.server_id(),
+            version: member.description.version,
+            address: member.description.address,
+            began_at: Rfc3339(member.started_at),
+            last_heartbeat_at: Rfc3339(member.last_heartbeat),
+            home_partitions: member
+                .partitions
                 .into_iter()
                 .map(|partition| partition.0)
                 .collect(),
@@ -181,7 +110,7 @@ impl Server {
 }
 
 /// Failure in some partitions.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct PartitionTrouble {
     /// Their numbers.
@@ -205,11 +134,12 @@ impl StoreProbe {
     /// Probes the store, unless another request has just done so.
     async fn probe(api: &AppState, engine: &Engine) -> Self {
         if api.probe_cache.begin_if_due(Instant::now()) {
-            api.probe_cache.record(probe_partitions(engine).await);
+            let is_silent = probe_partitions(engine).await;
+            api.probe_cache.is_silent.store(is_silent, Relaxed);
         }
         Self {
             partitions: engine.store().partitions(),
-            is_silent: api.probe_cache.is_silent(),
+            is_silent: api.probe_cache.is_silent.load(Relaxed),
             failures: engine.store_failures(),
         }
     }

@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 use crate::http::body::{self, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// How far to move the clock: one of the two.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Advance))]
 pub(crate) struct AdvanceBody {
@@ -25,7 +25,7 @@ pub(crate) struct AdvanceBody {
 }
 
 /// The clock.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct TestClock {
     now: Rfc3339,
@@ -44,13 +44,13 @@ pub(crate) async fn advance(request: &RequestContext<'_>) -> HandlerResult {
     };
     let AdvanceBody { by, to_next } = body::read(request.body)?;
     request.api.store_gate.wait_until_open(&host.drain).await?;
-    let engine = request.api.engine();
+    let engine = request.engine();
     let by = match (by, to_next.unwrap_or_default()) {
         (Some(by), false) => by.0,
         (None, true) => engine
             .next_ready_time()
             .await?
-            .map_or(Duration::ZERO, |next| next.since(request.api.now())),
+            .map_or(Duration::ZERO, |next| next.since(request.now())),
         _ => {
             return Err(Problem::field(
                 "by",
@@ -64,11 +64,11 @@ pub(crate) async fn advance(request: &RequestContext<'_>) -> HandlerResult {
             "the clock was moved by a thousand years, and is moved no further",
         ));
     }
-    engine.catch_up(request.api.now()).await?;
+    engine.catch_up(request.now()).await?;
     let next = engine.next_ready_time().await?.map(Rfc3339);
     let advanced_ms = u64::try_from(by.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
     Ok(json::ok(&TestClock {
-        now: Rfc3339(request.api.now()),
+        now: Rfc3339(request.now()),
         advanced_ms,
         next,
     }))

@@ -6,7 +6,7 @@ use tidegate_workflow::MissingPartitions;
 use utoipa::ToSchema;
 
 /// Data that this answer lacks, because a part of the store does not answer.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Incomplete {
     /// The partitions of which nothing is in this answer.

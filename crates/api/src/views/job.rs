@@ -1,7 +1,7 @@
 //! JSON view of a job.
 
 use serde::Serialize;
-use tidegate_workflow::{AttemptError, JobIndex, JobResult, JobState, Json, Progress, Snapshot};
+use tidegate_workflow::{JobIndex, JobResult, JobState, Json, Snapshot};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -11,7 +11,7 @@ use crate::http::json::Verbatim;
 use crate::http::problem::{Code, Problem};
 use crate::http::quota::ANSWER_QUOTA_BYTES;
 use crate::http::time::Rfc3339;
-use crate::jobs::why::WhyNotRunning;
+use crate::views::why::WhyNotRunning;
 
 /// Most bytes of an answer with jobs: the quota of large answers that one caller has.
 pub(crate) const MAX_ANSWER_BYTES: usize = ANSWER_QUOTA_BYTES / 2;
@@ -34,7 +34,7 @@ pub(crate) fn too_long() -> Problem {
 }
 
 /// A job. `params`, `output` and `errors` are there when it is shown alone, and with `view=full`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Job<'a> {
     name: &'a str,
@@ -101,7 +101,7 @@ pub(crate) struct Job<'a> {
 }
 
 /// How far a job is.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct JobProgress<'a> {
     /// From 0 to 100.
@@ -114,7 +114,7 @@ struct JobProgress<'a> {
 }
 
 /// Error of one attempt.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = AttemptError))]
 struct JobError<'a> {
     attempt: u16,
@@ -190,49 +190,25 @@ impl<'a> Job<'a> {
     /// Adds the fields that only the view of a single job has.
     fn with_result(self, params: Option<&'a Json>, result: &'a JobResult) -> Self {
         let output = result.output.as_deref();
-        Self {
-            params: Some(Verbatim(params.map_or("{}", Json::text).into())),
-            output: Some(output.map_or(Verbatim::NULL, Verbatim::from_bytes)),
-            errors: Some(
-                result
-                    .errors
-                    .iter()
-                    .map(JobError::from_attempt_error)
-                    .collect(),
-            ),
-            progress: result.progress.as_ref().map(JobProgress::from_progress),
-            ..self
-        }
-    }
-}
-
-impl<'a> JobProgress<'a> {
-    fn from_progress(
-        Progress {
-            attempt,
-            at,
-            percent,
-            text,
-        }: &'a Progress,
-    ) -> Self {
-        Self {
-            percent: *percent,
-            text,
-            at: Rfc3339(*at),
-            attempt: *attempt,
-        }
-    }
-}
-
-impl<'a> JobError<'a> {
-    fn from_attempt_error(error: &'a AttemptError) -> Self {
-        Self {
+        let errors = result.errors.iter().map(|error| JobError {
             attempt: error.attempt,
             at: Rfc3339(error.at),
             worker: error.worker.as_deref(),
             kind: &error.kind,
             message: &error.message,
             trace: error.trace.as_deref(),
+        });
+        Self {
+            params: Some(Verbatim(params.map_or("{}", Json::text).into())),
+            output: Some(output.map_or(Verbatim::NULL, Verbatim::from_bytes)),
+            errors: Some(errors.collect()),
+            progress: result.progress.as_ref().map(|progress| JobProgress {
+                percent: progress.percent,
+                text: &progress.text,
+                at: Rfc3339(progress.at),
+                attempt: progress.attempt,
+            }),
+            ..self
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::http::json::{Id, Verbatim};
 use crate::http::time::Rfc3339;
 
 /// A workflow. Lists, `view=summary` and events leave out `on_failure` and what follows it.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Workflow<'a> {
     id: Id,
@@ -64,7 +64,7 @@ impl Serialize for JobViews<'_> {
 }
 
 /// Jobs by what they are doing.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct JobCounts {
     total: usize,

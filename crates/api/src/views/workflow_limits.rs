@@ -14,7 +14,7 @@ use crate::http::problem::Problem;
 /// Limit that must admit a job before it runs: with `domain`, units of a rate limit, which requests
 /// through the gateway use, too; with `concurrency`, a place among the jobs that run at the same
 /// time.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitDefinition))]
 pub(crate) struct LimitBody {
@@ -146,7 +146,7 @@ impl LimitBody {
 }
 
 /// A limit: with `domain` and `hits` units of a rate limit, with `concurrency` and `of` a bound of jobs that run at the same time.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Limit))]
 pub(crate) struct LimitShown {
     #[serde(skip_serializing_if = "Option::is_none")]

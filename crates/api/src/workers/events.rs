@@ -1,19 +1,15 @@
 //! Server-sent events for a worker: lost leases, and draining.
 
 use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
-use std::fmt::Write as _;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::header;
-use axum::response::IntoResponse;
 use serde::Serialize;
 use tidegate_workflow::{Engine, EngineError, JobState, LeaseRef, Timestamp, WorkflowId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
-use tokio_stream::wrappers::ReceiverStream;
+
 use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -22,7 +18,10 @@ use super::{shared_status, start_registry_task, worker_name};
 use crate::http::json::Id;
 use crate::http::query::Query;
 use crate::http::quota::QuotaGuard;
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::state::app_state::{HandlerResult, RequestContext};
+use crate::state::feeds::frames::{
+    BodyChunk, KEEP_ALIVE_COMMENT, KEEP_ALIVE_INTERVAL, push_event, stream,
+};
 use crate::state::metrics::OpenStream;
 use crate::state::worker_registry::{DrainingWorkers, WorkerProcess, WorkerRegistry};
 
@@ -31,9 +30,7 @@ const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval of reading the leases that other servers gave to the worker. Servers report them no
 /// more often.
 const REMOTE_READ_INTERVAL: Duration = Duration::from_secs(5);
-/// Interval of the comment that keeps an idle stream open. Proxies close connections without
-/// traffic after a minute.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
 /// Most leases of one worker that are checked.
 const MAX_LEASES: usize = 200;
 /// Longest uptime that a worker may report.
@@ -42,7 +39,7 @@ const MAX_UPTIME: Duration = Duration::from_secs(100 * 365 * 86_400);
 const MAX_QUEUED_TEXTS: usize = 4;
 
 /// A lease of the worker is over before it has reported: it should stop the work.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct LeaseLostEvent<'a> {
     lease: String,
@@ -52,7 +49,7 @@ pub(crate) struct LeaseLostEvent<'a> {
 }
 
 /// Whether the worker is to take no more jobs. It comes first, and whenever it changes.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct DrainEvent {
     drain: bool,
@@ -66,21 +63,21 @@ pub(crate) async fn events(request: &RequestContext<'_>) -> HandlerResult {
     let started = request
         .api
         .worker_registry
-        .process(&name, uptime, request.api.now())
+        .process(&name, uptime, request.now())
         .started;
     let guard = request
         .api
         .quotas
         .worker_streams
         .try_reserve(&request.caller(), 1)?;
-    let engine = request.api.engine().clone();
+    let engine = request.engine().clone();
     start_registry_task(request.api);
     request
         .api
         .worker_registry
         .set_drains(shared_status::read_drains(&engine).await?);
     let (texts, receiver) = mpsc::channel(MAX_QUEUED_TEXTS);
-    let stream = WorkerStream {
+    let worker_stream = WorkerStream {
         drains: request.api.worker_registry.subscribe_drains(),
         name,
         started,
@@ -95,12 +92,8 @@ pub(crate) async fn events(request: &RequestContext<'_>) -> HandlerResult {
         checked: HashMap::new(),
         reported: HashSet::new(),
     };
-    request.api.hooks.tasks.spawn(stream.run());
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
+    request.api.hooks.tasks.spawn(worker_stream.run());
+    Ok(stream(receiver))
 }
 
 /// Follows one worker for one reader. It ends with the reader or the server.
@@ -115,7 +108,7 @@ struct WorkerStream {
     drain: CancellationToken,
     /// Quota of this stream.
     _slot: (QuotaGuard, OpenStream),
-    texts: mpsc::Sender<Result<Bytes, Infallible>>,
+    texts: mpsc::Sender<BodyChunk>,
     /// Leases that other servers gave to the worker, and the time of reading them.
     remote_leases: Vec<LeaseRef>,
     remote_read_at: Option<Instant>,
@@ -129,7 +122,7 @@ impl WorkerStream {
         let mut draining = None;
         let mut last_sent = Instant::now();
         loop {
-            let mut text = String::new();
+            let mut text = Vec::new();
             let process = WorkerProcess {
                 worker: &self.name,
                 started: self.started,
@@ -137,11 +130,11 @@ impl WorkerStream {
             let drain = process.drains(&self.drains.borrow_and_update());
             if draining != Some(drain) {
                 draining = Some(drain);
-                append_event(&mut text, "drain", &DrainEvent { drain });
+                push_event(&mut text, "drain", &DrainEvent { drain });
             }
             self.poll(&mut text).await;
             if text.is_empty() && last_sent.elapsed() >= KEEP_ALIVE_INTERVAL {
-                text.push_str(": still here\n\n");
+                text.extend_from_slice(KEEP_ALIVE_COMMENT);
             }
             if !text.is_empty() {
                 last_sent = Instant::now();
@@ -160,7 +153,7 @@ impl WorkerStream {
     }
 
     /// Adds the leases that were lost since the last poll.
-    async fn poll(&mut self, text: &mut String) {
+    async fn poll(&mut self, text: &mut Vec<u8>) {
         let mut leases: HashMap<WorkflowId, Vec<LeaseRef>> = HashMap::new();
         let all = self.leases().await;
         self.reported.retain(|lease| all.contains(lease));
@@ -174,7 +167,7 @@ impl WorkerStream {
         for (workflow, leases) in leases {
             for (lease, reason) in self.lost_leases(workflow, leases).await {
                 self.reported.insert(lease);
-                append_event(
+                push_event(
                     text,
                     "lease_lost",
                     &LeaseLostEvent {
@@ -249,9 +242,4 @@ impl WorkerStream {
         self.checked.insert(workflow, (version, leases));
         lost
     }
-}
-
-fn append_event(text: &mut String, event: &str, body: &impl Serialize) {
-    let body = serde_json::to_string(body).expect("it has only texts and words");
-    let _never = write!(text, "event: {event}\ndata: {body}\n\n");
 }

@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 
 use crate::http::body::{self, NoBody};
 use crate::http::json;
-use crate::http::request::{HandlerResult, RequestContext};
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::views::workflow_limits::{EntryPair, LimitBody, LimitShown};
 
 /// Limits that each job of a queue or a handler gets in front of its own.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitsDefinition))]
 pub(crate) struct LimitsBody {
@@ -23,7 +23,7 @@ pub(crate) struct LimitsBody {
 }
 
 /// How the keys of a queue weigh against each other.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WeightsDefinition))]
 pub(crate) struct WeightsBody {
@@ -33,7 +33,7 @@ pub(crate) struct WeightsBody {
 }
 
 /// The weight of jobs of which one limit has all of these entries.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WeightDefinition))]
 struct WeightBody {
@@ -46,7 +46,7 @@ struct WeightBody {
 }
 
 /// The limits of a queue or a handler.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitsOf))]
 pub(crate) struct LimitsShown<'a> {
     /// The queue or the handler.
@@ -55,7 +55,7 @@ pub(crate) struct LimitsShown<'a> {
 }
 
 /// The weights of a queue.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WeightsOf))]
 pub(crate) struct WeightsShown<'a> {
     /// The queue.
@@ -64,7 +64,7 @@ pub(crate) struct WeightsShown<'a> {
 }
 
 /// A weight.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Weight))]
 struct WeightShown {
     /// Pairs of a key and a value.
@@ -79,7 +79,7 @@ pub(crate) async fn show_limits(
     target: fn(String) -> PolicyTarget,
 ) -> HandlerResult {
     let name = request.matched.name(0)?;
-    let policies = request.api.engine().policies();
+    let policies = request.engine().policies();
     let limits = policies.limits(&target(name.clone()));
     let limits = limits
         .iter()
@@ -99,11 +99,7 @@ pub(crate) async fn set_limits(
     let name = request.matched.name(0)?;
     let LimitsBody { limits } = body::read(request.body)?;
     let limits = LimitBody::resolve_all(limits, &"limits")?;
-    request
-        .api
-        .engine()
-        .set_limits(&target(name), &limits)
-        .await?;
+    request.engine().set_limits(&target(name), &limits).await?;
     show_limits(request, target).await
 }
 
@@ -113,7 +109,7 @@ pub(crate) async fn remove_limits(
 ) -> HandlerResult {
     body::read_optional::<NoBody>(request.body)?;
     let name = request.matched.name(0)?;
-    request.api.engine().set_limits(&target(name), &[]).await?;
+    request.engine().set_limits(&target(name), &[]).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -121,7 +117,7 @@ pub(crate) async fn remove_limits(
 pub(crate) async fn show_weights(request: &RequestContext<'_>) -> HandlerResult {
     let name = request.matched.name(0)?;
     let weight = |Weight { entries, weight }| WeightShown { entries, weight };
-    let policies = request.api.engine().policies();
+    let policies = request.engine().policies();
     let weights = policies.weights(&name);
     let weights = weights.iter().cloned().map(weight).collect();
     Ok(json::ok(&WeightsShown {
@@ -138,13 +134,13 @@ pub(crate) async fn set_weights(request: &RequestContext<'_>) -> HandlerResult {
         weight,
     };
     let weights: Vec<Weight> = weights.into_iter().map(weight).collect();
-    request.api.engine().set_weights(&name, &weights).await?;
+    request.engine().set_weights(&name, &weights).await?;
     show_weights(request).await
 }
 
 pub(crate) async fn remove_weights(request: &RequestContext<'_>) -> HandlerResult {
     body::read_optional::<NoBody>(request.body)?;
     let name = request.matched.name(0)?;
-    request.api.engine().set_weights(&name, &[]).await?;
+    request.engine().set_weights(&name, &[]).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

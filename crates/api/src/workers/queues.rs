@@ -1,24 +1,24 @@
 //! Queues: their ready jobs, and whether they are paused.
 
 use serde::Serialize;
-use tidegate_workflow::{MAX_NAME, PartialResult, Paused, QueueState};
+use tidegate_workflow::{PartialResult, Paused};
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use crate::http::body::check_name;
 use crate::http::body::{self, NoBody};
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
-use crate::jobs::claims::check_name;
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::views::incomplete::Incomplete;
 
 /// Most queues of a page.
 const MAX_PAGE_ITEMS: usize = 1_000;
 
 /// A page of queues, by name.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct QueuePage<'a> {
     items: Vec<Queue<'a>>,
@@ -31,7 +31,7 @@ pub(crate) struct QueuePage<'a> {
 }
 
 /// A queue.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct Queue<'a> {
     name: &'a str,
@@ -47,54 +47,36 @@ struct Queue<'a> {
 }
 
 /// A queue that was paused or resumed.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct QueuePaused<'a> {
     name: &'a str,
     paused: bool,
 }
 
-impl<'a> Queue<'a> {
-    fn from_state(queue: &'a QueueState) -> Self {
-        Self {
-            name: &queue.name,
-            paused: queue.paused == Paused::Yes,
-            ready: queue.ready,
-            oldest_ready_at: queue.oldest.map(Rfc3339),
-            waiting_workers: queue.waiting_workers,
-        }
-    }
-}
-
 pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
     let limit = query.limit(100, MAX_PAGE_ITEMS)?;
-    let after = query.remove("cursor");
-    query.finish()?;
     // A cursor is the name of the last queue. It stays valid when queues come and go, even that
     // one.
-    if after
-        .as_ref()
-        .is_some_and(|after| after.len() > MAX_NAME || after.chars().any(char::is_control))
-    {
-        return Err(Problem::new(
-            Code::InvalidCursor,
-            "the cursor must be the next_cursor of a page of queues",
-        ));
-    }
-    let PartialResult { found, missing } = request
-        .api
-        .engine()
-        .queue_page(after.as_deref(), limit)
-        .await?;
+    let after = query.name_cursor("a page of queues")?;
+    query.finish()?;
+    let PartialResult { found, missing } =
+        request.engine().queue_page(after.as_deref(), limit).await?;
     let next_cursor = found
         .queues
         .last()
         .filter(|_| found.more)
         .map(|last| last.name.as_str());
-    let items = found.queues.iter().map(Queue::from_state).collect();
+    let items = found.queues.iter().map(|queue| Queue {
+        name: &queue.name,
+        paused: queue.paused == Paused::Yes,
+        ready: queue.ready,
+        oldest_ready_at: queue.oldest.map(Rfc3339),
+        waiting_workers: queue.waiting_workers,
+    });
     Ok(json::ok(&QueuePage {
-        items,
+        items: items.collect(),
         next_cursor,
         incomplete: Incomplete::from_missing(&missing),
     }))
@@ -104,7 +86,7 @@ pub(crate) async fn set(request: &RequestContext<'_>, paused: Paused) -> Handler
     body::read_optional::<NoBody>(request.body)?;
     let name = request.matched.name(0)?;
     check_name(&name, || "queue".to_owned())?;
-    let engine = request.api.engine();
+    let engine = request.engine();
     // A queue may be paused before its first job comes.
     if paused == Paused::No && !engine.has_queue(&name).await? {
         return Err(Problem::new(

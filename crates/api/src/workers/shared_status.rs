@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Engine, LeaseRef, SharedTable, StoreError, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
-use crate::http::request::ServerHooks;
+use crate::state::server_hooks::ServerHooks;
 use crate::state::worker_registry::{DrainingWorkers, ListedWorker, WorkerRegistry};
 
 /// Poll interval of the list of draining workers while notifications are not received, as long as

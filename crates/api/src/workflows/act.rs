@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Action, ActionResult, Condition, RestartScope};
+use tidegate_workflow::{Action, Condition, RestartScope, Timestamp};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -12,11 +12,11 @@ use crate::http::body::{self, NoBody};
 use crate::http::enum_text::StatusWord;
 use crate::http::json::{self, Id};
 use crate::http::problem::Problem;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time;
+use crate::state::app_state::{HandlerResult, RequestContext};
 
 /// The workflow to which something was done.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Done))]
 pub(crate) struct ActionAnswer {
     id: Id,
@@ -27,36 +27,35 @@ pub(crate) struct ActionAnswer {
 }
 
 /// Which jobs to retry.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Retry))]
 pub(crate) struct RetryBody {
     /// Only jobs that ended by then; those that ended later have run again since. With it, the call can be sent twice.
     #[cfg_attr(test, schema(format = DateTime))]
-    as_of: Option<String>,
-}
-
-impl RetryBody {
-    /// Returns the condition of the action.
-    pub(crate) fn resolve(self) -> Result<Condition, Problem> {
-        condition(self.as_of)
-    }
+    pub(crate) as_of: Option<String>,
 }
 
 /// Returns the condition of an action on the jobs that ended by a time, if one is given.
-pub(super) fn condition(as_of: Option<String>) -> Result<Condition, Problem> {
-    let wrong = || Problem::field("as_of", "expected a time such as 2026-11-21T12:00:00Z");
-    let as_of = as_of
-        .map(|text| time::parse_range_end(&text).ok_or_else(wrong))
-        .transpose()?;
+pub(crate) fn condition(as_of: Option<String>) -> Result<Condition, Problem> {
     Ok(Condition {
-        as_of,
+        as_of: time_field(as_of, "as_of", time::parse_range_end)?,
         ..Condition::default()
     })
 }
 
+/// Reads the time of a field, if it is given.
+pub(super) fn time_field(
+    text: Option<String>,
+    path: &str,
+    parse: fn(&str) -> Option<Timestamp>,
+) -> Result<Option<Timestamp>, Problem> {
+    let wrong = || Problem::field(path, "expected a time such as 2026-11-21T12:00:00Z");
+    text.map(|text| parse(&text).ok_or_else(wrong)).transpose()
+}
+
 /// Jobs to run again.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Restart))]
 pub(crate) struct RestartBody {
@@ -71,7 +70,7 @@ pub(crate) struct RestartBody {
 }
 
 /// How long to keep a workflow.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Expire))]
 pub(crate) struct ExpireBody {
@@ -86,8 +85,8 @@ pub(crate) async fn act(request: &RequestContext<'_>, action: Action) -> Handler
 }
 
 pub(crate) async fn retry(request: &RequestContext<'_>) -> HandlerResult {
-    let condition = body::read_optional::<RetryBody>(request.body)?.resolve()?;
-    apply_action(request, Action::RetryFailed, condition).await
+    let RetryBody { as_of } = body::read_optional(request.body)?;
+    apply_action(request, Action::RetryFailed, condition(as_of)?).await
 }
 
 pub(crate) async fn restart(request: &RequestContext<'_>) -> HandlerResult {
@@ -115,9 +114,8 @@ pub(crate) async fn expire(request: &RequestContext<'_>) -> HandlerResult {
 pub(crate) async fn delete(request: &RequestContext<'_>) -> HandlerResult {
     body::read_optional::<NoBody>(request.body)?;
     request
-        .api
         .engine()
-        .act(request.workflow()?, Action::Delete, request.api.now())
+        .act(request.workflow()?, Action::Delete, request.now())
         .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -129,17 +127,13 @@ pub(crate) async fn apply_action(
     condition: Condition,
 ) -> HandlerResult {
     let id = request.workflow()?;
-    let ActionResult {
-        status,
-        already_done: already,
-    } = request
-        .api
+    let result = request
         .engine()
-        .act_if(id, action, condition, request.api.now())
+        .act_if(id, action, condition, request.now())
         .await?;
     Ok(json::ok(&ActionAnswer {
         id: Id(id),
-        status: status.into(),
-        already,
+        status: result.status.into(),
+        already: result.already_done,
     }))
 }

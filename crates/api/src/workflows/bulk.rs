@@ -7,16 +7,16 @@ use tokio::task::JoinSet;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::act::condition;
+use super::act::{condition, time_field};
 use super::definition::RetentionBody;
 use super::list::{MAX_PAGE_ITEMS, parse_cursor};
 use crate::http::body::{self, NameList};
 use crate::http::json::{self, Id};
 use crate::http::problem::{self, Problem};
 use crate::http::query::status;
-use crate::http::request::{HandlerResult, RequestContext};
-use crate::http::request_id::RequestId;
+
 use crate::http::time;
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::state::error_log;
 use crate::views::incomplete::Incomplete;
 
@@ -29,7 +29,7 @@ const MAX_JOBS_IN_MEMORY: u32 = 32_768;
 static JOB_PERMITS: Semaphore = Semaphore::const_new(MAX_JOBS_IN_MEMORY as usize);
 
 /// Action, and the workflows to apply it to.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Bulk))]
 pub(crate) struct BulkBody {
@@ -64,7 +64,7 @@ enum ActionWord {
 }
 
 /// Which workflows: those to which all of this applies.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = BulkFilter))]
 pub(crate) struct FilterBody {
@@ -83,7 +83,7 @@ pub(crate) struct FilterBody {
 }
 
 /// How many workflows matched, and which of them refused.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct BulkResult<'a> {
     matched: usize,
@@ -100,23 +100,13 @@ pub(crate) struct BulkResult<'a> {
 }
 
 /// A workflow to which it could not be done.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct BulkFailure<'a> {
     id: Id,
     /// The status that a single call would have got.
     status: u16,
     error: problem::ProblemBody<'a>,
-}
-
-impl<'a> BulkFailure<'a> {
-    fn new((id, problem): &'a (WorkflowId, Problem), request_id: &'a RequestId) -> Self {
-        Self {
-            id: Id(*id),
-            status: problem.status().as_u16(),
-            error: problem.body(request_id),
-        }
-    }
 }
 
 impl FilterBody {
@@ -133,17 +123,13 @@ impl FilterBody {
             .iter()
             .enumerate()
             .map(|(at, word)| status(word, &format!("filter.status[{at}]")));
-        let moment = |text: Option<String>, path: &str| {
-            let wrong = || Problem::field(path, "expected a time such as 2026-11-21T12:00:00Z");
-            text.map(|text| time::parse(&text).ok_or_else(wrong))
-                .transpose()
-        };
+
         Ok(Filter {
             statuses: statuses.collect::<Result<_, _>>()?,
             name: self.name,
             tag: self.tag,
-            created_from: moment(self.created_after, "filter.created_after")?,
-            created_to: moment(self.created_before, "filter.created_before")?,
+            created_from: time_field(self.created_after, "filter.created_after", time::parse)?,
+            created_to: time_field(self.created_before, "filter.created_before", time::parse)?,
             id_prefix: None,
         })
     }
@@ -205,15 +191,15 @@ fn action(word: ActionWord, after: Option<RetentionBody>) -> Result<Action, Prob
 
 pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
     let (action, condition, query) = body::read::<BulkBody>(request.body)?.resolve()?;
-    let page = request.api.engine().list(&query).await?;
+    let page = request.engine().list(&query).await?;
     let matched = page.items.len();
     let workflows = page
         .items
         .iter()
         .map(|item| (item.workflow, item.meta.counts.total()))
         .collect();
-    let engine = request.api.engine();
-    let now = request.api.now();
+    let engine = request.engine();
+    let now = request.now();
     let results = run_for_each(workflows, |id| {
         let engine = engine.clone();
         let action = action.clone();
@@ -234,14 +220,15 @@ pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
         .collect();
     failed.sort_by_key(|(id, _)| *id);
     error_log::log_item_problems(request, failed.iter().map(|(_, problem)| problem));
-    let failed: Vec<BulkFailure<'_>> = failed
-        .iter()
-        .map(|failure| BulkFailure::new(failure, request.id))
-        .collect();
+    let failures = failed.iter().map(|(id, problem)| BulkFailure {
+        id: Id(*id),
+        status: problem.status().as_u16(),
+        error: problem.body(request.id),
+    });
     Ok(json::ok(&BulkResult {
         matched,
         done: matched - failed.len(),
-        failed,
+        failed: failures.collect(),
         more: page.next.is_some(),
         incomplete: Incomplete::from_missing(&page.missing),
         next_cursor: page.next.map(|next| next.to_string()),

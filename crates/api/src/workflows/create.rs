@@ -13,8 +13,8 @@ use crate::http::body;
 use crate::http::enum_text::StatusWord;
 use crate::http::json::{self, Id};
 use crate::http::problem::{self, Code, Problem};
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::request_id::RequestId;
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::state::error_log;
 use crate::state::metrics::CountedEvent;
 use crate::state::traces::{CreationSpan, Creations};
@@ -25,7 +25,7 @@ const MAX_WORKFLOWS: usize = 1_000;
 const MAX_BATCH_JOBS: usize = MAX_JOBS;
 
 /// Workflows to create. They may have 131,072 jobs in all.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Batch))]
 pub(crate) struct BatchBody<'a> {
@@ -34,7 +34,7 @@ pub(crate) struct BatchBody<'a> {
     workflows: Vec<DefinitionBody<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawBatchBody<'a> {
     #[serde(borrow)]
@@ -42,7 +42,7 @@ struct RawBatchBody<'a> {
 }
 
 /// A workflow that was created, now or before.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Created))]
 pub(crate) struct CreatedBody<'a> {
     id: Id,
@@ -56,14 +56,14 @@ pub(crate) struct CreatedBody<'a> {
 }
 
 /// Result of each workflow, in the order of the request.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = BatchResult))]
 pub(crate) struct BatchAnswer<'a> {
     items: Vec<BatchItem<'a>>,
 }
 
 /// Result of one workflow: `id`, `existing` and perhaps `warnings`, or `error`.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct BatchItem<'a> {
     /// The status that a single call would have got.
@@ -88,21 +88,16 @@ struct Accepted {
 
 impl<'a> BatchItem<'a> {
     fn from_outcome(outcome: &'a Result<Accepted, Problem>, request_id: &'a RequestId) -> Self {
-        match outcome {
-            Ok(Accepted { created, warnings }) => Self {
-                status: status(created.existing).as_u16(),
-                id: Some(Id(created.workflow)),
-                existing: Some(created.existing),
-                warnings,
-                error: None,
-            },
-            Err(problem) => Self {
-                status: problem.status().as_u16(),
-                id: None,
-                existing: None,
-                warnings: &[],
-                error: Some(problem.body(request_id)),
-            },
+        let accepted = outcome.as_ref().ok();
+        Self {
+            status: accepted.map_or_else(
+                || problem::item_status(outcome),
+                |accepted| status(accepted.created.existing).as_u16(),
+            ),
+            id: accepted.map(|accepted| Id(accepted.created.workflow)),
+            existing: accepted.map(|accepted| accepted.created.existing),
+            warnings: accepted.map_or(&[], |accepted| &accepted.warnings),
+            error: problem::item_error(outcome, request_id),
         }
     }
 }
@@ -169,18 +164,14 @@ async fn create_one(
     creating: &mut CreationSpan,
 ) -> Result<(Accepted, String), Problem> {
     let key = idempotency_key(request)?;
-    let policies = request.api.engine().policies();
+    let policies = request.engine().policies();
     let new = read(request, creating, move |body, creating| {
         body::read::<DefinitionBody<'_>>(body)?.resolve(key, &policies, creating)
     });
     let new = new.await?;
     let name = new.graph.label.name.clone();
     let warnings = find_warnings(request, &new.graph);
-    let created = request
-        .api
-        .engine()
-        .create(vec![new], request.api.now())
-        .await;
+    let created = request.engine().create(vec![new], request.now()).await;
     let created = created
         .into_iter()
         .next()
@@ -270,7 +261,7 @@ async fn create_all(
             "it is empty: send a key, or leave the header out",
         ));
     }
-    let policies = request.api.engine().policies();
+    let policies = request.engine().policies();
     let all = read(request, creating, move |body, creating| {
         parse_definitions(body, (key.as_deref(), &policies), creating)
     });
@@ -282,9 +273,8 @@ async fn create_all(
         }));
     }
     let mut created = request
-        .api
         .engine()
-        .create(new, request.api.now())
+        .create(new, request.now())
         .await
         .into_iter();
     let outcome = |warnings: Result<Vec<CreationWarning>, Problem>| {

@@ -45,7 +45,7 @@ pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
 }
 
 /// A workflow to create.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Definition))]
 pub(crate) struct DefinitionBody<'a> {
@@ -74,7 +74,7 @@ pub(crate) struct DefinitionBody<'a> {
 }
 
 /// A job of a workflow.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = JobDefinition))]
 pub(crate) struct JobBody<'a> {
@@ -183,11 +183,7 @@ impl DefinitionBody<'_> {
         policies: &Policies,
         creating: &mut CreationSpan,
     ) -> Result<NewWorkflow, Problem> {
-        let key = if self.idempotency_key.is_some() {
-            None
-        } else {
-            key
-        };
+        let key = key.filter(|_| self.idempotency_key.is_none());
         self.resolve(key, policies, creating)
     }
 

@@ -1,9 +1,6 @@
 //! Pictures of a workflow. They are drawn on a blocking thread, so that claims and reports do not
 //! wait.
 
-use axum::http::header;
-use axum::response::IntoResponse;
-use axum::{Extension, body::Bytes};
 use tidegate_workflow::Snapshot;
 use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
 use tokio::task::spawn_blocking;
@@ -12,8 +9,8 @@ use super::layout::GraphLayout;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::quota::{self, Reserved};
-use crate::http::request::{HandlerResult, RequestContext};
+
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::views::fair_lock::FairLock;
 
 /// Format of a picture.
@@ -56,15 +53,9 @@ pub(crate) async fn graph(request: &RequestContext<'_>, format: GraphFormat) -> 
         Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
     })?;
     // The lock is held until the quota is reserved, so that few pictures are in memory.
-    let picture: Bytes =
-        quota::reserve_text(&request.api.quotas.answers, &request.caller(), picture).await?;
+    let answer = request.answer_reserved(media_type(format), picture).await;
     drop(lock);
-    Ok((
-        Extension(Reserved),
-        [(header::CONTENT_TYPE, media_type(format))],
-        picture,
-    )
-        .into_response())
+    answer
 }
 
 const fn media_type(format: GraphFormat) -> &'static str {

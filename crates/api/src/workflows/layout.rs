@@ -10,7 +10,7 @@ use crate::http::enum_text::{StateWord, StatusWord};
 use crate::http::json::Id;
 
 /// Where a graph is drawn, in pixels from the upper left corner.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct GraphLayout<'a> {
     id: Id,
@@ -29,7 +29,7 @@ pub(crate) struct GraphLayout<'a> {
 }
 
 /// A box.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LayoutNode<'a> {
     index: usize,
@@ -46,7 +46,7 @@ struct LayoutNode<'a> {
 }
 
 /// A frame around jobs, which are given by their index.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LayoutBlock {
     x: u32,
@@ -58,7 +58,7 @@ struct LayoutBlock {
 }
 
 /// All lines, in lists of numbers: there may be tens of thousands of them.
-#[derive(Debug, Default, Serialize)]
+#[derive(Default, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LayoutEdges {
     /// Two numbers for each line: where it begins and where it ends. Nodes are counted first, then blocks, then junctions: with 10 nodes, 10 is the
@@ -71,7 +71,7 @@ struct LayoutEdges {
 }
 
 /// A point: x and y.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Point, value_type = Vec<u32>, min_items = 2, max_items = 2))]
 struct PixelPoint([u32; 2]);
 
@@ -87,13 +87,21 @@ impl<'a> GraphLayout<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot) -> Self {
         let layout = Layout::new(snapshot.graph());
         let node = |(at, node): (usize, &Node)| LayoutNode::new(snapshot, at, node);
+        let block = |Block { frame, jobs }: &Block| LayoutBlock {
+            x: pixels(frame.x),
+            y: pixels(frame.y),
+            width: pixels(frame.width),
+            height: pixels(frame.height),
+            layer: frame.layer,
+            jobs: jobs.iter().map(|job| job.0).collect(),
+        };
         Self {
             id: Id(snapshot.id()),
             status: snapshot.meta().status.into(),
             width: pixels(layout.width),
             height: pixels(layout.height),
             nodes: layout.nodes.iter().enumerate().map(node).collect(),
-            blocks: layout.blocks.iter().map(LayoutBlock::from_block).collect(),
+            blocks: layout.blocks.iter().map(block).collect(),
             junctions: layout.junctions.iter().map(point).collect(),
             edges: LayoutEdges::from_layout(&layout),
             undrawn: layout.undrawn,
@@ -116,20 +124,6 @@ impl<'a> LayoutNode<'a> {
             width: pixels(node.width),
             height: pixels(node.height),
             layer: node.layer,
-        }
-    }
-}
-
-impl LayoutBlock {
-    fn from_block(block: &Block) -> Self {
-        let frame = &block.frame;
-        Self {
-            x: pixels(frame.x),
-            y: pixels(frame.y),
-            width: pixels(frame.width),
-            height: pixels(frame.height),
-            layer: frame.layer,
-            jobs: block.jobs.iter().map(|job| job.0).collect(),
         }
     }
 }

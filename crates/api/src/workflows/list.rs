@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate_workflow::{
-    Cursor, Filter, MAX_NAME, Order, PartialResult, Query as ListQuery, Status,
-};
+use tidegate_workflow::{Cursor, Filter, Order, PartialResult, Query as ListQuery, Status};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use crate::http::json;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::query::Query;
-use crate::http::request::{HandlerResult, RequestContext};
 use crate::http::time::Rfc3339;
+use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::views::incomplete::Incomplete;
 use crate::views::workflow::Workflow;
 
@@ -21,7 +19,7 @@ use crate::views::workflow::Workflow;
 pub(crate) const MAX_PAGE_ITEMS: usize = 1_000;
 
 /// A page of workflows.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct WorkflowPage<'a> {
     items: Vec<Workflow<'a>>,
@@ -34,7 +32,7 @@ pub(crate) struct WorkflowPage<'a> {
 }
 
 /// How many workflows there are.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WorkflowCount))]
 pub(crate) struct CountAnswer {
     total: u64,
@@ -53,7 +51,7 @@ pub(crate) struct CountAnswer {
 }
 
 /// Numbers of workflows by status.
-#[derive(Debug, Default, Serialize)]
+#[derive(Default, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = StatusNumbers))]
 struct StatusCounts(BTreeMap<&'static str, u64>);
 
@@ -71,12 +69,7 @@ fn parse_filter(query: &mut Query) -> Result<Filter, Problem> {
 
 /// Parses the `next_cursor` of the page before.
 pub(crate) fn parse_cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
-    let wrong = |_| {
-        Problem::new(
-            Code::InvalidCursor,
-            "the cursor must be the next_cursor of a page of workflows",
-        )
-    };
+    let wrong = |_| Problem::invalid_cursor("a page of workflows");
     text.map(|text| text.parse().map_err(wrong)).transpose()
 }
 
@@ -92,7 +85,6 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let after = parse_cursor(query.remove("cursor"))?;
     query.finish()?;
     let page = request
-        .api
         .engine()
         .list(&ListQuery {
             filter,
@@ -121,15 +113,15 @@ pub(crate) async fn count(request: &RequestContext<'_>) -> HandlerResult {
         None => None,
         Some("name") => Some((
             query.limit(100, MAX_PAGE_ITEMS)?,
-            parse_name_cursor(query.remove("cursor"))?,
+            query.name_cursor("a count by name")?,
         )),
         Some(_) => return Err(Problem::field("by", "expected name")),
     };
     query.finish()?;
     // The time is read before counting. Otherwise a workflow created meanwhile would seem to be
     // older.
-    let engine = request.api.engine();
-    let as_of = Rfc3339(request.api.now());
+    let engine = request.engine();
+    let as_of = Rfc3339(request.now());
     let PartialResult { found, mut missing } = engine.count(&filter).await?;
     let by_status = numbers(found);
     let mut by_name = None;
@@ -161,18 +153,6 @@ pub(crate) async fn count(request: &RequestContext<'_>) -> HandlerResult {
         next_cursor,
         incomplete,
     }))
-}
-
-/// Validates the last name of the page before.
-fn parse_name_cursor(text: Option<String>) -> Result<Option<String>, Problem> {
-    let is_name = |text: &String| text.len() <= MAX_NAME && !text.chars().any(char::is_control);
-    if text.as_ref().is_some_and(|text| !is_name(text)) {
-        return Err(Problem::new(
-            Code::InvalidCursor,
-            "the cursor must be the next_cursor of a count by name",
-        ));
-    }
-    Ok(text)
 }
 
 fn numbers(counts: Vec<(Status, u64)>) -> StatusCounts {

@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use axum::Extension;
-use axum::http::header;
-use axum::response::IntoResponse;
 use tidegate_workflow::{EngineError, JobIndex, JobResult, Snapshot, WorkflowId};
 use tokio::time::timeout;
 
-use crate::events::FeedVersion;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
-use crate::http::quota::{self, Reserved};
-use crate::http::request::{AppState, HandlerResult, RequestContext, with_read_timeout};
+
+use crate::state::app_state::{AppState, HandlerResult, RequestContext, with_read_timeout};
+use crate::state::feeds::FeedVersion;
 use crate::views::fair_lock::FairLock;
 use crate::views::job::{MAX_ANSWER_BYTES, is_long, too_long};
 use crate::views::workflow::Workflow;
@@ -49,14 +46,9 @@ pub(crate) async fn by_key(request: &RequestContext<'_>) -> HandlerResult {
             format!("no workflow has the idempotency key '{key}'"),
         )
     };
-    let id = request
-        .api
-        .engine()
-        .find_by_key(&key)
-        .await?
-        .ok_or_else(none)?;
+    let id = request.engine().find_by_key(&key).await?.ok_or_else(none)?;
     Ok(json::ok(&Workflow::from_summary(
-        &with_read_timeout(request.api.engine().workflow_summary(id)).await?,
+        &with_read_timeout(request.engine().workflow_summary(id)).await?,
     )))
 }
 
@@ -72,7 +64,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let wait = query.duration("wait", MAX_WAIT)?.unwrap_or_default();
     query.finish()?;
     wait_for_end(request.api, id, wait).await?;
-    let engine = request.api.engine();
+    let engine = request.engine();
     Ok(match view {
         DetailLevel::Summary => json::ok(&Workflow::from_summary(
             &with_read_timeout(engine.workflow_summary(id)).await?,
@@ -92,7 +84,7 @@ async fn show_exclusively(
 ) -> HandlerResult {
     let _lock = LARGE_ANSWER_LOCK.acquire(&request.caller()).await?;
     let snapshot = request.api.show(id).await?;
-    let engine = request.api.engine();
+    let engine = request.engine();
     let results = match view {
         DetailLevel::Full => {
             let read = |jobs: Vec<JobIndex>| async move { engine.results(id, &jobs).await };
@@ -102,13 +94,7 @@ async fn show_exclusively(
     };
     let text = write_view(request.api, snapshot, results).await?;
     // The lock is held until the quota is reserved.
-    let text = quota::reserve_text(&request.api.quotas.answers, &request.caller(), text).await?;
-    Ok((
-        Extension(Reserved),
-        [(header::CONTENT_TYPE, "application/json")],
-        text,
-    )
-        .into_response())
+    request.answer_reserved("application/json", text).await
 }
 
 /// Writes the view of a workflow with its jobs. A long one is written on a blocking thread, so that

@@ -27,19 +27,6 @@ pub(crate) struct CreationWarning {
     text: String,
 }
 
-impl CreationWarning {
-    fn no_rate_limit(domain: &str, job: &str) -> Self {
-        Self {
-            code: NO_RATE_LIMIT,
-            domain: domain.to_owned(),
-            job: job.to_owned(),
-            text: format!(
-                "no rule of this server has the domain '{domain}', so this limits nothing"
-            ),
-        }
-    }
-}
-
 /// Returns a warning for each domain of a rate limit that the configuration does not have.
 ///
 /// Descriptors are not compared: a rule may name some of their values only, and leave the others
@@ -57,7 +44,14 @@ pub(crate) fn domains_without_rule(
                 continue;
             };
             if seen.insert(domain) && configuration.domain_named(domain).is_none() {
-                warnings.push(CreationWarning::no_rate_limit(domain, &job.name));
+                warnings.push(CreationWarning {
+                    code: NO_RATE_LIMIT,
+                    domain: domain.clone(),
+                    job: job.name.clone(),
+                    text: format!(
+                        "no rule of this server has the domain '{domain}', so this limits nothing"
+                    ),
+                });
             }
             if warnings.len() == MAX_WARNINGS {
                 return warnings;

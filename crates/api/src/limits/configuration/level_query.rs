@@ -2,7 +2,7 @@
 
 use tidegate_ratelimit::{Domain, Level};
 
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::query::Query;
 
 /// Most domains and descriptors in an answer.
@@ -42,22 +42,9 @@ impl LevelQuery {
             ));
         }
         let limit = query.limit(100, MAX_ITEMS)?;
-        let wrong = |_| {
-            Problem::new(
-                Code::InvalidCursor,
-                "the cursor must be the next_cursor of a page of this level",
-            )
-        };
-        let places = |text: String| {
-            text.split('.')
-                .map(str::parse)
-                .collect::<Result<Vec<usize>, _>>()
-        };
-        let from = query
-            .remove("cursor")
-            .map(|text| places(text).map_err(wrong))
-            .transpose()?
-            .unwrap_or_default();
+        let places = |text: &str| text.split('.').map(|place| place.parse().ok()).collect();
+        let from = query.cursor("a page of this level", places)?;
+        let from = from.unwrap_or_default();
         query.finish()?;
         Ok(Self {
             find,

@@ -6,11 +6,10 @@ use tidegate_ratelimit::Configuration;
 use utoipa::ToSchema;
 
 use crate::http::time::Rfc3339;
-use crate::limits::rfc3339;
-use crate::state::config_status::{ConfigurationSource, Loads, Mistake, RefusedLoad};
+use crate::state::config_status::{ConfigurationSource, Loads, Mistake};
 
 /// Where the configuration comes from, what is in force, and what is wrong.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationLoad))]
 pub(crate) struct LoadShown<'a> {
     /// The kind of place that it comes from.
@@ -38,7 +37,7 @@ pub(crate) struct LoadShown<'a> {
 }
 
 /// A load that was refused. The configuration before it stays in force.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = RefusedLoad))]
 struct RefusedShown<'a> {
     at: Rfc3339,
@@ -49,7 +48,7 @@ struct RefusedShown<'a> {
 }
 
 /// A mistake in the configuration, and where it is.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationMistake))]
 struct MistakeShown<'a> {
     /// The file or resource; empty when it is about all of them.
@@ -92,51 +91,33 @@ impl<'a> LoadShown<'a> {
         Self {
             source: source(loads.source),
             place: &loads.place,
-            counting_since: rfc3339(loads.counting_since),
-            loaded_at: loads.active.map(|in_force| rfc3339(in_force.at)),
+            counting_since: loads.counting_since.into(),
+            loaded_at: loads.active.map(|in_force| in_force.at.into()),
             files: loads.active.map_or(0, |in_force| in_force.sources),
             domains: configuration.map_or(0, Configuration::domain_count),
             descriptors,
             limits,
-            refused: loads.refused.as_ref().map(RefusedShown::from_refused),
-            unreadable: loads
-                .unreadable
-                .iter()
-                .map(MistakeShown::from_mistake)
-                .collect(),
-        }
-    }
-}
-
-impl<'a> RefusedShown<'a> {
-    fn from_refused(RefusedLoad { at, mistakes, more }: &'a RefusedLoad) -> Self {
-        Self {
-            at: rfc3339(*at),
-            mistakes: mistakes.iter().map(MistakeShown::from_mistake).collect(),
-            more: *more,
+            refused: loads.refused.as_ref().map(|refused| RefusedShown {
+                at: refused.at.into(),
+                mistakes: MistakeShown::list_from(&refused.mistakes),
+                more: refused.more,
+            }),
+            unreadable: MistakeShown::list_from(&loads.unreadable),
         }
     }
 }
 
 impl<'a> MistakeShown<'a> {
-    fn from_mistake(
-        Mistake {
-            file,
-            line,
-            column,
-            path,
-            text,
-            hint,
-        }: &'a Mistake,
-    ) -> Self {
-        let known = |number: &u32| Some(*number).filter(|number| *number > 0);
-        Self {
-            file,
-            line: known(line),
-            column: known(column),
-            path,
-            text,
-            hint,
-        }
+    fn list_from(mistakes: &'a [Mistake]) -> Vec<Self> {
+        let known = |number| Some(number).filter(|number| *number > 0);
+        let shown = |mistake: &'a Mistake| Self {
+            file: &mistake.file,
+            line: known(mistake.line),
+            column: known(mistake.column),
+            path: &mistake.path,
+            text: &mistake.text,
+            hint: &mistake.hint,
+        };
+        mistakes.iter().map(shown).collect()
     }
 }

@@ -17,7 +17,7 @@ const MAX_LISTED_NAMES: usize = 10;
 const MAX_DEPTH: usize = 16;
 
 /// A domain of the configuration.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredDomain))]
 pub(crate) struct DomainShown<'a> {
     name: &'a str,
@@ -37,7 +37,7 @@ pub(crate) struct DomainShown<'a> {
 }
 
 /// A descriptor of the configuration.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredDescriptor))]
 pub(crate) struct DescriptorShown<'a> {
     key: &'a str,
@@ -71,7 +71,7 @@ pub(crate) struct DescriptorShown<'a> {
 }
 
 /// A descriptor that was searched for, with the way to it.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = FoundDescriptor))]
 pub(crate) struct FoundShown<'a> {
     domain: &'a str,
@@ -85,7 +85,7 @@ pub(crate) struct FoundShown<'a> {
 }
 
 /// A limit of the configuration, and what was counted of it.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredLimit))]
 pub(crate) struct ConfiguredLimitShown<'a> {
     /// Its path in the configuration, by which overrides and statistics name it.
@@ -292,19 +292,12 @@ impl<'a> ConfiguredLimitShown<'a> {
 
 impl From<LimitUse> for UseShown {
     fn from(limit_use: LimitUse) -> Self {
-        let LimitUse {
-            hits,
-            within_limit,
-            near_limit,
-            over_limit,
-            shadow_mode,
-        } = limit_use;
         Self {
-            hits,
-            within_limit,
-            near_limit,
-            over_limit,
-            shadow_mode,
+            hits: limit_use.hits,
+            within_limit: limit_use.within_limit,
+            near_limit: limit_use.near_limit,
+            over_limit: limit_use.over_limit,
+            shadow_mode: limit_use.shadow_mode,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::operations::{Answers, Description, Schema};
 use super::parameters::{Parameter, ParameterKind};
 use super::{DOCUMENT, schemas};
 use crate::http::problem::Code;
-use crate::routes::route::{Route, StoreRequirement};
+use crate::http::route::{Route, StoreRequirement};
 use crate::routes::{ROUTES, descriptions};
 
 /// Columns of a line.

@@ -6,11 +6,11 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
-use crate::events::{JobEvent, RemovedEvent};
 use crate::http::problem::{self, Code};
 use crate::jobs::{JobPage, MarkSucceededBody, claims, leases, log, notes, reports};
 use crate::limits::{check, configuration, overrides, top, waiting};
 use crate::page::session;
+use crate::state::feeds::frames::{JobEvent, RemovedEvent};
 use crate::status::test_clock;
 use crate::views::workflow;
 use crate::workers::events::{DrainEvent, LeaseLostEvent};

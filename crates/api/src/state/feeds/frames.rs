@@ -1,16 +1,40 @@
 //! Frames that readers of a workflow get. A text for many readers is written and held once.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+#[cfg(test)]
+use utoipa::ToSchema;
 
 use super::snapshot::FeedSnapshot;
-use crate::events::{JobEvent, RemovedEvent};
+use crate::http::enum_text::StateWord;
 use crate::http::json::{self, Id};
 use crate::http::problem::Problem;
 use crate::http::quota::{self, Caller, MAX_UNRESERVED_BYTES, Quota, QuotaGuard};
 use crate::views::workflow::Workflow;
+
+/// A job of the workflow is doing something else.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct JobEvent<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) state: StateWord,
+    pub(crate) index: usize,
+}
+
+/// The workflow was removed: this is the last event.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct RemovedEvent {
+    pub(crate) id: Id,
+}
 
 /// Frames for any number of readers.
 #[derive(Debug)]
@@ -21,7 +45,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    fn new(text: Vec<u8>) -> Arc<Self> {
+    fn new(text: impl Into<Bytes>) -> Arc<Self> {
         Arc::new(Self {
             text: text.into(),
             guards: Mutex::default(),
@@ -30,14 +54,12 @@ impl Frames {
 
     /// Comment that says that nothing has changed.
     pub(crate) fn still_here() -> Arc<Self> {
-        Self::new(b": still here\n\n".to_vec())
+        Self::new(KEEP_ALIVE_COMMENT)
     }
 
     /// The workflow was removed.
     pub(crate) fn removed(id: Id) -> Arc<Self> {
-        let mut text = Vec::new();
-        push_event(&mut text, "removed", &RemovedEvent { id });
-        Self::new(text)
+        Self::new(removed_event(id))
     }
 
     /// Writes the jobs whose state differs from the state that the reader has, and then the
@@ -109,6 +131,35 @@ impl Frames {
         guards.push((caller.clone(), Arc::downgrade(&guard)));
         Some(guard)
     }
+}
+
+/// Interval of the comment that keeps an idle stream open. Proxies close connections without
+/// traffic after a minute.
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+pub(crate) const KEEP_ALIVE_COMMENT: &[u8] = b": still here\n\n";
+
+/// Chunk of a response body.
+pub(crate) type BodyChunk = Result<Bytes, Infallible>;
+
+/// Response whose body is sent chunk by chunk.
+pub(crate) fn stream(chunks: mpsc::Receiver<BodyChunk>) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, Body::from_stream(ReceiverStream::new(chunks))).into_response()
+}
+
+/// Returns the text of one event.
+pub(crate) fn event_text(event: &str, data: &impl Serialize) -> Bytes {
+    let mut text = Vec::new();
+    push_event(&mut text, event, data);
+    text.into()
+}
+
+/// The event that says that a workflow was removed.
+pub(crate) fn removed_event(id: Id) -> Bytes {
+    event_text("removed", &RemovedEvent { id })
 }
 
 pub(crate) fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize) {

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Graph, JobIndex, WorkflowId};
+use tidegate_workflow::{Claimed, Graph, JobIndex, WorkflowId};
+
+use super::Traces;
 
 /// Most bytes of `tracestate` that are kept: the minimum that W3C requires. A longer one is left
 /// out.
@@ -125,6 +127,33 @@ impl TraceContext {
         )
         .expect("a String takes any text");
         text
+    }
+}
+
+/// Returns the context of an attempt and its parent span, which is that of the creation. `None` if
+/// the workflow has no trace, or one that is not exported.
+#[must_use]
+pub fn attempt_context(
+    graph: &Graph,
+    (workflow, job): (WorkflowId, JobIndex),
+    fence: u64,
+) -> Option<(TraceContext, u64)> {
+    let creation =
+        TraceContext::for_creation(graph).filter(|creation| creation.sampled == Some(true))?;
+    let parent = creation.span;
+    Some((creation.for_attempt(workflow, job, fence), parent))
+}
+
+impl Traces {
+    /// Returns the `traceparent` of an attempt for its worker. `None` if its span is not exported.
+    pub(crate) fn traceparent_for(&self, claimed: &Claimed) -> Option<String> {
+        self.exporter.as_ref()?;
+        let context = attempt_context(
+            claimed.graph(),
+            (claimed.lease.workflow, claimed.lease.job),
+            claimed.fence,
+        )?;
+        Some(context.0.traceparent())
     }
 }
 

@@ -16,7 +16,7 @@ use crate::views::workflow_limits::LimitShown;
 const MAX_LISTED_NAMES: usize = 3;
 
 /// Why a job does not run.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct WhyNotRunning<'a> {
     reason: &'static str,
@@ -37,7 +37,7 @@ pub(crate) struct WhyNotRunning<'a> {
 }
 
 /// A job that runs under a limit.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Holder {
     workflow: String,

@@ -1,55 +1,35 @@
-//! Context of one request, and the state that all requests share.
+//! State that all requests share, and the context of one request.
 
-use std::fmt;
-use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::HeaderMap;
+use axum::body::{Body, Bytes, HttpBody as _};
+use axum::http::{HeaderMap, Method};
 use axum::response::Response;
+use http_body_util::BodyExt as _;
 use tidegate_workflow::{Engine, EngineError, Snapshot, Store, Timestamp, WorkflowId};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use super::problem::{Code, Problem};
-use super::quota::{ANSWER_QUOTA_BYTES, Caller, QUOTA_TIMEOUT, Quota};
-use super::request_id::RequestId;
-use super::tokens::Tokens;
-use crate::events::{FeedVersion, Feeds, WorkflowFeed};
-use crate::limits::RateLimits;
-use crate::routes::route::MatchedRoute;
-use crate::state::config_status::{LimitUse, Loads};
-use crate::state::error_log::LogThrottle;
-use crate::state::metrics::ApiMetrics;
-use crate::state::store_gate::StoreGate;
-use crate::state::traces::Traces;
-use crate::status::overview::{GatewayTotals, History};
-use crate::status::readiness::{Availability, ProbeCache};
-use crate::workers::WorkerRegistry;
+use super::error_log::LogThrottle;
+use super::feeds::follower::Feeds;
+use super::feeds::{FeedVersion, WorkflowFeed};
+use super::metrics::ApiMetrics;
+use super::probe_cache::ProbeCache;
+use super::server_hooks::ServerHooks;
+use super::store_gate::StoreGate;
+use super::worker_registry::WorkerRegistry;
+use crate::http::auth::Access;
+use crate::http::problem::{Code, Problem};
+use crate::http::quota::{
+    self, ANSWER_QUOTA_BYTES, Caller, MAX_UNRESERVED_BYTES, Peer, QUOTA_TIMEOUT, Quota, Reserved,
+    attach_guard,
+};
+use crate::http::request_id::RequestId;
+use crate::http::route::MatchedRoute;
 
 /// Poll interval for a workflow with readers, if other servers may change it.
 pub(crate) const WORKFLOW_POLL_INTERVAL: Duration = Duration::from_millis(250);
-
-/// Rules for access to the API, and limits for one request.
-#[derive(Debug, Clone)]
-pub struct Access {
-    /// Tokens that may use the API. `None` if every client may.
-    pub tokens: Option<Tokens>,
-    /// Whether to serve clients of any address without tokens.
-    pub anonymous: bool,
-    /// Largest body, in bytes.
-    pub max_body: usize,
-    /// Most event streams at a time. One caller has at most a quarter of them.
-    pub max_streams: usize,
-}
-
-/// Address of the client of a connection. The server that embeds the API sets it as an extension of
-/// each request.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(pub IpAddr);
 
 /// Quotas that all callers share.
 #[derive(Debug, Clone)]
@@ -73,71 +53,6 @@ impl Quotas {
             ),
             streams: Quota::new("event streams", streams, streams.div_ceil(4)),
             worker_streams: Quota::new("event streams of workers", 4 * streams, 4 * streams),
-        }
-    }
-}
-
-/// Returns the counts of the limits with some slots, in their order.
-type LimitUses = dyn Fn(&[u32]) -> Vec<LimitUse> + Send + Sync;
-
-/// State and functions that the embedding server provides to the API.
-#[derive(Clone)]
-pub struct ServerHooks {
-    /// Version of the server.
-    pub version: &'static str,
-    /// Clock of the store of workflows.
-    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// Moves that clock ahead. Returns whether it could. `None` if there is no test clock.
-    pub test_clock: Option<Arc<dyn Fn(Duration) -> bool + Send + Sync>>,
-    /// Whether the server as a whole is healthy.
-    pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Whether the store of counters works, by the latest rate limit calls.
-    pub counter_store_health: Arc<dyn Fn() -> Availability + Send + Sync>,
-    /// Counts of the server's gateway.
-    pub totals: Arc<dyn Fn() -> GatewayTotals + Send + Sync>,
-    /// History of the last hour.
-    pub history: Arc<History>,
-    /// Rate limits of the server.
-    pub limits: RateLimits,
-    /// Loads of the configuration of these limits, with their results.
-    pub loads: Arc<dyn Fn() -> Arc<Loads> + Send + Sync>,
-    /// Counts of the limits with these slots, of a configuration that is held.
-    pub limit_uses: Arc<LimitUses>,
-    /// Hooks for traces.
-    pub traces: Traces,
-    /// Cancelled when the server drains: streams and waits end.
-    pub drain: CancellationToken,
-    /// Tracker of the tasks that outlive their request.
-    pub tasks: TaskTracker,
-}
-
-impl fmt::Debug for ServerHooks {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Host").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-impl ServerHooks {
-    /// Hooks of a server for tests.
-    pub(crate) fn for_test(now: Timestamp) -> Self {
-        Self {
-            version: "test",
-            clock: Arc::new(move || now),
-            test_clock: None,
-            serving: Arc::new(|| true),
-            counter_store_health: Arc::new(|| Availability::Up),
-            totals: Arc::new(GatewayTotals::default),
-            history: Arc::default(),
-            limits: RateLimits::in_memory(),
-            loads: Arc::new(Arc::default),
-            limit_uses: Arc::new(|slots| vec![LimitUse::default(); slots.len()]),
-            traces: Traces {
-                caller: |_| None,
-                exporter: None,
-            },
-            drain: CancellationToken::new(),
-            tasks: TaskTracker::new(),
         }
     }
 }
@@ -177,6 +92,14 @@ pub(crate) struct RequestContext<'a> {
 pub(crate) type HandlerResult = Result<Response, Problem>;
 
 impl RequestContext<'_> {
+    pub(crate) fn engine(&self) -> &Engine {
+        self.api.engine()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.api.now()
+    }
+
     /// Returns the caller, for quotas.
     pub(crate) fn caller(&self) -> Caller {
         match self.token {
@@ -205,6 +128,55 @@ impl RequestContext<'_> {
         // A text that is no id names no workflow.
         text.parse()
             .map_err(|error| Problem::new(Code::WorkflowNotFound, format!("{error}")))
+    }
+
+    /// Answers with a text that holds quota until its reader has it.
+    ///
+    /// # Errors
+    /// There was no quota for it in time.
+    pub(crate) async fn answer_reserved(
+        &self,
+        media_type: &'static str,
+        text: Vec<u8>,
+    ) -> HandlerResult {
+        let text = quota::reserve_text(&self.api.quotas.answers, &self.caller(), text).await?;
+        Ok(quota::reserved_answer(media_type, text))
+    }
+
+    /// Reserves quota for an answer until its reader has it, if its body is in memory as a whole. An
+    /// answer to a POST is always sent, even beyond the quota, because the action is done.
+    ///
+    /// # Errors
+    /// There is no quota for it now.
+    pub(crate) async fn reserve_answer(&self, answer: Response) -> HandlerResult {
+        let size = answer
+            .body()
+            .size_hint()
+            .exact()
+            .and_then(|size| usize::try_from(size).ok());
+        let needs_quota = |size: &usize| {
+            *size > MAX_UNRESERVED_BYTES && answer.extensions().get::<Reserved>().is_none()
+        };
+        let Some(size) = size.filter(needs_quota) else {
+            return Ok(answer);
+        };
+        let quota = &self.api.quotas.answers;
+        let caller = self.caller();
+        let guard = if self.matched.route.method == Method::POST {
+            quota.reserve_over_capacity(&caller, size)
+        } else {
+            quota.try_reserve(&caller, size)?
+        };
+        let (head, body) = answer.into_parts();
+        let text = body
+            .collect()
+            .await
+            .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
+            .to_bytes();
+        Ok(Response::from_parts(
+            head,
+            Body::from(attach_guard(text, Arc::new(guard))),
+        ))
     }
 }
 

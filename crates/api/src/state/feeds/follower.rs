@@ -9,9 +9,9 @@ use tidegate_workflow::{Engine, EngineError, Status, WatchGuard, WorkflowId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::http::request::ServerHooks;
 use crate::state::feeds::pacer::SendPacer;
 use crate::state::feeds::{COALESCE_TIME, FeedVersion, WorkflowFeed};
+use crate::state::server_hooks::ServerHooks;
 
 /// Feeds of the workflows that have readers.
 #[derive(Debug, Default)]
