@@ -58,7 +58,6 @@
 //! **Invariant:** a check writes no memory that other cores write, except the counters of a
 //! [`MemoryStore`].
 
-mod active_config;
 mod config;
 mod limiter;
 mod model;
@@ -79,9 +78,10 @@ pub use limiter::{
     Options, OverLimitKeys, Permits, Remaining, Units, Usage,
 };
 pub use model::request::{Descriptor, Entry, Override, Request, Timestamp};
+pub use model::unit::Unit;
 pub use overrides::{
     EffectKind, Factor, LimitOverride, OverrideEffect, OverrideError, OverrideStore,
     OverrideTarget, Overrides, Reach, RedisOverrides,
 };
 pub use store::{MemcacheStore, MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
-pub use tree::{Level, Limit, Node, Rate, StatsKey, Unit};
+pub use tree::{Level, Limit, Node, Rate, StatsKey};

@@ -9,7 +9,8 @@ use super::domains::Domains;
 use super::error::{Path, Report};
 use super::problem::Problem;
 use super::scalar::{Content, Node as Yaml, ScalarValue, go_text};
-use crate::tree::{Level, Limit, Node, Rate, Unit};
+use crate::model::unit::Unit;
+use crate::tree::{Level, Limit, Node, Rate};
 
 /// Adds a file to the domains.
 pub(super) fn file(

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use hashbrown::DefaultHashBuilder;
 
-use super::response::CoreActiveConfig;
+use super::response::{ActiveConfig, CoreActiveConfig};
 use super::sketch::{self, CoreSketch, Sketch};
-use crate::active_config::ActiveConfig;
 use crate::config::Configuration;
 use crate::model::request::Timestamp;
 use crate::overrides::Overrides;

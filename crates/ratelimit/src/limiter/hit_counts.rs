@@ -4,16 +4,14 @@ use std::time::Instant;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::Limiter;
 use super::applied_limits::{AppliedLimits, CountedLimit};
-use super::decision::Count;
+use super::decision::{Count, Counts};
+use super::limiter::Limiter;
 use super::local_cache::CounterName;
 use super::options::OverLimitKeys;
 use crate::model::window::{Seconds, Window};
 use crate::store::{Charge, CounterChange, StoreError};
 
-/// One count per counted limit of a request, in their order.
-pub(super) type Counts = SmallVec<[Count; 4]>;
 type Charges<'p> = SmallVec<[Charge<'p>; 4]>;
 
 impl Limiter {

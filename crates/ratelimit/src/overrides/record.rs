@@ -3,7 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{EffectKind, Factor, LimitOverride, OverrideEffect, OverrideTarget, Reach};
+use super::limit_override::{
+    EffectKind, Factor, LimitOverride, OverrideEffect, OverrideTarget, Reach,
+};
 use crate::model::request::{Entry, Timestamp};
 
 /// Version of the value. A record of another version is kept and has no effect.

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use tidegate_pipeline::Client;
 
-use super::{
-    EffectKind, LimitOverride, OverrideEffect, OverrideError, OverrideTarget, Overrides, record,
+use super::limit_override::{
+    EffectKind, LimitOverride, OverrideEffect, OverrideError, OverrideTarget, Overrides,
 };
+use super::record;
 use crate::model::request::Timestamp;
 use crate::store::StoreError;
 pub use redis::RedisOverrides;

@@ -40,8 +40,8 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
+    use crate::model::unit::Unit;
     use crate::model::window::Window;
-    use crate::tree::Unit;
 
     fn check(
         prefix: &str,

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use tidegate_memcache::{self as memcache, Client, CounterRead, Expiry, MemcacheKey};
 
-use super::{BulkCharge, Charge, CounterChange, Grant, StoreError, Totals};
+use super::charge::{BulkCharge, Charge, CounterChange, Grant, StoreError, Totals};
 use crate::model::window::Seconds;
 
 /// Maximum number of hits of one addition, and highest value that hits are added to. A limit has 32

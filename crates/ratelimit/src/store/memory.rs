@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::DefaultHashBuilder;
 
+use super::charge::{BulkCharge, Charge, CounterChange, Grant, StoreError, Totals};
 use super::short_key::Digests;
 use super::window_counters::WindowCounters;
-use super::{BulkCharge, Charge, CounterChange, Grant, StoreError, Totals};
 use crate::model::request::Timestamp;
 use crate::model::window::Seconds;
 

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::Charge;
+use super::charge::Charge;
 use super::eviction::{EvictionClass, Victims};
 use crate::model::window::Seconds;
 

@@ -110,7 +110,7 @@ impl Refunds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Unit;
+    use crate::model::unit::Unit;
 
     fn counter(key: &str) -> Arc<OwnedCounter> {
         Arc::new(OwnedCounter {

@@ -6,10 +6,10 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::permits::OwnedCounter;
-use super::{AcquireRequest, ExhaustedReason};
-use crate::limiter::Limiter;
+use super::request::{AcquireRequest, ExhaustedReason};
 use crate::limiter::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
 use crate::limiter::decision::answer::is_quota;
+use crate::limiter::limiter::Limiter;
 use crate::limiter::options::Options;
 use crate::limiter::response::LimitDelta;
 use crate::model::request::Timestamp;

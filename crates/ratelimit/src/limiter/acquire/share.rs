@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::permits::{JobCharge, OwnedCounter, Permits, Refunds};
 use super::plan::{BlockReason, CounterNeed, Feasibility, Jobs, NeedKind, Plan};
+use super::request::{Acquired, Exhausted, ExhaustedReason, Remaining};
 use super::usage_counts::{JobEvent, complete};
-use super::{Acquired, Exhausted, ExhaustedReason, Remaining};
 use crate::limiter::decision::answer;
 use crate::limiter::options::Options;
 use crate::limiter::overridden::NO_END;

@@ -6,7 +6,8 @@ use std::time::Instant;
 use tidegate_pipeline::{Arg, Batch, Client, CommandError, Outcome, Reply};
 
 use crate::model::request::Timestamp;
-use crate::overrides::{LimitOverride, OverrideError, Overrides, record};
+use crate::overrides::limit_override::{LimitOverride, OverrideError, Overrides};
+use crate::overrides::record;
 use crate::store::StoreError;
 
 /// Key of the hash after the prefix of counter keys. Counter keys end with a number, so none is
@@ -228,11 +229,9 @@ fn parse_stored(outcome: &Outcome, now: Timestamp) -> Result<StoredOverrides, St
             None => unreadable += 1,
         }
     }
-    stored.overrides = Overrides {
-        version,
-        unreadable,
-        ..Overrides::new(all)
-    };
+    stored.overrides = Overrides::new(all);
+    stored.overrides.version = version;
+    stored.overrides.unreadable = unreadable;
     Ok(stored)
 }
 
