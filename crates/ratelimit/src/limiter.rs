@@ -14,8 +14,8 @@ mod local_cache;
 mod options;
 mod overridden;
 mod peek;
-pub(crate) mod response;
-pub(crate) mod sketch;
+mod response;
+mod sketch;
 
 pub use acquire::permits::Permits;
 pub use acquire::request::{
@@ -25,3 +25,13 @@ pub use limiter::Limiter;
 pub use local_cache::LocalCacheStats;
 pub use options::{Options, OverLimitKeys};
 pub use peek::Usage;
+pub use response::{Code, CurrentLimit, Error, Facts, LimitDelta, LimitHeaders, Response, Status};
+pub use sketch::{Caller, Refusal, Sketch, TopKey};
+
+use applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
+use cores::{CacheLookups, Core, Cores};
+use decision::{Count, CounterReading, Counts, split_hits};
+use local_cache::{CounterName, LocalCache};
+use overridden::{AppliedOverride, NO_END};
+use response::{ActiveConfig, CoreActiveConfig};
+use sketch::{CoreSketch, Key};

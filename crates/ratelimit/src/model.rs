@@ -1,5 +1,9 @@
 //! The words of all layers: requests, units of time and windows.
 
-pub(crate) mod request;
-pub(crate) mod unit;
-pub(crate) mod window;
+mod request;
+mod unit;
+mod window;
+
+pub use request::{Descriptor, Entry, Override, Request, Timestamp};
+pub use unit::Unit;
+pub(crate) use window::{Seconds, Window};

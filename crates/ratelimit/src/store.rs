@@ -9,16 +9,20 @@ mod redis;
 mod short_key;
 mod window_counters;
 
-use std::time::Instant;
-
 pub use charge::StoreError;
 pub(crate) use charge::{BulkCharge, Charge, CounterChange, Grant, GrantBound, MAX_COUNT, Totals};
-pub(crate) use counter_key::{Scope, write as write_counter_key};
+pub(crate) use counter_key::Scope;
+pub(crate) use counter_key::write as write_counter_key;
 pub use memcache::MemcacheStore;
 pub use memory::{MemoryBounds, MemoryStore};
 pub use redis::RedisStore;
 
-use crate::model::window::Seconds;
+use std::time::Instant;
+
+use crate::model::Seconds;
+use eviction::{EvictionClass, Victims};
+use short_key::Digests;
+use window_counters::WindowCounters;
 
 /// A store of counters.
 #[derive(Debug, Clone)]

@@ -4,17 +4,17 @@ mod limit;
 mod pattern;
 mod stats_key;
 
-use std::sync::Arc;
-
-use hashbrown::HashMap;
-use smallvec::SmallVec;
-
 pub use limit::{Limit, Rate};
 pub(crate) use pattern::StepBudget;
 pub use stats_key::StatsKey;
 pub(crate) use stats_key::override_stats_key;
 
-use crate::model::request::Entry;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use crate::model::Entry;
 use pattern::Pattern;
 use stats_key::stats_key;
 

@@ -11,14 +11,9 @@ use std::time::Instant;
 
 use hashbrown::HashMap;
 
-use super::applied_limits::AppliedLimits;
-use super::decision;
-use super::limiter::Limiter;
-use super::local_cache::CounterName;
-use super::response::Error;
+use super::{AppliedLimits, CounterName, Error, Limiter, decision};
 use crate::config::Configuration;
-use crate::model::request::Timestamp;
-use crate::model::window::Seconds;
+use crate::model::{Seconds, Timestamp};
 use crate::store::StoreError;
 use permits::{Permits, Refunds};
 use plan::Plan;
@@ -161,7 +156,7 @@ impl Limiter {
             .counters
             .iter()
             .enumerate()
-            .filter(|(_, counter)| counter.is_unbounded());
+            .filter(|(_, counter)| counter.is_unbounded);
         for (place, counter) in unbounded {
             if let Some(total) = shares.total(place) {
                 self.update_cache(counter.key, counter.counted, total, now);

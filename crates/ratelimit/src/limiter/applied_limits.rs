@@ -7,12 +7,10 @@ use hashbrown::HashSet;
 use smallvec::SmallVec;
 
 use super::acquire::request::AcquireRequest;
-use super::overridden::{self, AppliedOverride};
-use super::response::{ActiveConfig, Error};
+use super::overridden;
+use super::{ActiveConfig, AppliedOverride, Error};
 use crate::config::Configuration;
-use crate::model::request::{Entry, Override, Request, Timestamp};
-use crate::model::unit::Unit;
-use crate::model::window::{Seconds, Window};
+use crate::model::{Entry, Override, Request, Seconds, Timestamp, Unit, Window};
 use crate::store::{CounterChange, MAX_COUNT, Scope, write_counter_key};
 use crate::tree::{
     Level, Limit, LookupState, Rate, SharedValues, StatsKey, StepBudget, override_stats_key,

@@ -6,9 +6,8 @@ pub(super) mod metadata;
 
 use smallvec::SmallVec;
 
-use super::applied_limits::CountedLimit;
-use super::response::{Code, CurrentLimit, LimitDelta, Status};
-use crate::model::window::Seconds;
+use super::{Code, CountedLimit, CurrentLimit, LimitDelta, Status};
+use crate::model::Seconds;
 use crate::store::CounterChange;
 
 /// Count of a counter for one decision.
@@ -155,8 +154,7 @@ pub(super) fn split_hits(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::unit::Unit;
-    use crate::model::window::Window;
+    use crate::model::{Unit, Window};
     use crate::tree::StatsKey;
 
     fn tally(limit: u32, hits: u64, after: u64, ratio: f32) -> (Option<u64>, u64, u64) {

@@ -4,12 +4,8 @@ use std::time::Instant;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::applied_limits::{AppliedLimits, CountedLimit};
-use super::decision::{Count, Counts};
-use super::limiter::Limiter;
-use super::local_cache::CounterName;
-use super::options::OverLimitKeys;
-use crate::model::window::{Seconds, Window};
+use super::{AppliedLimits, Count, CountedLimit, CounterName, Counts, Limiter, OverLimitKeys};
+use crate::model::{Seconds, Window};
 use crate::store::{Charge, CounterChange, StoreError};
 
 type Charges<'p> = SmallVec<[Charge<'p>; 4]>;

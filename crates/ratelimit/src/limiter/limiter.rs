@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::applied_limits::{AppliedLimit, AppliedLimits};
-use super::cores::{Core, Cores};
-use super::decision::{self, Counts};
-use super::local_cache::{LocalCache, LocalCacheStats};
-use super::options::Options;
-use super::response::{Code, CoreActiveConfig, Error, Facts, LimitDelta, Response, Status};
-use super::sketch::Sketch;
+use super::decision;
+use super::{
+    AppliedLimit, AppliedLimits, Code, Core, CoreActiveConfig, Cores, Counts, Error, Facts,
+    LimitDelta, LocalCache, LocalCacheStats, Options, Response, Sketch, Status,
+};
 use crate::config::Configuration;
-use crate::model::request::{Request, Timestamp};
-use crate::model::window::Seconds;
+use crate::model::{Request, Seconds, Timestamp};
 use crate::overrides::{OverrideStore, Overrides};
 use crate::store::{Store, StoreError};
 

@@ -1,8 +1,8 @@
 //! Applies overrides to the limits of requests and jobs.
 
 use super::acquire::request::AcquireRequest;
-use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
-use crate::model::request::{Entry, Request, Timestamp};
+use super::{AppliedLimit, AppliedLimits, CountedLimit};
+use crate::model::{Entry, Request, Timestamp};
 use crate::overrides::{Factor, LimitOverride, OverrideEffect, Overrides, Reach};
 use crate::store::CounterChange;
 

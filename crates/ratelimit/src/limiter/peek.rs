@@ -6,13 +6,12 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::acquire::request::{AcquireRequest, Units};
-use super::applied_limits::{AppliedLimit, AppliedLimits};
-use super::decision::{self, Count, Counts};
-use super::limiter::Limiter;
-use super::options::OverLimitKeys;
-use super::response::{Code, Error, LimitDelta, Response};
-use crate::model::request::{Request, Timestamp};
-use crate::model::unit::Unit;
+use super::decision;
+use super::{
+    AppliedLimit, AppliedLimits, Code, Count, Counts, Error, LimitDelta, Limiter, OverLimitKeys,
+    Response,
+};
+use crate::model::{Request, Timestamp, Unit};
 use crate::overrides::Reach;
 use crate::store::{Charge, CounterChange, StoreError};
 

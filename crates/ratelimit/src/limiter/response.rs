@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::config::Configuration;
-use crate::model::unit::Unit;
+use crate::model::Unit;
 use crate::overrides::Overrides;
 use crate::store::StoreError;
 use crate::tree::StatsKey;

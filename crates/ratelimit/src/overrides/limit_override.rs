@@ -5,7 +5,7 @@ use std::fmt;
 use hashbrown::HashMap;
 use thiserror::Error;
 
-use crate::model::request::{Entry, Timestamp};
+use crate::model::{Entry, Timestamp};
 use crate::store::StoreError;
 
 /// Factors are counted in millionths.

@@ -7,11 +7,10 @@ use std::time::Instant;
 
 use tidegate_pipeline::Client;
 
-use super::limit_override::{
-    EffectKind, LimitOverride, OverrideEffect, OverrideError, OverrideTarget, Overrides,
+use super::{
+    EffectKind, LimitOverride, OverrideEffect, OverrideError, OverrideTarget, Overrides, record,
 };
-use super::record;
-use crate::model::request::Timestamp;
+use crate::model::Timestamp;
 use crate::store::StoreError;
 pub use redis::RedisOverrides;
 

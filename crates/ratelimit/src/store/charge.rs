@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 use tidegate_pipeline::CommandError;
 
-use crate::model::window::Window;
+use crate::model::Window;
 
 /// Maximum value of a counter, and of the hits of a charge: Redis stores counters as signed numbers
 /// of 64 bits.
@@ -43,10 +43,7 @@ pub(crate) struct Charge<'a> {
 impl<'a> Charge<'a> {
     /// Adds hits to a counter of 5 a minute.
     pub(crate) fn for_test(key: &'a [u8], hits: i64) -> Self {
-        let window = Window::containing(
-            crate::model::unit::Unit::Minute,
-            crate::model::window::Seconds(0),
-        );
+        let window = Window::containing(crate::model::Unit::Minute, crate::model::Seconds(0));
         Self {
             key,
             hits,

@@ -6,7 +6,7 @@
 //! counters that used about the same share of it. A flood is the largest group of its kind, and
 //! alone loses counters.
 
-use super::charge::Charge;
+use super::Charge;
 
 /// Number of buckets of limits. A limit is identified by eight bits of a hash; limits with equal
 /// bits share the quota of one.

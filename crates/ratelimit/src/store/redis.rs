@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
-use super::charge::{Charge, CounterChange, MAX_COUNT, StoreError, Totals};
-use crate::model::unit::Unit;
+use super::{Charge, CounterChange, MAX_COUNT, StoreError, Totals};
+use crate::model::Unit;
 
 /// Subtracts hits from an existing counter, but not below zero, and returns the new count.
 ///

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::model::unit::Unit;
+use crate::model::Unit;
 
 /// A configured limit.
 #[derive(Debug)]

@@ -4,9 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::permits::Permits;
-use crate::limiter::response::Facts;
-use crate::limiter::sketch::Key;
-use crate::model::request::Entry;
+use crate::limiter::{Facts, Key};
+use crate::model::Entry;
 use crate::store::StoreError;
 
 /// Units of one limit that a job needs.

@@ -2,10 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::limiter::applied_limits::AppliedLimit;
-use crate::limiter::response::{Code, Status};
-use crate::model::request::{Descriptor, Override, Request};
-use crate::model::unit::Unit;
+use crate::limiter::{AppliedLimit, Code, Status};
+use crate::model::{Descriptor, Override, Request, Unit};
 use crate::tree::Limit;
 
 /// Returns the content of the response's Struct.

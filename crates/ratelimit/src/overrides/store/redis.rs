@@ -5,9 +5,8 @@ use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Client, CommandError, Outcome, Reply};
 
-use crate::model::request::Timestamp;
-use crate::overrides::limit_override::{LimitOverride, OverrideError, Overrides};
-use crate::overrides::record;
+use crate::model::Timestamp;
+use crate::overrides::{LimitOverride, OverrideError, Overrides, record};
 use crate::store::StoreError;
 
 /// Key of the hash after the prefix of counter keys. Counter keys end with a number, so none is
