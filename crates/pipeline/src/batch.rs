@@ -1,16 +1,19 @@
 //! A caller's ordered commands, encoded once, as they are added.
 
-pub(crate) mod builder;
-pub(crate) mod load;
-pub(crate) mod unfinished;
+mod builder;
+mod load;
+mod unfinished;
+
+pub use builder::{Arg, UnitBuilder};
+pub(crate) use load::Load;
+pub(crate) use unfinished::SlotState;
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::batch::load::Load;
 use crate::outcome::NotSent;
-use crate::wire::slot::Slot;
+use crate::wire::Slot;
 
 /// A caller's ordered commands.
 ///

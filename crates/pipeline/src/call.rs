@@ -1,9 +1,13 @@
 //! One call in progress, shared by the caller and the connections that carry its groups.
 
-pub(crate) mod group;
-pub(crate) mod left_behind;
+mod group;
+mod left_behind;
 pub(crate) mod lock;
-pub(crate) mod units;
+mod units;
+
+pub(crate) use group::CallGroup;
+pub(crate) use left_behind::LeftBehind;
+pub(crate) use units::UnitSet;
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,9 +19,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::batch::Batch;
 use crate::call::lock::{Mutex, MutexGuard};
-use crate::call::units::UnitSet;
 use crate::outcome::{NotSent, Outcome};
-use crate::wire::slot::Slot;
+use crate::wire::Slot;
 
 /// One attempt to send a batch.
 #[derive(Debug)]

@@ -1,30 +1,30 @@
 //! The interface for callers: sends a batch, and sends commands again that did not run.
 
-pub(crate) mod attempt;
+mod attempt;
 mod command_counts;
 mod left_behind;
 mod resend;
 mod retry;
 mod retry_queue;
-pub(crate) mod route;
+mod route;
+
+pub(crate) use attempt::{Backend, BatchSender};
+pub(crate) use route::Route;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::batch::Batch;
-use crate::client::attempt::{Backend, BatchSender};
-use crate::client::command_counts::CommandCounts;
-use crate::client::left_behind::{resend_or_leave, send_left_behind};
-use crate::client::retry_queue::RetryQueue;
-use crate::cluster::Cluster;
-use crate::cluster::discovery::Discovery;
-use crate::cluster::sentinels::Sentinels;
-use crate::config::error::ConfigError;
-use crate::config::{Config, Servers};
-use crate::link::context::ClientContext;
-use crate::link::stats::Stats;
+use crate::cluster::{Cluster, Discovery, Sentinels};
+use crate::config::{Config, ConfigError, Servers};
+use crate::link::{ClientContext, Counters, Stats};
 use crate::node::Node;
 use crate::outcome::Outcome;
+use attempt::Attempt;
+use left_behind::{resend_or_leave, send_left_behind};
+use retry::{Retry, UnfinishedUnit};
+use retry_queue::{RetryPermit, RetryPriority, RetryQueue};
+use route::{GroupParts, whole_groups};
 
 /// A client of one Redis server or one Redis Cluster. Clones share its connections. The last clone
 /// closes them when it is dropped.
@@ -62,7 +62,7 @@ impl Client {
         let sender = Arc::new(BatchSender {
             backend,
             context,
-            command_counts: CommandCounts::default(),
+            command_counts: Counters::default(),
             retry_queue,
         });
         let context = &sender.context;
@@ -142,7 +142,7 @@ impl Client {
         };
         [
             servers,
-            self.sender.command_counts.stats(),
+            self.sender.command_counts.read(),
             self.sender.retry_queue.stats(),
         ]
         .into_iter()

@@ -1,14 +1,19 @@
 //! Several servers that may change: the snapshot of slot owners, and the nodes in it.
 
 mod agreement;
-pub(crate) mod discovery;
+mod discovery;
 mod query;
 mod refresher;
-pub(crate) mod sentinels;
+mod sentinels;
 mod shared_topology;
-pub(crate) mod topology;
+mod topology;
 mod topology_waiters;
 pub(crate) mod view;
+
+pub(crate) use discovery::Discovery;
+pub(crate) use sentinels::Sentinels;
+pub(crate) use topology::Topology;
+pub(crate) use view::{View, endpoint};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,17 +24,19 @@ use arc_swap::ArcSwap;
 use tokio::time::sleep;
 use tracing::info;
 
-use crate::cluster::discovery::Discovery;
-use crate::cluster::refresher::Refresher;
-use crate::cluster::shared_topology::SharedTopology;
-use crate::cluster::topology::Topology;
-use crate::cluster::topology_waiters::TopologyWaiters;
-use crate::cluster::view::View;
-use crate::config::address::Address;
-use crate::link::context::ClientContext;
-use crate::link::stats::Stats;
+use crate::config::Address;
+use crate::link::{ClientContext, Stats};
 use crate::node::Node;
-use crate::wire::slot::Slot;
+use crate::wire::Slot;
+use agreement::{Agreement, Conclusion, SnapshotSummary};
+use query::{
+    LogThrottle, QueryFailures, query_server, query_with_login, warn_no_owners, warn_no_primary,
+    within_query_timeout,
+};
+use refresher::Refresher;
+use shared_topology::{RefreshTime, SeenVersion, SharedTopology};
+use topology_waiters::TopologyWaiters;
+use view::current_epoch;
 
 /// Time in which a node that left the cluster may answer commands in flight.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);

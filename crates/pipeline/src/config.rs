@@ -1,23 +1,26 @@
 //! Settings of a client: servers, security, timeouts and bounds.
 
-pub(crate) mod address;
-pub(crate) mod connector;
-pub(crate) mod credentials;
-pub(crate) mod error;
+mod address;
+mod connector;
+mod credentials;
+mod error;
 mod guard;
-pub(crate) mod pace;
-pub(crate) mod parallelism;
-pub(crate) mod tls;
+mod pace;
+mod parallelism;
+mod tls;
+
+pub use address::{Address, AddressMap};
+pub use connector::Connector;
+pub use credentials::{Credentials, CredentialsProvider};
+pub use error::ConfigError;
+pub use pace::ConnectPace;
+pub use parallelism::Parallelism;
+pub use tls::{ClientCertificate, Tls, TlsError, Verification};
 
 use std::time::Duration;
 
-use crate::config::address::{Address, AddressMap};
-use crate::config::connector::Connector;
-use crate::config::credentials::{Credentials, CredentialsProvider};
-use crate::config::error::ConfigError;
-use crate::config::pace::ConnectPace;
-use crate::config::parallelism::Parallelism;
-use crate::wire::reply::Protocol;
+use crate::wire::Protocol;
+use guard::guarded;
 
 /// The servers of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]

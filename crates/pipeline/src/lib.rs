@@ -47,20 +47,14 @@ mod subscriber;
 pub mod test_util;
 mod wire;
 
-pub use batch::Batch;
-pub use batch::builder::{Arg, UnitBuilder};
+pub use batch::{Arg, Batch, UnitBuilder};
 pub use client::Client;
-pub use config::address::{Address, AddressMap};
-pub use config::connector::Connector;
-pub use config::credentials::{Credentials, CredentialsProvider};
-pub use config::error::ConfigError;
-pub use config::pace::ConnectPace;
-pub use config::parallelism::Parallelism;
-pub use config::tls::{ClientCertificate, Tls, TlsError, Verification};
-pub use config::{Config, Servers};
-pub use link::dial::{dial, dial_any};
-pub use link::socket::Socket;
-pub use link::stats::Stats;
+pub use config::{
+    Address, AddressMap, ClientCertificate, Config, ConfigError, ConnectPace, Connector,
+    Credentials, CredentialsProvider, Parallelism, Servers, Tls, TlsError, Verification,
+};
+pub use link::dial::dial;
+pub use link::{Socket, Stats, dial_any};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, Unknown};
 pub use subscriber::{Delivery, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};
-pub use wire::reply::{Protocol, Reply, ServerError};
+pub use wire::{Protocol, Reply, ServerError};

@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::batch::Batch;
-use crate::batch::load::Load;
-use crate::call::group::CallGroup;
+use crate::batch::{Batch, Load};
+use crate::call::CallGroup;
 use crate::call::lock::{Mutex, MutexGuard};
-use crate::config::Config;
-use crate::config::address::Address;
-use crate::link::context::ClientContext;
-use crate::link::owner::{LinkId, LinkOwner, LinkReport};
-use crate::link::state::{CloseReason, LinkEffect, LinkEvent};
-use crate::link::stats::{Counters, Stats, count};
-use crate::node::pool::{Demand, Pool};
+use crate::config::{Address, Config};
+use crate::link::{
+    ClientContext, CloseReason, Counters, LinkEffect, LinkEvent, LinkId, LinkOwner, LinkReport,
+    Stats, count,
+};
 use crate::outcome::NotSent;
+use link::Link;
+use pool::{Demand, Pool};
+use queue::GroupQueue;
 
 /// One Redis server.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::wire::reply::{Reply, ServerError};
+use crate::wire::{Reply, ServerError};
 
 /// The outcome of one command.
 ///

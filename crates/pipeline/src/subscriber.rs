@@ -7,6 +7,9 @@ mod mailbox;
 mod options;
 mod session;
 
+pub use event::{Refusal, SubscriberEvent};
+pub use options::{Delivery, SubscriberOptions};
+
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +18,10 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 
-use self::channel_registry::ChannelRegistry;
-pub use self::event::{Refusal, SubscriberEvent};
-use self::mailbox::Mailbox;
-pub use self::options::{Delivery, SubscriberOptions};
 use crate::client::Client;
+use channel_registry::ChannelRegistry;
+use mailbox::{ChannelState, Mailbox};
+use session::{Session, SessionEvent, SessionReport, SubscriptionOrder};
 
 /// Subscribes to channels, on separate connections: one to each node that has any of them.
 ///

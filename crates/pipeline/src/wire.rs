@@ -1,8 +1,17 @@
 //! The protocol of Redis: RESP and the hash slots of keys.
 
-pub(crate) mod command;
-pub(crate) mod push;
-pub(crate) mod reply;
+mod command;
+mod push;
+mod reply;
 pub(crate) mod resp;
 mod scan;
-pub(crate) mod slot;
+mod slot;
+
+pub(crate) use command::{push_array, push_bulk};
+pub(crate) use push::Push;
+pub use reply::{Protocol, Reply, ServerError};
+pub(crate) use resp::{Decoder, Incoming};
+pub(crate) use slot::{SLOTS, Slot};
+
+use resp::Answer;
+use scan::Scan;

@@ -13,16 +13,17 @@ mod problem;
 mod resource;
 mod scalar;
 
-use std::fmt::Write as _;
-
-use hashbrown::HashMap;
-
 pub use domains::Domain;
 pub use error::ConfigError;
 pub use resource::{Resource, ResourceDescriptor, ResourceLimit};
 
-use crate::model::request::Entry;
+use std::fmt::Write as _;
+
+use hashbrown::HashMap;
+
+use crate::model::Entry;
 use crate::tree::{Level, Limit, Rate};
+use decode::{Field, Metadata, ParsedDescriptor, ParsedFile, ParsedRateLimit};
 use domains::Domains;
 use error::{Path, Report};
 use scalar::{Content, Pair, ScalarValue, Yaml11};

@@ -58,7 +58,6 @@
 //! **Invariant:** a check writes no memory that other cores write, except the counters of a
 //! [`MemoryStore`].
 
-mod active_config;
 mod config;
 mod limiter;
 mod model;
@@ -70,18 +69,15 @@ pub use config::{
     ConfigError, Configuration, Domain, Resource, ResourceDescriptor, ResourceLimit, SameDomain,
     Source,
 };
-pub use limiter::response::{
-    Code, CurrentLimit, Error, Facts, LimitDelta, LimitHeaders, Response, Status,
-};
-pub use limiter::sketch::{Caller, Refusal, Sketch, TopKey};
 pub use limiter::{
-    AcquireFacts, AcquireRequest, Acquired, Exhausted, ExhaustedReason, Limiter, LocalCacheStats,
-    Options, OverLimitKeys, Permits, Remaining, Units, Usage,
+    AcquireFacts, AcquireRequest, Acquired, Caller, Code, CurrentLimit, Error, Exhausted,
+    ExhaustedReason, Facts, LimitDelta, LimitHeaders, Limiter, LocalCacheStats, Options,
+    OverLimitKeys, Permits, Refusal, Remaining, Response, Sketch, Status, TopKey, Units, Usage,
 };
-pub use model::request::{Descriptor, Entry, Override, Request, Timestamp};
+pub use model::{Descriptor, Entry, Override, Request, Timestamp, Unit};
 pub use overrides::{
     EffectKind, Factor, LimitOverride, OverrideEffect, OverrideError, OverrideStore,
     OverrideTarget, Overrides, Reach, RedisOverrides,
 };
 pub use store::{MemcacheStore, MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
-pub use tree::{Level, Limit, Node, Rate, StatsKey, Unit};
+pub use tree::{Level, Limit, Node, Rate, StatsKey};

@@ -1,4 +1,9 @@
-//! TODO: say what these modules are for.
+//! The words of all layers: requests, units of time and windows.
 
-pub(crate) mod request;
-pub(crate) mod window;
+mod request;
+mod unit;
+mod window;
+
+pub use request::{Descriptor, Entry, Override, Request, Timestamp};
+pub use unit::Unit;
+pub(crate) use window::{Seconds, Window};

@@ -1,25 +1,25 @@
 //! The tree of a domain's limits, and how a descriptor finds its limit in it.
 
-mod example;
 mod limit;
-mod node;
 mod pattern;
 mod stats_key;
+
+pub use limit::{Limit, Rate};
+pub(crate) use pattern::StepBudget;
+pub use stats_key::StatsKey;
+pub(crate) use stats_key::override_stats_key;
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-pub use limit::{Limit, Rate, Unit};
-pub use node::Node;
-pub(crate) use pattern::StepBudget;
-pub use stats_key::StatsKey;
-pub(crate) use stats_key::override_stats_key;
-
-use crate::model::request::Entry;
+use crate::model::Entry;
 use pattern::Pattern;
 use stats_key::stats_key;
+
+/// The value of an example entry where the configuration allows any value.
+const ANY_VALUE: &str = "me";
 
 /// The configured descriptors below one parent, in the order of the files.
 #[derive(Debug, Default)]
@@ -34,6 +34,25 @@ pub struct Level {
     /// Number of descriptors of this level and below it.
     descriptors: u32,
     limits: u32,
+}
+
+/// A configured descriptor, with those below it.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// `key`, or `key_value`.
+    pub(crate) composite: Arc<str>,
+    /// Length of the key in `composite`.
+    pub(crate) key_length: usize,
+    /// The line in its file, from 1. 0 if it has none.
+    pub line: u32,
+    /// Its limit, if it has one.
+    pub limit: Option<Limit>,
+    /// The descriptors below it.
+    pub below: Level,
+    /// Whether the stats key has the request's value.
+    pub value_to_metric: bool,
+    /// Whether all values that match the pattern share one counter.
+    pub share_threshold: bool,
 }
 
 /// The state that the look-ups of one call share.
@@ -151,6 +170,33 @@ impl Level {
         }
     }
 
+    /// Returns the entries of a descriptor that the first limit of the file applies to. `None` if
+    /// every request is unlimited.
+    pub(crate) fn example(&self) -> Option<Vec<Entry>> {
+        self.nodes.iter().find_map(|node| {
+            let key = node.key();
+            let value = node.value();
+            let value = if value.is_empty() {
+                ANY_VALUE.to_owned()
+            } else {
+                value.replace('*', ANY_VALUE)
+            };
+            let mut entries = vec![Entry {
+                key: key.to_owned(),
+                value,
+            }];
+            let is_limited = |rate: &Rate| matches!(rate, Rate::PerUnit { .. });
+            if !node
+                .limit
+                .as_ref()
+                .is_some_and(|limit| is_limited(&limit.rate))
+            {
+                entries.extend(node.below.example()?);
+            }
+            Some(entries)
+        })
+    }
+
     /// Finds the limit of a descriptor of `domain`. `probe` is reused by the next descriptor.
     ///
     /// At every level an exact match precedes a pattern, and a pattern precedes a key without
@@ -219,6 +265,23 @@ impl Level {
 
     fn find_index(&self, composite: &str) -> Option<usize> {
         self.by_key.get(composite).map(|index| *index as usize)
+    }
+}
+
+impl Node {
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.composite[..self.key_length]
+    }
+
+    /// Returns the value, in which a `*` matches any text. Empty if the descriptor has none and
+    /// matches every value.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        self.composite[self.key_length..]
+            .strip_prefix('_')
+            .unwrap_or_default()
     }
 }
 

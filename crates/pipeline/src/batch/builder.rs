@@ -2,8 +2,7 @@
 
 use super::{Batch, Command, Placement, Repeat, Unit};
 use crate::outcome::NotSent;
-use crate::wire::command::{push_array, push_bulk};
-use crate::wire::slot::Slot;
+use crate::wire::{Slot, push_array, push_bulk};
 
 /// One argument of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

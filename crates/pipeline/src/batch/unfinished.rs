@@ -183,8 +183,7 @@ mod tests {
     use super::*;
     use crate::Arg;
     use crate::outcome::{NotSent, Rejected, Rejection, Unknown};
-    use crate::wire::reply::{Reply, ServerError};
-    use crate::wire::slot::Slot;
+    use crate::wire::{Reply, ServerError, Slot};
 
     fn counter() -> Batch {
         let mut batch = Batch::new();

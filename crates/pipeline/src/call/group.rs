@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Call, CallProgress, GroupStage, TimerOwner, WriteStatus};
-use crate::batch::Batch;
-use crate::batch::load::Load;
+use super::{Call, CallProgress, GroupStage, TimerOwner, UnitSet, WriteStatus};
+use crate::batch::{Batch, Load};
 use crate::call::lock::MutexGuard;
-use crate::call::units::UnitSet;
 use crate::outcome::{NotSent, Outcome};
 
 /// One group of a call: the unit of work in queues and connections.

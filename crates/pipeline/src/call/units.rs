@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::batch::load::Load;
+use crate::batch::Load;
 
 /// The units of a batch that travel together to one node.
 #[derive(Debug, Default)]

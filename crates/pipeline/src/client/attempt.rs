@@ -6,16 +6,12 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::batch::Batch;
-use crate::batch::load::Load;
-use crate::call::group::CallGroup;
-use crate::call::{Call, DeadlinePassed, Unanswered, WriteStatus};
-use crate::client::command_counts::CommandCounts;
-use crate::client::retry_queue::RetryQueue;
-use crate::client::route::{GroupParts, Route, whole_groups};
+use super::{GroupParts, RetryQueue, Route, whole_groups};
+use crate::batch::{Batch, Load};
+use crate::call::{Call, CallGroup, DeadlinePassed, Unanswered, WriteStatus};
 use crate::cluster::Cluster;
-use crate::config::parallelism::Parallelism;
-use crate::link::context::ClientContext;
+use crate::config::Parallelism;
+use crate::link::{ClientContext, Counters};
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Unknown};
 
@@ -32,7 +28,9 @@ pub(crate) enum Backend {
 pub(crate) struct BatchSender {
     pub(crate) backend: Backend,
     pub(crate) context: Arc<ClientContext>,
-    pub(crate) command_counts: CommandCounts,
+    /// Counts of the outcomes that the client returned to its callers, and of retries and
+    /// redirects. Each core has its own client, so that no two cores write to one counter.
+    pub(crate) command_counts: Counters,
     /// Bounds the calls that wait to be sent again.
     pub(crate) retry_queue: RetryQueue,
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 use tokio::time::sleep;
 
+use super::{Attempt, BatchSender};
 use crate::batch::Batch;
-use crate::client::attempt::{Attempt, BatchSender};
 use crate::client::resend::resend;
-use crate::link::context::ClientContext;
+use crate::link::ClientContext;
 use crate::outcome::Outcome;
 
 /// Maximum time for which commands are sent again without an answer. Redis has restarted or failed

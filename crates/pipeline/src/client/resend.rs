@@ -5,11 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep_until, timeout_at};
 
-use crate::batch::Batch;
-use crate::batch::unfinished::SlotState;
-use crate::client::attempt::{Attempt, Backend, BatchSender};
-use crate::client::retry::{Retry, UnfinishedUnit};
-use crate::client::retry_queue::{RetryPermit, RetryPriority};
+use super::{Attempt, Backend, BatchSender, Retry, RetryPermit, RetryPriority, UnfinishedUnit};
+use crate::batch::{Batch, SlotState};
 use crate::node::Node;
 use crate::outcome::Outcome;
 

@@ -5,15 +5,12 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::batch::Batch;
-use crate::batch::unfinished::SlotState;
-use crate::client::attempt::Backend;
-use crate::cluster::Cluster;
-use crate::cluster::topology::Topology;
-use crate::cluster::view::endpoint;
+use super::Backend;
+use crate::batch::{Batch, SlotState};
+use crate::cluster::{Cluster, Topology, endpoint};
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Rejection};
-use crate::wire::slot::Slot;
+use crate::wire::Slot;
 
 /// Maximum number of redirects that one unit follows without a delay. Two nodes may name each other
 /// while a slot moves.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::batch::load::Load;
+use crate::batch::Load;
 use crate::config::Config;
-use crate::link::stats::{Stats, count};
+use crate::link::{Stats, count};
 
 /// The calls of one client that wait to be sent again. They are in no node's queue while they wait.
 ///

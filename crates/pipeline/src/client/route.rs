@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::batch::Batch;
-use crate::batch::load::Load;
-use crate::call::units::UnitSet;
+use crate::batch::{Batch, Load};
+use crate::call::UnitSet;
 use crate::node::Node;
 
 /// Maximum load of a group. A larger one is split between units, so that commands of other callers

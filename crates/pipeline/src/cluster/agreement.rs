@@ -3,9 +3,8 @@
 
 use std::collections::HashSet;
 
-use crate::cluster::topology::Topology;
-use crate::cluster::view::View;
-use crate::config::address::Address;
+use super::{Topology, View};
+use crate::config::Address;
 
 /// The properties of the current snapshot that views are compared with.
 #[derive(Debug, Clone, Default)]

@@ -8,14 +8,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
-use crate::batch::Batch;
-use crate::batch::builder::Arg;
-use crate::cluster::agreement::{Agreement, Conclusion, SnapshotSummary};
-use crate::cluster::query::{LogThrottle, QueryFailures, query_server, warn_no_owners};
-use crate::cluster::sentinels::Sentinels;
-use crate::cluster::view::{View, current_epoch};
-use crate::config::address::Address;
-use crate::link::context::ClientContext;
+use super::{
+    Agreement, Conclusion, LogThrottle, QueryFailures, Sentinels, SnapshotSummary, View,
+    current_epoch, query_server, warn_no_owners,
+};
+use crate::batch::{Arg, Batch};
+use crate::config::Address;
+use crate::link::ClientContext;
 use crate::outcome::Outcome;
 
 /// Number of servers that are queried at first: three nodes and a seed. If one hangs, the others

@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::batch::Batch;
-use crate::config::address::Address;
-use crate::link::context::ClientContext;
-use crate::link::handshake::{self, Login};
+use crate::config::Address;
+use crate::link::handshake;
+use crate::link::{ClientContext, Login};
 use crate::outcome::Outcome;
 
 /// Maximum wait for one answer, whatever `connect_timeout` is: other servers can be queried, and

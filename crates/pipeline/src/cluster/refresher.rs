@@ -8,10 +8,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Cluster;
-use crate::cluster::agreement::SnapshotSummary;
-use crate::cluster::shared_topology::{RefreshTime, SeenVersion};
-use crate::link::stats::count;
+use super::{Cluster, RefreshTime, SeenVersion, SnapshotSummary};
+use crate::link::count;
 
 /// Minimum interval between two refreshes. Redirects correct the snapshot slot by slot in the
 /// meantime.
@@ -181,11 +179,9 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::cluster::discovery::Discovery;
-    use crate::cluster::shared_topology::SharedTopology;
-    use crate::config::Config;
-    use crate::config::address::Address;
-    use crate::link::context::ClientContext;
+    use crate::cluster::{Discovery, SharedTopology};
+    use crate::config::{Address, Config};
+    use crate::link::ClientContext;
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_is_stuck_in_its_turn_is_not_waited_for() {

@@ -10,20 +10,16 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::warn;
 
-use crate::batch::Batch;
-use crate::batch::builder::Arg;
-use crate::cluster::query::{
-    QueryFailures, query_server, query_with_login, warn_no_owners, warn_no_primary,
+use super::{
+    QueryFailures, View, query_server, query_with_login, warn_no_owners, warn_no_primary,
     within_query_timeout,
 };
-use crate::cluster::view::View;
-use crate::config::address::Address;
-use crate::config::credentials::Credentials;
-use crate::link::context::ClientContext;
-use crate::link::handshake::{self, Login};
+use crate::batch::{Arg, Batch};
+use crate::config::{Address, Credentials};
+use crate::link::handshake;
+use crate::link::{ClientContext, Login};
 use crate::outcome::Outcome;
-use crate::wire::reply::{Protocol, Reply};
-use crate::wire::slot::SLOTS;
+use crate::wire::{Protocol, Reply, SLOTS};
 
 /// Delay before the client listens again after the connection to a sentinel was lost.
 const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);

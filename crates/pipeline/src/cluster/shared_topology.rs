@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::cluster::view::View;
-use crate::config::address::{Address, AddressMap};
-use crate::config::{Config, Servers};
-use crate::wire::slot::{SLOTS, Slot};
+use super::View;
+use crate::config::{Address, AddressMap, Config, Servers};
+use crate::wire::{SLOTS, Slot};
 
 /// The topology that the clients of a process share: each core has its own client, and what one of
 /// them learns, all get. One client at a time queries the servers.

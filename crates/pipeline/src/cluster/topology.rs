@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-use crate::cluster::view::View;
-use crate::config::address::Address;
+use super::View;
+use crate::config::Address;
 use crate::node::Node;
-use crate::wire::slot::{SLOTS, Slot};
+use crate::wire::{SLOTS, Slot};
 
 /// Owner index of a slot that no node owns.
 const NO_OWNER: u16 = u16::MAX;

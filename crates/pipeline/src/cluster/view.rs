@@ -2,9 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use crate::config::address::Address;
-use crate::wire::reply::Reply;
-use crate::wire::slot::Slot;
+use crate::config::Address;
+use crate::wire::{Reply, Slot};
 
 /// Ranges of slots and the address of their primary, as a server names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +100,7 @@ fn address(host: &str, port: u16, responder: &Address) -> Option<Address> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::reply::ServerError;
+    use crate::wire::ServerError;
 
     fn bulk(text: &str) -> Result<Reply, ServerError> {
         Ok(Reply::Bulk(text.to_owned().into()))

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::config::error::ConfigError;
-use crate::config::guard::guarded;
+use super::{ConfigError, guarded};
 
 /// Address of a Redis server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

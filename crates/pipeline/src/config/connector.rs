@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
     SignatureScheme,
 };
 
-use crate::config::tls::{Tls, TlsError, Verification};
+use super::{Tls, TlsError, Verification};
 
 /// Encrypts sockets. Clones share certificates, keys and their replacements.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::guard::guarded;
+use super::guarded;
 
 /// Credentials that a connection authenticates with.
 #[derive(Clone, PartialEq, Eq)]

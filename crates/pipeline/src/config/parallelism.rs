@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use crate::config::error::ConfigError;
+use super::ConfigError;
 
 /// Maximum number of groups of one batch that are in progress. All commands for one node are one
 /// group, whatever their size.

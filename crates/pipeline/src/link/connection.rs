@@ -14,19 +14,14 @@ use tokio::io::AsyncWrite;
 use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
-use super::stats::count;
-use crate::batch::load::Load;
-use crate::call::group::CallGroup;
-use crate::link::deadlines::Deadlines;
-use crate::link::handshake::ReadySocket;
-use crate::link::owner::{LinkId, LinkOwner, LinkReport};
-use crate::link::pending::PendingReplies;
-use crate::link::socket::Socket;
-use crate::link::stagger::{ReadStep, Stagger};
-use crate::link::state::{CloseReason, LinkEvent};
-use crate::link::watchdog::{Verdict, Watchdog};
+use super::{
+    CloseReason, Deadlines, LinkEvent, LinkId, LinkOwner, LinkReport, PendingReplies, ReadStep,
+    ReadySocket, Socket, Stagger, Verdict, Watchdog, count,
+};
+use crate::batch::Load;
+use crate::call::CallGroup;
 use crate::outcome::{NotSent, Outcome};
-use crate::wire::resp::Decoder;
+use crate::wire::Decoder;
 
 /// Number of commands in flight from which a turn yields before it writes, so that other ready
 /// tasks add commands. With fewer, the wait would only delay callers.

@@ -8,9 +8,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::call::left_behind::LeftBehind;
-use crate::config::Config;
-use crate::config::error::ConfigError;
+use crate::call::LeftBehind;
+use crate::config::{Config, ConfigError};
 
 /// State that all parts of one client share.
 #[derive(Debug)]

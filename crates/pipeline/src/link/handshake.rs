@@ -5,16 +5,11 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::batch::Batch;
-use crate::batch::builder::Arg;
-use crate::config::Config;
-use crate::config::address::Address;
-use crate::config::credentials::Credentials;
-use crate::link::context::ClientContext;
-use crate::link::socket::Socket;
+use super::{ClientContext, Socket};
+use crate::batch::{Arg, Batch};
+use crate::config::{Address, Config, Credentials};
 use crate::outcome::{Outcome, Rejection};
-use crate::wire::reply::Protocol;
-use crate::wire::resp::Decoder;
+use crate::wire::{Decoder, Protocol};
 
 /// Commands that set up a connection before it is used.
 #[derive(Debug, Clone)]

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::stats::Counters;
-use crate::batch::Batch;
-use crate::batch::load::Load;
-use crate::call::group::CallGroup;
+use super::{CloseReason, Counters, LinkEvent};
+use crate::batch::{Batch, Load};
+use crate::call::CallGroup;
 use crate::config::Config;
-use crate::link::state::{CloseReason, LinkEvent};
 
 /// Identifies one connection of a node, for the lifetime of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

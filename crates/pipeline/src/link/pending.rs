@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::batch::Batch;
-use crate::batch::load::Load;
-use crate::call::group::CallGroup;
+use crate::batch::{Batch, Load};
+use crate::call::CallGroup;
 use crate::outcome::{NotSent, Outcome, Unknown};
 
 /// The groups whose replies are pending.
@@ -166,9 +165,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::units::UnitSet;
-    use crate::call::{Call, Unanswered};
-    use crate::wire::reply::Reply;
+    use crate::call::{Call, Unanswered, UnitSet};
+    use crate::wire::Reply;
 
     /// The encoded size of a PING.
     const PING: u64 = 14;

@@ -10,8 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-use crate::config::address::Address;
-use crate::config::connector::Connector;
+use crate::config::{Address, Connector};
 use crate::link::dial::dial;
 
 /// An open stream. The memcached client uses it too.

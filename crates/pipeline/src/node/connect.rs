@@ -8,13 +8,10 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{ConnectState, Node, NodeState};
-use crate::call::group::CallGroup;
+use crate::call::CallGroup;
 use crate::config::Servers;
-use crate::link::connection::Connection;
-use crate::link::handshake::{self, Probe, ReadySocket};
-use crate::link::owner::LinkId;
-use crate::link::state::{LinkEffect, LinkEvent};
-use crate::link::stats::count;
+use crate::link::handshake;
+use crate::link::{Connection, LinkEffect, LinkEvent, LinkId, Probe, ReadySocket, count};
 
 /// Lifetime below which a connection counts as a failed attempt, so that a server which accepts and
 /// then closes is not flooded with connects.

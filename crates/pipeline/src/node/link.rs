@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::batch::load::Load;
-use crate::call::group::CallGroup;
-use crate::link::owner::{LinkId, LinkReport};
-use crate::link::state::{self, CloseReason, LinkEffect, LinkEvent, LinkState};
-use crate::node::queue::GroupQueue;
+use super::GroupQueue;
+use crate::batch::Load;
+use crate::call::CallGroup;
+use crate::link::state;
+use crate::link::{CloseReason, LinkEffect, LinkEvent, LinkId, LinkReport, LinkState};
 use crate::node::selection;
 
 /// The node's side of one connection.

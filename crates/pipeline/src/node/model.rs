@@ -10,11 +10,10 @@ use loom::thread;
 
 use super::*;
 use crate::batch::Batch;
-use crate::call::group::CallGroup;
-use crate::call::{Call, DeadlinePassed, Unanswered, WriteStatus};
-use crate::client::route::Route;
+use crate::call::{Call, CallGroup, DeadlinePassed, Unanswered, WriteStatus};
+use crate::client::Route;
 use crate::outcome::{Outcome, Unknown};
-use crate::wire::reply::Reply;
+use crate::wire::Reply;
 
 /// Maximum number of forced thread switches in one run. Three find every planted bug so far, within
 /// seconds.

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::batch::load::Load;
-use crate::call::group::CallGroup;
+use super::{GroupQueue, Link};
+use crate::batch::Load;
+use crate::call::CallGroup;
 use crate::config::Config;
-use crate::link::owner::{LinkId, LinkReport};
-use crate::link::state::{CloseReason, LinkEffect, LinkEvent};
-use crate::node::link::Link;
-use crate::node::queue::GroupQueue;
+use crate::link::{CloseReason, LinkEffect, LinkEvent, LinkId, LinkReport};
 use crate::node::selection;
 
 /// Bytes from which a call for one node is large. Redis reads 16 KiB of a client before it serves

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::batch::load::Load;
-use crate::call::group::CallGroup;
+use crate::batch::Load;
+use crate::call::CallGroup;
 
 /// Groups that wait for a connection, oldest first.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::batch::load::Load;
+use crate::batch::Load;
 
 /// Wait above which another connection is worth its cost. Opening one costs Redis as much as some
 /// hundred commands, and its caller at least two round trips.

@@ -10,17 +10,16 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::client::attempt::{Backend, BatchSender};
-use crate::cluster::view::endpoint;
-use crate::config::address::Address;
+use super::{
+    ChannelState, Mailbox, Refusal, Session, SessionEvent, SessionReport, SubscriptionOrder,
+};
+use crate::client::{Backend, BatchSender};
+use crate::cluster::endpoint;
+use crate::config::Address;
 use crate::node::Node;
 use crate::outcome::{Outcome, Rejection};
-use crate::subscriber::event::Refusal;
-use crate::subscriber::mailbox::{ChannelState, Mailbox};
-use crate::subscriber::session::{Session, SessionEvent, SessionReport, SubscriptionOrder};
 use crate::subscriber::{Delivery, SubscriberOptions};
-use crate::wire::reply::ServerError;
-use crate::wire::slot::Slot;
+use crate::wire::{ServerError, Slot};
 
 /// Bounds of the random delay before a refused channel is tried again. The bound doubles with each
 /// refusal.

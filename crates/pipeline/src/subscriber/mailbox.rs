@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::{Refusal, SubscriberEvent};
 use crate::subscriber::SubscriberOptions;
-use crate::subscriber::event::{Refusal, SubscriberEvent};
 
 /// The queue of events for one reader. Several connections add to it.
 #[derive(Debug)]

@@ -11,17 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::config::address::Address;
-use crate::link::context::ClientContext;
-use crate::link::handshake::{self, Probe, ReadySocket};
-use crate::link::socket::Socket;
+use super::Mailbox;
+use crate::config::Address;
+use crate::link::handshake;
+use crate::link::{ClientContext, Probe, ReadySocket, Socket};
 use crate::outcome::{Outcome, Rejection};
 use crate::subscriber::Delivery;
-use crate::subscriber::mailbox::Mailbox;
-use crate::wire::command::{push_array, push_bulk};
-use crate::wire::push::Push;
-use crate::wire::reply::{Protocol, ServerError};
-use crate::wire::resp::{self, Incoming};
+use crate::wire::resp;
+use crate::wire::{Incoming, Protocol, Push, ServerError, push_array, push_bulk};
 
 /// Bytes of one read: a burst of small messages.
 const READ_BYTES: usize = 16 * 1024;

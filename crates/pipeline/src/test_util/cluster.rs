@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{RedisServer, START_TIMEOUT};
-use crate::wire::slot::Slot;
+use crate::wire::Slot;
 use crate::{Address, Config};
 
 /// A separate Redis Cluster on loopback: primaries and replicas.

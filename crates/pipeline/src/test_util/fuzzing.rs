@@ -8,17 +8,15 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 use crate::batch::Batch;
-use crate::call::group::CallGroup;
-use crate::call::{Call, Unanswered};
-use crate::client::route::Route;
-use crate::cluster::view::{self, View};
-use crate::config::Config;
-use crate::config::address::Address;
-use crate::link::context::ClientContext;
+use crate::call::{Call, CallGroup, Unanswered};
+use crate::client::Route;
+use crate::cluster::View;
+use crate::cluster::view;
+use crate::config::{Address, Config};
+use crate::link::ClientContext;
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome};
-use crate::wire::reply::{Protocol, Reply};
-use crate::wire::resp::Decoder;
+use crate::wire::{Decoder, Protocol, Reply};
 
 /// Decodes `pieces`, which arrive in sequence, and returns their frames and the number of bytes
 /// that are left over.

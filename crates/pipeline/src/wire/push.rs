@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::wire::reply::Reply;
-use crate::wire::resp::Answer;
+use super::{Answer, Reply};
 
 /// Messages that a server pushes to a subscribed connection.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
-use resp_rs::ParseError;
 use resp_rs::resp2::{self, Frame};
-use resp_rs::resp3;
+use resp_rs::{ParseError, resp3};
 
-use crate::wire::reply::{Protocol, Reply, ServerError};
-use crate::wire::scan::Scan;
+use super::{Protocol, Reply, Scan, ServerError};
 
 /// The answer to one command.
 pub(crate) type Answer = Result<Reply, ServerError>;
@@ -62,13 +60,7 @@ impl Decoder {
         let result = self.decode_frames(&mut rest, &mut on_answer);
         let consumed = whole.len() - rest.len();
         drop(rest);
-        *buffer = match whole.try_into_mut() {
-            Ok(mut buffer) => {
-                let _ = buffer.split_to(consumed);
-                buffer
-            }
-            Err(context) => BytesMut::from(&context[consumed..]),
-        };
+        *buffer = after(whole, consumed);
         result
     }
 
@@ -107,6 +99,17 @@ impl Decoder {
                 on_answer(reply)?;
             }
         }
+    }
+}
+
+/// Returns the buffer without the bytes that were decoded.
+fn after(whole: Bytes, decoded: usize) -> BytesMut {
+    match whole.try_into_mut() {
+        Ok(mut buffer) => {
+            buffer.advance(decoded);
+            buffer
+        }
+        Err(shared) => BytesMut::from(&shared[decoded..]),
     }
 }
 
@@ -234,10 +237,7 @@ pub(crate) fn decode_incoming(
     }
     let consumed = whole.len() - rest.len();
     drop(rest);
-    *buffer = match whole.try_into_mut() {
-        Ok(mut buffer) => buffer.split_off(consumed),
-        Err(whole) => BytesMut::from(&whole[consumed..]),
-    };
+    *buffer = after(whole, consumed);
     Ok(all)
 }
 

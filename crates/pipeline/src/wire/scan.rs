@@ -1,6 +1,6 @@
 //! Finds the end of a reply that arrives in several reads, so that each byte is scanned once.
 
-use crate::wire::reply::Protocol;
+use super::Protocol;
 
 /// Maximum length of a line in bytes. The library refuses longer ones.
 const MAX_LINE_BYTES: usize = 64 * 1024;

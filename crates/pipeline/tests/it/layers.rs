@@ -14,7 +14,6 @@ const LAYERS: &[&[&str]] = &[
     &["batch"],
     &["config"],
     &["outcome"],
-    &["stats"],
     &["wire"],
 ];
 const NEVER: &[(&str, &str)] = &[];

@@ -3,13 +3,14 @@
 use serde_json::{Map, Number, Value as Json};
 use tidegate_yaml::Position;
 
-use super::SameDomain;
-use super::decode::{Field, Metadata, ParsedDescriptor, ParsedFile, ParsedRateLimit};
-use super::domains::Domains;
-use super::error::{Path, Report};
 use super::problem::Problem;
 use super::scalar::{Content, Node as Yaml, ScalarValue, go_text};
-use crate::tree::{Level, Limit, Node, Rate, Unit};
+use super::{
+    Domains, Field, Metadata, ParsedDescriptor, ParsedFile, ParsedRateLimit, Path, Report,
+    SameDomain,
+};
+use crate::model::Unit;
+use crate::tree::{Level, Limit, Node, Rate};
 
 /// Adds a file to the domains.
 pub(super) fn file(

@@ -6,9 +6,9 @@
 use serde_json::{Map, Value as Json};
 use tidegate_yaml::Position;
 
-use super::error::{Path, Report};
 use super::problem::Problem;
 use super::scalar::{Content, Node, Pair, ScalarValue};
+use super::{Path, Report};
 
 /// A text field and its position. The position is the default if the file does not have the field.
 #[derive(Debug, Default)]

@@ -1,9 +1,9 @@
 //! The first pass over a file: checks that its keys are known, and that lists and numbers are of an
 //! allowed kind.
 
-use super::error::{Path, Report};
 use super::problem::{KEYS, Problem};
 use super::scalar::{Content, Node, Pair, ScalarValue, go_text};
+use super::{Path, Report};
 
 /// Maximum number of characters of a value in a message.
 const MAX_SHOWN_CHARS: usize = 100;

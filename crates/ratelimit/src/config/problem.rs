@@ -1,6 +1,7 @@
 //! All errors that a file can have: the reference's message for each, and advice on how to correct
 //! it.
 
+use strsim::levenshtein;
 use thiserror::Error;
 use tidegate_yaml::Problem as Yaml;
 
@@ -179,26 +180,11 @@ fn nearest(word: &str, candidates: &[&'static str]) -> Option<&'static str> {
         return None;
     }
     let word = word.to_lowercase();
-    let by_distance = candidates
+    let (letters, candidate) = candidates
         .iter()
-        .map(|candidate| (distance(&word, candidate), *candidate))
+        .map(|candidate| (levenshtein(&word, candidate), *candidate))
         .min()?;
-    (by_distance.0 <= (word.len() / 3).max(1)).then_some(by_distance.1)
-}
-
-/// Returns the number of letters to insert, remove or replace to turn `a` into `b`.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+    (letters <= (word.len() / 3).max(1)).then_some(candidate)
 }
 
 #[cfg(test)]

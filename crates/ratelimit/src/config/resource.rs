@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::decode::{Field, Metadata, ParsedDescriptor, ParsedFile, ParsedRateLimit};
+use super::{Field, Metadata, ParsedDescriptor, ParsedFile, ParsedRateLimit};
 
 /// The limits of a domain, as a file has them.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use tidegate_yaml::{ScalarStyle, Schema};
 
 /// The beginning of the tags of YAML's own types.
@@ -48,8 +51,9 @@ impl Schema for Yaml11 {
             ScalarStyle::Quoted => ScalarValue::Text,
             ScalarStyle::Tagged(tag) => match tag.strip_prefix(OWN_TAG_PREFIX) {
                 Some("binary") => {
-                    let bytes = decode_base64(&text)
-                        .ok_or("!!binary value contains invalid base64 data")?;
+                    let bytes = BASE64
+                        .decode(text.replace(['\r', '\n'], ""))
+                        .map_err(|_| "!!binary value contains invalid base64 data")?;
                     let text =
                         String::from_utf8(bytes).map_err(|_| "!!binary value is not UTF-8")?;
                     return Ok(Scalar {
@@ -70,45 +74,11 @@ impl Schema for Yaml11 {
     }
 }
 
-/// Decodes base64, which may contain line breaks.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text
-        .bytes()
-        .filter(|byte| !matches!(byte, b'\r' | b'\n'))
-        .collect();
-    let padding = digits
-        .iter()
-        .rev()
-        .take_while(|byte| **byte == b'=')
-        .count();
-    let digits = digits
-        .get(..digits.len() - padding)
-        .filter(|rest| padding <= 2 && (rest.len() + padding) % 4 == 0)?;
-    let mut bytes = Vec::with_capacity(digits.len());
-    for group in digits.chunks(4) {
-        let mut bits: u32 = 0;
-        for digit in group {
-            bits = bits << 6 | base64_digit(*digit)?;
-        }
-        // A group of two, three or four digits has one, two or three bytes, which are moved to the
-        // left of 24 bits.
-        let [_, group_bytes @ ..] = (bits << (6 * (4 - group.len()))).to_be_bytes();
-        bytes.extend_from_slice(&group_bytes[..group.len() - 1]);
-    }
-    Some(bytes)
-}
-
-fn base64_digit(digit: u8) -> Option<u32> {
-    let value = match digit {
-        b'A'..=b'Z' => digit - b'A',
-        b'a'..=b'z' => digit - b'a' + 26,
-        b'0'..=b'9' => digit - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        _ => return None,
-    };
-    Some(value.into())
-}
+/// Base64 as the reference's library reads it: unused bits at the end are ignored.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 impl fmt::Display for Scalar {
     /// Writes the value as Go prints it, because the reference's messages contain it.

@@ -1,125 +1,24 @@
 //! Units for jobs: acquired in bulk before jobs run, from the counters that requests are counted
 //! in.
 
-mod permits;
+pub(super) mod permits;
 mod plan;
+pub(super) mod request;
 mod share;
-mod throttle;
 mod usage_counts;
 
-use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hashbrown::HashMap;
 
-use super::applied_limits::AppliedLimits;
-use super::local_cache::CounterName;
-use super::response::{Error, Facts};
-use super::sketch::Key;
-use super::{ActiveConfig, Limiter, decision, overridden};
+use super::{AppliedLimits, CounterName, Error, Limiter, decision};
 use crate::config::Configuration;
-use crate::model::request::{Entry, Timestamp};
-use crate::model::window::Seconds;
+use crate::model::{Seconds, Timestamp};
 use crate::store::StoreError;
-pub use permits::Permits;
-use permits::Refunds;
+use permits::{Permits, Refunds};
 use plan::Plan;
+use request::{AcquireFacts, AcquireRequest, Acquired, ExhaustedReason, Remaining};
 use share::Shares;
-
-/// Units of one limit that a job needs.
-#[derive(Debug, Clone, Copy)]
-pub struct Units<'a> {
-    /// The domain of the configuration to look in.
-    pub domain: &'a str,
-    /// The path to look up, outermost first.
-    pub entries: &'a [Entry],
-    /// Hits that one job costs.
-    pub hits: NonZeroU32,
-}
-
-impl<'a> Units<'a> {
-    fn key(&self) -> Key<'a> {
-        Key {
-            domain: self.domain,
-            entries: self.entries,
-        }
-    }
-}
-
-/// Jobs that have the same limits. A job runs if all of these limits have room for it, and is
-/// charged to all of them.
-#[derive(Debug, Clone, Copy)]
-pub struct AcquireRequest<'a> {
-    /// The limits.
-    pub limits: &'a [Units<'a>],
-    /// Number of such jobs. With 0 nothing is charged, and the answer says whether one could run.
-    pub times: u32,
-}
-
-/// The number of jobs that may run, and whether another request can succeed now.
-#[derive(Debug)]
-pub struct Acquired {
-    /// The units of the jobs that may run.
-    pub permits: Permits,
-    /// Number of further jobs that may run now, according to the counters.
-    pub remaining: Remaining,
-    /// The limit that stops further jobs. `None` if one more may run. So it is present whenever
-    /// fewer jobs may run than were requested.
-    pub exhausted: Option<Exhausted>,
-}
-
-/// Number of further jobs that may run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remaining {
-    /// No limit that counts applies to the jobs, or all that do are in shadow mode.
-    Unlimited,
-    /// This number of jobs, at least one if no limit is exhausted.
-    Jobs(u64),
-}
-
-/// A limit that lets no further jobs run. Of several, the one that does so for longest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exhausted {
-    /// Index of the limit in [`AcquireRequest::limits`].
-    pub limit: usize,
-    /// The reason, and its end.
-    pub reason: ExhaustedReason,
-}
-
-/// Reason why a limit lets no further jobs run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExhaustedReason {
-    /// The window of the limit is used up.
-    UsedUp {
-        /// Time to the end of the window. An earlier request cannot succeed.
-        after: Duration,
-    },
-    /// An override lets no job run: it pauses the limit, or scales it below what one job needs.
-    Paused {
-        /// Time to the end of the override. `None` if it has no end and must be removed by an
-        /// operator. It may also be removed earlier.
-        after: Option<Duration>,
-    },
-    /// One job needs more hits than the limit allows in a window. Only another configuration
-    /// changes that.
-    Never,
-    /// The store failed for this limit. It is unknown whether it charged the hits; they are not
-    /// refunded, so that no limit is exceeded.
-    Failed(StoreError),
-}
-
-/// Facts of one call of [`Limiter::acquire`], for the server's counters.
-#[derive(Debug, Default)]
-pub struct AcquireFacts {
-    /// One delta for each limit of a job that counts. Hits over the limit are those of jobs that
-    /// must wait.
-    pub counted: Facts,
-    /// Domains that are not configured, each with the number of job limits that name it.
-    pub unknown_domains: Vec<(String, u64)>,
-    /// Error of the refund of units that one limit granted and another one refused. These units are
-    /// lost until their window ends.
-    pub refund_error: Option<StoreError>,
-}
 
 impl Limiter {
     /// Acquires units for jobs at the time `now`: one answer for each of `requests`, in their
@@ -152,22 +51,12 @@ impl Limiter {
         facts: &mut AcquireFacts,
     ) -> Result<Vec<Acquired>, Error> {
         let active = self.core.active().ok_or(Error::NoConfiguration)?;
-        let ActiveConfig {
-            configuration,
-            overrides,
-        } = &**facts.counted.active_config.insert(active);
+        let active = &**facts.counted.active_config.insert(active);
         let second = Seconds::from(now);
-        let mut applied = AppliedLimits::for_jobs(
-            configuration,
-            &self.state.options.key_prefix,
-            requests,
-            second,
-        );
-        if let Some(overrides) = overrides {
-            overridden::apply_to_jobs(&mut applied, overrides, requests, now);
-        }
+        let key_prefix = &self.state.options.key_prefix;
+        let mut applied = AppliedLimits::for_jobs(active, key_prefix, requests, now);
         if applied.domain_not_found > 0 {
-            facts.unknown_domains = unknown_domains(configuration, requests);
+            facts.unknown_domains = unknown_domains(&active.configuration, requests);
         }
         facts.counted.tallies = applied.counted_mut().map(decision::new_delta).collect();
         let plan = Plan::new(self, &applied, requests, second);
@@ -267,7 +156,7 @@ impl Limiter {
             .counters
             .iter()
             .enumerate()
-            .filter(|(_, counter)| counter.is_unbounded());
+            .filter(|(_, counter)| counter.is_unbounded);
         for (place, counter) in unbounded {
             if let Some(total) = shares.total(place) {
                 self.update_cache(counter.key, counter.counted, total, now);

@@ -6,15 +6,14 @@ use std::ops::Range;
 use hashbrown::HashSet;
 use smallvec::SmallVec;
 
-use super::acquire::AcquireRequest;
-use super::overridden::AppliedOverride;
-use super::response::Error;
+use super::acquire::request::AcquireRequest;
+use super::overridden;
+use super::{ActiveConfig, AppliedOverride, Error};
 use crate::config::Configuration;
-use crate::model::request::{Entry, Override, Request, Timestamp};
-use crate::model::window::{Seconds, Window};
+use crate::model::{Entry, Override, Request, Seconds, Timestamp, Unit, Window};
 use crate::store::{CounterChange, MAX_COUNT, Scope, write_counter_key};
 use crate::tree::{
-    Level, Limit, LookupState, Rate, SharedValues, StatsKey, StepBudget, Unit, override_stats_key,
+    Level, Limit, LookupState, Rate, SharedValues, StatsKey, StepBudget, override_stats_key,
 };
 
 /// The limits that apply to a request.
@@ -58,16 +57,16 @@ pub(super) struct CountedLimit<'a> {
 }
 
 impl<'a> AppliedLimits<'a> {
-    /// Finds the limit of every descriptor of a request.
+    /// Finds the limit of every descriptor of a request, and applies the overrides.
     ///
     /// # Errors
     /// The override of a descriptor is invalid, or values are too long for the patterns of the
     /// configuration.
-    pub(super) fn find(
-        configuration: &'a Configuration,
+    pub(super) fn for_request(
+        active: &'a ActiveConfig,
         key_prefix: &str,
         request: &Request,
-        now: Seconds,
+        now: Timestamp,
     ) -> Result<Self, Error> {
         // 64 bytes hold a typical key; longer ones make the buffer grow.
         let keys = Vec::with_capacity(request.descriptors.len().min(64) * 64);
@@ -76,14 +75,13 @@ impl<'a> AppliedLimits<'a> {
             domain_not_found: 0,
             keys,
         };
-        let root = configuration.domain(&request.domain);
         let lookup = Lookup {
-            root,
+            root: active.configuration.domain(&request.domain),
             scope: Scope {
                 prefix: key_prefix,
                 domain: &request.domain,
             },
-            now,
+            now: now.into(),
         };
         let mut probe = LookupState::new(StepBudget::for_request());
         for (index, descriptor) in request.descriptors.iter().enumerate() {
@@ -110,16 +108,33 @@ impl<'a> AppliedLimits<'a> {
                 .push(limit.map_err(|invalid| invalid.into_error(index))?);
         }
         remove_replaced(&mut applied.limits, |_| "");
+        if let Some(overrides) = &active.overrides {
+            overridden::apply_to_request(&mut applied, overrides, request, now);
+        }
         Ok(applied)
     }
 
-    /// Finds the limits of jobs: those of the first job, then those of the second, and so on. Each
-    /// has the hits of one job.
+    /// Finds the limits of jobs, and applies the overrides; see [`Self::configured_for_jobs`].
     pub(super) fn for_jobs(
+        active: &'a ActiveConfig,
+        key_prefix: &str,
+        jobs: &[AcquireRequest<'_>],
+        now: Timestamp,
+    ) -> Self {
+        let mut applied = Self::configured_for_jobs(&active.configuration, key_prefix, jobs, now);
+        if let Some(overrides) = &active.overrides {
+            overridden::apply_to_jobs(&mut applied, overrides, jobs, now);
+        }
+        applied
+    }
+
+    /// Finds the configured limits of jobs: those of the first job, then those of the second, and so on. Each
+    /// has the hits of one job.
+    pub(super) fn configured_for_jobs(
         configuration: &'a Configuration,
         key_prefix: &str,
         jobs: &[AcquireRequest<'_>],
-        now: Seconds,
+        now: Timestamp,
     ) -> Self {
         let mut applied = Self {
             limits: SmallVec::new(),
@@ -132,14 +147,13 @@ impl<'a> AppliedLimits<'a> {
         for job in jobs {
             let first = applied.limits.len();
             for units in job.limits {
-                let root = configuration.domain(units.domain);
                 let lookup = Lookup {
-                    root,
+                    root: configuration.domain(units.domain),
                     scope: Scope {
                         prefix: key_prefix,
                         domain: units.domain,
                     },
-                    now,
+                    now: now.into(),
                 };
                 let hits = u64::from(units.hits.get());
                 let query = LimitQuery {
@@ -214,7 +228,7 @@ fn remove_replaced<'d>(limits: &mut [AppliedLimit<'_>], domain_of: impl Fn(usize
 
 impl<'a> AppliedLimit<'a> {
     /// Returns the configured limit, if there is one.
-    fn configured(&self) -> Option<&'a Limit> {
+    pub(super) fn configured(&self) -> Option<&'a Limit> {
         match self {
             Self::None | Self::Paused(_) => None,
             Self::Unlimited(limit) => Some(limit),

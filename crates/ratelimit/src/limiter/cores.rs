@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use hashbrown::DefaultHashBuilder;
 
-use super::response::CoreActiveConfig;
-use super::sketch::{self, CoreSketch, Sketch};
-use crate::active_config::ActiveConfig;
+use super::sketch;
+use super::{ActiveConfig, CoreActiveConfig, CoreSketch, Sketch};
 use crate::config::Configuration;
-use crate::model::request::Timestamp;
+use crate::model::Timestamp;
 use crate::overrides::Overrides;
 
 /// The part of a limiter that belongs to one core.

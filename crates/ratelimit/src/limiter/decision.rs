@@ -1,11 +1,13 @@
 //! The decision about one descriptor: its status, and what its hits add to the statistics of the
 //! limit.
 
-pub(crate) mod answer;
+pub(super) mod answer;
+pub(super) mod metadata;
 
-use super::applied_limits::CountedLimit;
-use super::response::{Code, CurrentLimit, LimitDelta, Status};
-use crate::model::window::Seconds;
+use smallvec::SmallVec;
+
+use super::{Code, CountedLimit, CurrentLimit, LimitDelta, Status};
+use crate::model::Seconds;
 use crate::store::CounterChange;
 
 /// Count of a counter for one decision.
@@ -16,6 +18,9 @@ pub(super) enum Count {
     /// The value of the counter after the hits.
     After(u64),
 }
+
+/// One count per counted limit of a request, in their order.
+pub(super) type Counts = SmallVec<[Count; 4]>;
 
 /// Returns the delta of hits before the decision. It takes over the limit's stats key.
 pub(super) fn new_delta(counted: &mut CountedLimit<'_>) -> LimitDelta {
@@ -149,8 +154,8 @@ pub(super) fn split_hits(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::window::Window;
-    use crate::tree::{StatsKey, Unit};
+    use crate::model::{Unit, Window};
+    use crate::tree::StatsKey;
 
     fn tally(limit: u32, hits: u64, after: u64, ratio: f32) -> (Option<u64>, u64, u64) {
         let mut tally = LimitDelta {

@@ -4,16 +4,10 @@ use std::time::Instant;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::Limiter;
-use super::applied_limits::{AppliedLimits, CountedLimit};
-use super::decision::Count;
-use super::local_cache::CounterName;
-use super::options::OverLimitKeys;
-use crate::model::window::{Seconds, Window};
+use super::{AppliedLimits, Count, CountedLimit, CounterName, Counts, Limiter, OverLimitKeys};
+use crate::model::{Seconds, Window};
 use crate::store::{Charge, CounterChange, StoreError};
 
-/// One count per counted limit of a request, in their order.
-pub(super) type Counts = SmallVec<[Count; 4]>;
 type Charges<'p> = SmallVec<[Charge<'p>; 4]>;
 
 impl Limiter {

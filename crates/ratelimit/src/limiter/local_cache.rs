@@ -12,9 +12,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-use super::cores::CacheLookups;
-use crate::model::window::Seconds;
-use crate::tree::Unit;
+use super::CacheLookups;
+use crate::model::{Seconds, Unit};
 
 /// Minimum size in bytes. The reference's library has the same minimum.
 const MIN_CACHE_BYTES: usize = 512 << 10;

@@ -1,8 +1,8 @@
 //! Applies overrides to the limits of requests and jobs.
 
-use super::acquire::AcquireRequest;
-use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
-use crate::model::request::{Entry, Request, Timestamp};
+use super::acquire::request::AcquireRequest;
+use super::{AppliedLimit, AppliedLimits, CountedLimit};
+use crate::model::{Entry, Request, Timestamp};
 use crate::overrides::{Factor, LimitOverride, OverrideEffect, Overrides, Reach};
 use crate::store::CounterChange;
 
@@ -81,17 +81,11 @@ pub(super) fn apply_to_jobs(
 
 impl OverrideContext<'_> {
     fn apply(self, applied: &mut AppliedLimit<'_>, domain: &str, entries: &[Entry]) {
-        let rule = match applied {
-            AppliedLimit::Counted(CountedLimit {
-                limit: Some(limit), ..
-            })
-            | AppliedLimit::Unlimited(limit) => Some(&*limit.stats_key),
-            _ => None,
-        };
         let mut combined = AppliedOverride::default();
-        let rule_overrides = rule
+        let rule_overrides = applied
+            .configured()
             .into_iter()
-            .flat_map(|rule| self.overrides.for_rule(rule));
+            .flat_map(|limit| self.overrides.for_rule(&limit.stats_key));
         // The scale of a key follows that of its rule, and replaces it.
         for limit_override in rule_overrides.chain(self.overrides.for_key(domain, entries)) {
             self.add(&mut combined, limit_override);

@@ -1,19 +1,34 @@
-//! Predicts the answer to a request, without charging any counter.
+//! Reads limits and counters without charging any.
 
 use std::time::Instant;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::applied_limits::AppliedLimits;
-use super::decision::{self, Count};
-use super::hit_counts::Counts;
-use super::options::OverLimitKeys;
-use super::response::{Code, Error, LimitDelta, Response};
-use super::{ActiveConfig, Limiter, overridden};
-use crate::model::request::{Request, Timestamp};
-use crate::model::window::Seconds;
+use super::acquire::request::{AcquireRequest, Units};
+use super::decision;
+use super::{
+    AppliedLimit, AppliedLimits, Code, Count, Counts, Error, LimitDelta, Limiter, OverLimitKeys,
+    Response,
+};
+use crate::model::{Request, Timestamp, Unit};
+use crate::overrides::Reach;
 use crate::store::{Charge, CounterChange, StoreError};
+
+/// The use of a limit in its current window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// The name of the limit. Empty if it has none.
+    pub name: Box<str>,
+    /// Hits that the limit allows in a window.
+    pub requests_per_unit: u32,
+    /// The length of the window.
+    pub unit: Unit,
+    /// Counted hits. With those of refused requests they may exceed the limit.
+    pub used: u64,
+    /// End of the window.
+    pub ends_at: Timestamp,
+}
 
 impl Limiter {
     /// Returns what [`Self::check`] would answer at the time `now`, and charges nothing. Waits for
@@ -32,30 +47,12 @@ impl Limiter {
         now: Timestamp,
         deadline: Instant,
     ) -> Result<Response, Error> {
-        if request.domain.is_empty() {
-            return Err(Error::EmptyDomain);
-        }
-        if request.descriptors.is_empty() {
-            return Err(Error::NoDescriptors);
-        }
-        let active = self.core.active().ok_or(Error::NoConfiguration)?;
-        let ActiveConfig {
-            configuration,
-            overrides,
-        } = &*active;
-        let second = Seconds::from(now);
-        let mut applied = AppliedLimits::find(
-            configuration,
-            &self.state.options.key_prefix,
-            request,
-            second,
-        )?;
-        if let Some(overrides) = overrides {
-            overridden::apply_to_request(&mut applied, overrides, request, now);
-        }
+        let active = self.active_for(request)?;
+        let key_prefix = &self.state.options.key_prefix;
+        let mut applied = AppliedLimits::for_request(&active, key_prefix, request, now)?;
         let mut tallies: Vec<LimitDelta> = applied.counted_mut().map(decision::new_delta).collect();
         let counts = self.expected_counts(&applied, deadline).await?;
-        let statuses = self.decide(&applied, &counts, second, &mut tallies);
+        let statuses = self.decide(&applied, &counts, now.into(), &mut tallies);
         let response = self.answer(request, &applied, statuses);
         let code = if self.state.options.global_shadow_mode {
             Code::Ok
@@ -66,6 +63,71 @@ impl Limiter {
     }
 
     /// Returns the counts that [`Self::count`] would return.
+    /// Returns the use of each of these limits at the time `now`. `None` if no hits are counted.
+    /// All counters are read in one call, until `deadline` at most.
+    ///
+    /// # Errors
+    /// There is no configuration, or the store fails.
+    pub async fn usage(
+        &self,
+        limits: &[Units<'_>],
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Result<Vec<Option<Usage>>, Error> {
+        let active = self.core.active().ok_or(Error::NoConfiguration)?;
+        // Each limit is a separate request, so that none replaces another one.
+        let requests: Vec<AcquireRequest<'_>> = limits
+            .chunks(1)
+            .map(|limits| AcquireRequest { limits, times: 0 })
+            .collect();
+        let key_prefix = &self.state.options.key_prefix;
+        let applied = AppliedLimits::for_jobs(&active, key_prefix, &requests, now);
+        let charges: Vec<Charge<'_>> = applied
+            .counted()
+            .map(|counted| self.charge(counted, applied.key(counted)))
+            .collect();
+        let mut used = self.store.read(&charges, deadline).await?.into_iter();
+        let usage = |limit: &AppliedLimit<'_>| {
+            let AppliedLimit::Counted(counted) = limit else {
+                return None;
+            };
+            Some(Usage {
+                name: counted
+                    .limit
+                    .map(|limit| limit.name.clone())
+                    .unwrap_or_default(),
+                requests_per_unit: counted.requests_per_unit,
+                unit: counted.window.unit,
+                used: used.next().unwrap_or_default(),
+                ends_at: Timestamp(counted.window.end().0 * 1_000_000),
+            })
+        };
+        Ok(applied.limits.iter().map(usage).collect())
+    }
+
+    /// Returns the callers that must wait after a job with these limits was throttled: for each
+    /// limit by its rule, and only jobs if there is no rule.
+    #[must_use]
+    pub fn reach_when_throttled(&self, limits: &[Units<'_>], now: Timestamp) -> Vec<Reach> {
+        let Some(active) = self.core.active() else {
+            return vec![Reach::Jobs; limits.len()];
+        };
+        let job = [AcquireRequest { limits, times: 0 }];
+        let prefix = &self.state.options.key_prefix;
+        let applied = AppliedLimits::configured_for_jobs(&active.configuration, prefix, &job, now);
+        let reach = |limit: &AppliedLimit<'_>| {
+            if limit
+                .configured()
+                .is_some_and(|limit| limit.pause_when_throttled)
+            {
+                Reach::JobsAndRequests
+            } else {
+                Reach::Jobs
+            }
+        };
+        applied.limits.iter().map(reach).collect()
+    }
+
     async fn expected_counts(
         &self,
         applied: &AppliedLimits<'_>,

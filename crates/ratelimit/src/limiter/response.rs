@@ -1,14 +1,14 @@
 //! Responses: the answer to a request, and the facts that the server counts.
 
-pub(crate) mod metadata;
-
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::active_config::ActiveConfig;
+use crate::config::Configuration;
+use crate::model::Unit;
+use crate::overrides::Overrides;
 use crate::store::StoreError;
-use crate::tree::{StatsKey, Unit};
+use crate::tree::StatsKey;
 
 /// Whether a descriptor, or the whole request, may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,14 @@ pub struct Facts {
     /// The configuration that the slots of the deltas belong to. It lives until the facts are
     /// counted.
     pub(crate) active_config: Option<CoreActiveConfig>,
+}
+
+/// The configuration and its overrides. One load gives both.
+#[derive(Debug)]
+pub(crate) struct ActiveConfig {
+    pub(crate) configuration: Arc<Configuration>,
+    /// `None` if there are no overrides, so that a check tests only this.
+    pub(crate) overrides: Option<Arc<Overrides>>,
 }
 
 /// The active configuration of one core. Only that core writes the reference count of the `Arc`.

@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use super::response::{Code, Status};
-use crate::model::request::{Descriptor, Entry, Request, Timestamp};
+use super::{Code, Status};
+use crate::model::{Descriptor, Entry, Request, Timestamp};
 use top::TopKeys;
 
 /// Maximum number of keys, and of refusals, in a sketch.

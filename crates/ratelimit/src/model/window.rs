@@ -1,6 +1,6 @@
 //! Fixed windows, aligned to the Unix epoch.
 
-use crate::tree::Unit;
+use super::Unit;
 
 /// Whole seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

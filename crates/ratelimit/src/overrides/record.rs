@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{EffectKind, Factor, LimitOverride, OverrideEffect, OverrideTarget, Reach};
-use crate::model::request::{Entry, Timestamp};
+use crate::model::{Entry, Timestamp};
 
 /// Version of the value. A record of another version is kept and has no effect.
 const RECORD_VERSION: u64 = 1;

@@ -10,7 +10,7 @@ use tidegate_pipeline::Client;
 use super::{
     EffectKind, LimitOverride, OverrideEffect, OverrideError, OverrideTarget, Overrides, record,
 };
-use crate::model::request::Timestamp;
+use crate::model::Timestamp;
 use crate::store::StoreError;
 pub use redis::RedisOverrides;
 

@@ -1,7 +1,6 @@
 //! Counter keys: the same bytes as the reference's, so that both services can share one Redis.
 
-use crate::model::request::Entry;
-use crate::model::window::Seconds;
+use crate::model::{Entry, Seconds};
 use crate::tree::SharedValues;
 
 /// Appends `prefix domain "_" ( key "_" value "_" )* start` to `out`.
@@ -40,8 +39,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::model::window::Window;
-    use crate::tree::Unit;
+    use crate::model::{Unit, Window};
 
     fn check(
         prefix: &str,

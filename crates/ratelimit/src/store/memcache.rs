@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tidegate_memcache::{self as memcache, Client, CounterRead, Expiry, MemcacheKey};
 
 use super::{BulkCharge, Charge, CounterChange, Grant, StoreError, Totals};
-use crate::model::window::Seconds;
+use crate::model::Seconds;
 
 /// Maximum number of hits of one addition, and highest value that hits are added to. A limit has 32
 /// bits, so a counter with this value is over it. memcached wraps to zero after 2^64.

@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::DefaultHashBuilder;
 
-use super::short_key::Digests;
-use super::window_counters::WindowCounters;
-use super::{BulkCharge, Charge, CounterChange, Grant, StoreError, Totals};
-use crate::model::request::Timestamp;
-use crate::model::window::Seconds;
+use super::{
+    BulkCharge, Charge, CounterChange, Digests, Grant, StoreError, Totals, WindowCounters,
+};
+use crate::model::{Seconds, Timestamp};
 
 /// Bytes of one shard. Two cores rarely need the lock of one shard, and an eviction or a growing
 /// table takes less than 1 ms.
@@ -151,15 +150,7 @@ impl MemoryStore {
 
     pub(crate) fn read(&self, charges: &[Charge<'_>]) -> Totals {
         let read = |charge: &Charge<'_>| {
-            let key = self.shards.digests.shorten(charge.key);
-            let (shard, hash) = self.shards.shard(key.as_ref());
-            lock(shard).count(
-                hash,
-                &Charge {
-                    key: key.as_ref(),
-                    ..*charge
-                },
-            )
+            self.with_shard(charge, |shard, hash, charge| shard.count(hash, charge))
         };
         charges.iter().map(read).collect()
     }
@@ -170,17 +161,13 @@ impl MemoryStore {
         now: Seconds,
     ) -> Vec<Result<Grant, StoreError>> {
         let acquire_one = |request: &BulkCharge<'_>| {
-            let key = self.shards.digests.shorten(request.charge.key);
-            let (shard, hash) = self.shards.shard(key.as_ref());
-            let charge = Charge {
-                key: key.as_ref(),
-                ..request.charge
-            };
             // The counter is read and charged under one lock.
-            let mut shard = lock(shard);
-            let hits = request.granted(shard.count(hash, &charge));
-            let (total, evicted) = shard.add(hash, &Charge { hits, ..charge }, now, &self.shards);
-            drop(shard);
+            let (hits, (total, evicted)) =
+                self.with_shard(&request.charge, |shard, hash, charge| {
+                    let hits = request.granted(shard.count(hash, charge));
+                    let charge = Charge { hits, ..*charge };
+                    (hits, shard.add(hash, &charge, now, &self.shards))
+                });
             self.shards.evictions.fetch_add(evicted, Relaxed);
             Ok(Grant {
                 hits: hits.unsigned_abs(),
@@ -193,19 +180,32 @@ impl MemoryStore {
     /// Makes all charges in their order, see [`super::Store::add`].
     pub(crate) fn add(&self, charges: &[Charge<'_>], now: Seconds) -> Totals {
         let add = |charge: &Charge<'_>| {
-            let key = self.shards.digests.shorten(charge.key);
-            let (shard, hash) = self.shards.shard(key.as_ref());
-            let charge = Charge {
-                key: key.as_ref(),
-                ..*charge
-            };
-            let (total, evicted) = lock(shard).add(hash, &charge, now, &self.shards);
+            let (total, evicted) = self.with_shard(charge, |shard, hash, charge| {
+                shard.add(hash, charge, now, &self.shards)
+            });
             if evicted > 0 {
                 self.shards.evictions.fetch_add(evicted, Relaxed);
             }
             total
         };
         charges.iter().map(add).collect()
+    }
+
+    /// Calls `serve` with the locked shard of a counter, the hash of its short key, and the charge
+    /// with that key.
+    #[inline]
+    fn with_shard<T>(
+        &self,
+        charge: &Charge<'_>,
+        serve: impl FnOnce(&mut Shard, u64, &Charge<'_>) -> T,
+    ) -> T {
+        let key = self.shards.digests.shorten(charge.key);
+        let (shard, hash) = self.shards.shard(key.as_ref());
+        let charge = Charge {
+            key: key.as_ref(),
+            ..*charge
+        };
+        serve(&mut lock(shard), hash, &charge)
     }
 }
 

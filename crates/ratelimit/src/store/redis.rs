@@ -7,7 +7,7 @@ use std::time::Instant;
 use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
 use super::{Charge, CounterChange, MAX_COUNT, StoreError, Totals};
-use crate::tree::Unit;
+use crate::model::Unit;
 
 /// Subtracts hits from an existing counter, but not below zero, and returns the new count.
 ///

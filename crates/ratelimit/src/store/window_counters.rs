@@ -5,9 +5,8 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::Charge;
-use super::eviction::{EvictionClass, Victims};
-use crate::model::window::Seconds;
+use super::{Charge, EvictionClass, Victims};
+use crate::model::Seconds;
 
 /// Divisor of the counters of a window that one eviction drops. It scans every counter of the
 /// window, so that dropping one at a time would be slow.

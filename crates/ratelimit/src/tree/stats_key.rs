@@ -1,7 +1,7 @@
 //! Stats keys: the names of limits in statistics.
 
 use super::{Limit, NodeMatches};
-use crate::model::request::Entry;
+use crate::model::Entry;
 
 /// The name of a limit in statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]

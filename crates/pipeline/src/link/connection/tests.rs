@@ -8,8 +8,8 @@ use tokio::net::UnixStream;
 use super::*;
 use crate::batch::Batch;
 use crate::config::Config;
-use crate::link::stats::Counters;
-use crate::wire::reply::Protocol;
+use crate::link::Counters;
+use crate::wire::Protocol;
 
 /// An owner without groups, which records the end of its connection.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::model::window::{Seconds, Window};
+use crate::model::{Seconds, Window};
 use crate::store::{Charge, CounterChange};
 
 /// The units of a number of jobs, with the counters and windows that they were charged to.
@@ -110,7 +110,7 @@ impl Refunds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Unit;
+    use crate::model::Unit;
 
     fn counter(key: &str) -> Arc<OwnedCounter> {
         Arc::new(OwnedCounter {

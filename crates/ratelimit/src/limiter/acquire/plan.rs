@@ -6,14 +6,10 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::permits::OwnedCounter;
-use super::{AcquireRequest, ExhaustedReason};
-use crate::limiter::Limiter;
-use crate::limiter::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
+use super::request::{AcquireRequest, ExhaustedReason};
 use crate::limiter::decision::answer::is_quota;
-use crate::limiter::options::Options;
-use crate::limiter::response::LimitDelta;
-use crate::model::request::Timestamp;
-use crate::model::window::Seconds;
+use crate::limiter::{AppliedLimit, AppliedLimits, CountedLimit, LimitDelta, Limiter, Options};
+use crate::model::{Seconds, Timestamp};
 use crate::store::{BulkCharge, Charge, GrantBound};
 
 /// The jobs of one acquisition, and the counters that they need.
@@ -32,18 +28,11 @@ pub(super) struct Jobs<'p> {
     pub(super) needs: SmallVec<[CounterNeed; 2]>,
     /// Index of the need of each limit that counts.
     pub(super) need_of: SmallVec<[usize; 2]>,
-    pub(super) feasibility: Feasibility,
+    /// Whether a limit certainly refuses the jobs, so that none of their counters is charged.
+    pub(super) is_refused: bool,
     /// Index of a limit that does not count and is paused, and the end of the pause. Of several,
     /// the one with the latest end.
     pub(super) paused: Option<(usize, Timestamp)>,
-}
-
-/// Result of the checks before the call to the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Feasibility {
-    Open,
-    /// A limit certainly refuses the jobs, so none of their counters is charged.
-    Refused,
 }
 
 /// Hits that one job needs from a counter.
@@ -75,25 +64,14 @@ pub(super) enum NeedKind {
 pub(super) struct PlannedCounter<'p> {
     pub(super) counted: &'p CountedLimit<'p>,
     pub(super) key: &'p [u8],
-    bound: CountBound,
-    cache_state: CacheState,
+    /// Whether the counter grants all requested hits: a limit in shadow mode also counts hits over
+    /// it.
+    pub(super) is_unbounded: bool,
+    /// Whether the local cache has the counter as over its limit.
+    is_known_over: bool,
     request: Option<CounterRequest>,
     /// The last jobs that need the counter, and the index of their need.
     last_need: Option<(usize, usize)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CountBound {
-    Limit,
-    /// A limit in shadow mode also counts hits over it.
-    Unbounded,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CacheState {
-    Unknown,
-    /// The local cache has the counter as over its limit.
-    Over,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +98,7 @@ impl<'p> Jobs<'p> {
             limits,
             needs: SmallVec::new(),
             need_of: SmallVec::new(),
-            feasibility: Feasibility::Open,
+            is_refused: false,
             paused: paused(limits),
         }
     }
@@ -161,14 +139,14 @@ impl<'p> Plan<'p> {
                         plan.counters.len() - 1
                     });
                 let paused = counted.paused_until();
-                let kind = match plan.counters[place].bound {
-                    _ if paused.is_some() => NeedKind::Required,
-                    CountBound::Unbounded => NeedKind::Optional,
-                    CountBound::Limit if !is_quota(limit, &limiter.state.options) => {
-                        NeedKind::Required
-                    }
-                    CountBound::Limit if free_quota => NeedKind::Optional,
-                    CountBound::Limit => NeedKind::Quota,
+                let is_unbounded = plan.counters[place].is_unbounded;
+                let is_quota = is_quota(limit, &limiter.state.options);
+                let kind = if paused.is_some() || !is_unbounded && !is_quota {
+                    NeedKind::Required
+                } else if is_unbounded || free_quota {
+                    NeedKind::Optional
+                } else {
+                    NeedKind::Quota
                 };
                 plan.add_need(
                     &mut jobs,
@@ -220,7 +198,7 @@ impl<'p> Plan<'p> {
             || of_kind(NeedKind::Required).any(|need| is_blocked(&need))
             || quotas > 0 && of_kind(NeedKind::Quota).all(|need| is_blocked(&need))
         {
-            jobs.feasibility = Feasibility::Refused;
+            jobs.is_refused = true;
             return;
         }
         for need in &jobs.needs {
@@ -236,9 +214,7 @@ impl<'p> Plan<'p> {
             return Some(BlockReason::Paused(until));
         }
         let counter = &self.counters[need.counter];
-        if counter.bound == CountBound::Limit
-            && need.hits > u64::from(counter.counted.requests_per_unit)
-        {
+        if !counter.is_unbounded && need.hits > u64::from(counter.counted.requests_per_unit) {
             let scaled = counter
                 .counted
                 .scaled()
@@ -247,7 +223,7 @@ impl<'p> Plan<'p> {
                 BlockReason::Paused(scaled.until)
             }));
         }
-        (counter.cache_state == CacheState::Over).then_some(BlockReason::KnownOver)
+        counter.is_known_over.then_some(BlockReason::KnownOver)
     }
 
     /// Multiplies the hits in new deltas, which are of one job, by the number of jobs.
@@ -267,7 +243,7 @@ impl<'p> Plan<'p> {
             let CounterRequest { hits, step } = counter.request?;
             let charge = limiter.charge(counter.counted, counter.key);
             let hits = i64::try_from(hits).unwrap_or(i64::MAX);
-            let bound = if counter.is_unbounded() {
+            let bound = if counter.is_unbounded {
                 GrantBound::Unbounded
             } else {
                 GrantBound::UpToLimit { step }
@@ -283,21 +259,11 @@ impl<'p> Plan<'p> {
 
 impl<'p> PlannedCounter<'p> {
     fn new(limiter: &Limiter, counted: &'p CountedLimit<'p>, key: &'p [u8], now: Seconds) -> Self {
-        let bound = if is_shadow(counted, &limiter.state.options) {
-            CountBound::Unbounded
-        } else {
-            CountBound::Limit
-        };
-        let cache_state = if limiter.is_known_over(counted, key, now) {
-            CacheState::Over
-        } else {
-            CacheState::Unknown
-        };
         Self {
             counted,
             key,
-            bound,
-            cache_state,
+            is_unbounded: is_shadow(counted, &limiter.state.options),
+            is_known_over: limiter.is_known_over(counted, key, now),
             request: None,
             last_need: None,
         }
@@ -316,11 +282,6 @@ impl<'p> PlannedCounter<'p> {
 
     pub(super) fn is_requested(&self) -> bool {
         self.request.is_some()
-    }
-
-    /// Returns whether the counter grants all requested hits.
-    pub(super) fn is_unbounded(&self) -> bool {
-        self.bound == CountBound::Unbounded
     }
 
     pub(super) fn to_owned(&self) -> OwnedCounter {

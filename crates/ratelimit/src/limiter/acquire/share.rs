@@ -7,14 +7,12 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::permits::{JobCharge, OwnedCounter, Permits, Refunds};
-use super::plan::{BlockReason, CounterNeed, Feasibility, Jobs, NeedKind, Plan};
+use super::plan::{BlockReason, CounterNeed, Jobs, NeedKind, Plan};
+use super::request::{Acquired, Exhausted, ExhaustedReason, Remaining};
 use super::usage_counts::{JobEvent, complete};
-use super::{Acquired, Exhausted, ExhaustedReason, Remaining};
 use crate::limiter::decision::answer;
-use crate::limiter::options::Options;
-use crate::limiter::overridden::NO_END;
-use crate::limiter::response::{Code, LimitDelta, Status};
-use crate::model::request::Timestamp;
+use crate::limiter::{Code, LimitDelta, NO_END, Options, Status};
+use crate::model::Timestamp;
 use crate::store::{Grant, StoreError};
 
 /// The hits that the counters granted, and the rest that no job has yet.
@@ -141,10 +139,12 @@ impl<'p> Shares<'p> {
             self.plan.block_reason(need).is_none()
                 && matches!(self.pools[need.counter], GrantPool::Failed(_))
         };
-        let outcome = match jobs.feasibility {
-            Feasibility::Refused => ShareOutcome::Refused,
-            Feasibility::Open if jobs.needs.iter().any(is_failed) => ShareOutcome::Failed,
-            Feasibility::Open => ShareOutcome::Shared,
+        let outcome = if jobs.is_refused {
+            ShareOutcome::Refused
+        } else if jobs.needs.iter().any(is_failed) {
+            ShareOutcome::Failed
+        } else {
+            ShareOutcome::Shared
         };
         if outcome != ShareOutcome::Shared {
             return JobShare {
@@ -190,7 +190,7 @@ impl<'p> Shares<'p> {
     fn job_event(&mut self, jobs: &Jobs<'_>, share: &JobShare, need: usize, hits: u64) -> JobEvent {
         let NeedShare { offered, charged } = share.need_shares[need];
         let need = &jobs.needs[need];
-        let is_unbounded = self.plan.counters[need.counter].is_unbounded();
+        let is_unbounded = self.plan.counters[need.counter].is_unbounded;
         match (
             share.outcome,
             self.plan.block_reason(need),

@@ -1,9 +1,7 @@
 //! Computes what an acquisition adds to the statistics of a limit.
 
 use super::plan::BlockReason;
-use crate::limiter::applied_limits::CountedLimit;
-use crate::limiter::decision::{CounterReading, split_hits};
-use crate::limiter::response::{Code, LimitDelta};
+use crate::limiter::{Code, CountedLimit, CounterReading, LimitDelta, split_hits};
 
 /// Result of jobs at one limit.
 #[derive(Debug, Clone, Copy)]

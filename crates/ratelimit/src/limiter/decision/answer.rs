@@ -1,8 +1,6 @@
 //! Joins the statuses of all descriptors to the answer of the request.
 
-use crate::limiter::applied_limits::AppliedLimit;
-use crate::limiter::options::Options;
-use crate::limiter::response::{Code, LimitHeaders, Status};
+use crate::limiter::{AppliedLimit, Code, LimitHeaders, Options, Status};
 
 /// The status of a descriptor that has no limit.
 pub(crate) const NO_LIMIT: Status = Status {

@@ -1,7 +1,7 @@
 //! Shortens keys to a bounded length, whatever a client sends.
 
 use super::Key;
-use crate::model::request::Entry;
+use crate::model::Entry;
 
 /// Maximum bytes of a domain, and of all entries of a key.
 const MAX_KEY_BYTES: usize = 256;

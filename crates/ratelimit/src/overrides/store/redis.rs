@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Client, CommandError, Outcome, Reply};
 
-use crate::model::request::Timestamp;
+use crate::model::Timestamp;
 use crate::overrides::{LimitOverride, OverrideError, Overrides, record};
 use crate::store::StoreError;
 
@@ -228,11 +228,9 @@ fn parse_stored(outcome: &Outcome, now: Timestamp) -> Result<StoredOverrides, St
             None => unreadable += 1,
         }
     }
-    stored.overrides = Overrides {
-        version,
-        unreadable,
-        ..Overrides::new(all)
-    };
+    stored.overrides = Overrides::new(all);
+    stored.overrides.version = version;
+    stored.overrides.unreadable = unreadable;
     Ok(stored)
 }
 

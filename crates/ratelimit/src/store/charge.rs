@@ -1,6 +1,72 @@
-//! Hits that are requested from a counter in bulk, of which it may grant a part.
+//! Charges of counters, what counters grant, and why they fail.
 
-use super::Charge;
+use smallvec::SmallVec;
+use thiserror::Error;
+use tidegate_pipeline::CommandError;
+
+use crate::model::Window;
+
+/// Maximum value of a counter, and of the hits of a charge: Redis stores counters as signed numbers
+/// of 64 bits.
+pub(crate) const MAX_COUNT: u64 = i64::MAX.unsigned_abs();
+
+/// Reason why counters could not be read or charged.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum StoreError {
+    /// A command failed. The text is that of Redis or of the engine.
+    #[error(transparent)]
+    Redis(#[from] CommandError),
+    /// A counter in Redis has a value that this service did not write.
+    #[error("a counter holds '{value}' where a number of hits was expected")]
+    NotACount {
+        /// The value.
+        value: String,
+    },
+}
+
+/// A counter, and how to change it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charge<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) hits: i64,
+    pub(crate) change: CounterChange,
+    pub(crate) window: Window,
+    /// Seconds until a store may expire the counter.
+    pub(crate) time_to_live: u32,
+    /// The limit that the counter is compared with.
+    pub(crate) requests_per_unit: u32,
+    /// Identifies the limit. All limits in requests have one number.
+    pub(crate) limit: usize,
+}
+
+#[cfg(test)]
+impl<'a> Charge<'a> {
+    /// Adds hits to a counter of 5 a minute.
+    pub(crate) fn for_test(key: &'a [u8], hits: i64) -> Self {
+        let window = Window::containing(crate::model::Unit::Minute, crate::model::Seconds(0));
+        Self {
+            key,
+            hits,
+            change: CounterChange::Add,
+            window,
+            time_to_live: 60,
+            requests_per_unit: 5,
+            limit: 0,
+        }
+    }
+}
+
+/// Direction in which hits change a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CounterChange {
+    /// Hits are added.
+    Add,
+    /// Hits are subtracted. The counter stops at zero.
+    Refund,
+}
+
+/// One count per charge, in their order.
+pub(crate) type Totals = SmallVec<[u64; 4]>;
 
 /// Hits that are requested from a counter. The hits of the charge are the maximum.
 #[derive(Debug, Clone, Copy)]

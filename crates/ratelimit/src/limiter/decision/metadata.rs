@@ -2,10 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{Code, Status};
-use crate::limiter::applied_limits::AppliedLimit;
-use crate::model::request::{Descriptor, Override, Request};
-use crate::tree::{Limit, Unit};
+use crate::limiter::{AppliedLimit, Code, Status};
+use crate::model::{Descriptor, Override, Request, Unit};
+use crate::tree::Limit;
 
 /// Returns the content of the response's Struct.
 pub(crate) fn dynamic_metadata(
