@@ -6,6 +6,7 @@
 
 pub(crate) mod error;
 pub(crate) mod failpoint;
+pub(crate) mod health;
 pub(crate) mod notify;
 pub(crate) mod runtime;
 mod unexpected_end;
@@ -26,7 +27,7 @@ use tracing::{error, warn};
 pub use unexpected_end::{EndCause, UnexpectedEnd};
 
 use self::runtime::ThreadRuntime;
-use crate::telemetry::health::Health;
+use crate::supervise::health::Health;
 
 /// Maximum of restarts of a part within [`RESTART_WINDOW`]. A part that fails more often has a
 /// lasting fault.
@@ -265,7 +266,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::telemetry::health::PartHealth;
+    use crate::supervise::health::PartHealth;
 
     fn supervisor() -> (Supervisor, Health) {
         let health = Health::new(PartHealth::Healthy, PartHealth::Healthy);

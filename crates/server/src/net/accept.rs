@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -24,6 +25,24 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 /// Time that a peer may leave sent bytes unacknowledged.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Counts one connection until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionCount(Arc<AtomicUsize>);
+
+impl ConnectionCount {
+    /// Counts a connection in `load`.
+    pub(crate) fn count(load: &Arc<AtomicUsize>) -> Self {
+        load.fetch_add(1, Relaxed);
+        Self(load.clone())
+    }
+}
+
+impl Drop for ConnectionCount {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
 
 /// Accepts the next connection and returns it with its slot in the table. Returns `None` after a
 /// failure, which is logged and followed by a delay. Also returns `None` if the table is full: the

@@ -31,7 +31,8 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 
 use crate::base::text::{MAX_REASON_CHARS, quoted};
-use crate::tls::{CertificateFileError, PeerTls};
+use crate::settings::GrpcPeer;
+use crate::tls::CertificateFileError;
 use error_socket::{Cause, ErrorSocket};
 pub(crate) use overhead::OverheadBytes;
 use overhead::OverheadLimit;
@@ -49,17 +50,6 @@ const PONG_TIMEOUT: Duration = Duration::from_secs(20);
 const WINDOW_BYTES: u32 = 1 << 20;
 /// Maximum of bytes of the headers of an answer.
 const MAX_HEADER_BYTES: u32 = 16 * 1024;
-
-/// Another server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrpcPeer {
-    /// The name or address.
-    pub host: String,
-    /// The port.
-    pub port: u16,
-    /// TLS towards the server. `None` if the connection is not encrypted.
-    pub tls: Option<PeerTls>,
-}
 
 /// The reason why there is no connection.
 #[derive(Debug, Error)]
@@ -227,23 +217,6 @@ impl GrpcPeer {
     }
 }
 
-/// Parses a name or address, and a port. The schemes for name resolution of gRPC libraries are
-/// ignored.
-pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
-    let text = text
-        .strip_prefix("dns:///")
-        .or_else(|| text.strip_prefix("passthrough:///"))
-        .unwrap_or(text);
-    let (host, port) = text.rsplit_once(':')?;
-    let host = match host.strip_prefix('[') {
-        Some(host) => host.strip_suffix(']')?,
-        None if host.contains([':', '/', '@']) => return None,
-        None => host,
-    };
-    let port = port.parse().ok().filter(|port| *port > 0)?;
-    (!host.is_empty()).then(|| (host.to_owned(), port))
-}
-
 /// Runs `work` for at most `bound`. A failure is returned as text.
 async fn with_timeout<T, E: Error + 'static>(
     bound: Duration,
@@ -310,35 +283,5 @@ impl Service<Request<Body>> for GrpcChannel {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         Box::pin(self.requests.send_request(request))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_a_host_and_a_port() {
-        for (text, expected) in [
-            ("envoy-gateway:18001", Some(("envoy-gateway", 18001))),
-            ("localhost:18000", Some(("localhost", 18000))),
-            ("[::1]:1", Some(("::1", 1))),
-            ("dns:///a.b:1", Some(("a.b", 1))),
-            ("passthrough:///a:1", Some(("a", 1))),
-            ("a", None),
-            (":1", None),
-            ("a:0", None),
-            ("a:70000", None),
-            ("::1:1", None),
-            ("http://a:1", None),
-            ("unix:///a", None),
-            ("name@a:1", None),
-        ] {
-            assert_eq!(
-                host_and_port(text),
-                expected.map(|(host, port)| (host.to_owned(), port)),
-                "{text}"
-            );
-        }
     }
 }

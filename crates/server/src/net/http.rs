@@ -19,14 +19,13 @@ use tokio::time::sleep;
 use tonic::codegen::Service as _;
 use tracing::{debug, warn};
 
-use super::accept;
+use super::accept::{self, ConnectionCount};
 use super::bounds::body::{BodyKind, BodyRefusal, Framing, Http1Body, RequestBody};
 use super::bounds::socket::{CountPolls, GuardedSocket};
 use super::bounds::{
     CloseReason, ConnActivity, ConnState, ConnectionMemory, ConnectionSlot, PortBounds, RateRule,
 };
-use super::connection::movable_socket::{DetachedSocket, TlsSocket};
-use super::cores::ConnectionCount;
+use super::movable_socket::{DetachedSocket, TlsSocket};
 use super::tls::PortTlsAcceptor;
 use crate::supervise::Supervisor;
 

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::bounds::{ClientNetwork, CloseReason, ConnectionSlot};
-use super::connection::movable_socket::{DetachedSocket, MovableSocket, TlsSocket};
+use super::movable_socket::{DetachedSocket, MovableSocket, TlsSocket};
 use crate::supervise::runtime::ThreadRuntime;
 use crate::supervise::{Supervisor, failpoint};
 use crate::tls::PortIdentity;

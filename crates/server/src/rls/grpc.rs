@@ -1,5 +1,7 @@
 //! The services of the gRPC port. Calls of ShouldRateLimit skip the router.
 
+pub(crate) mod health_service;
+
 use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Arc, LazyLock};
@@ -16,13 +18,13 @@ use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
+use self::health_service::HealthService;
 use crate::net::bounds::body::{BodyKind, BodyRefusal, Framing, PendingResponse, RequestBody};
 use crate::net::bounds::{ConnState, ConnectionMemory, RateRule};
 use crate::rls::call::Calls;
 use crate::rls::codec::{CallCodec, Decoded};
 use crate::rls::proto::COMPLETE_DESCRIPTORS;
 use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use crate::telemetry::health::HealthService;
 use crate::telemetry::metrics::Method;
 use crate::telemetry::traces::Trace;
 

@@ -21,12 +21,12 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde::Serialize as _;
 
 use super::call::Calls;
+use super::cores::Cores;
 use super::proto::SERVICE_DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::text;
-use crate::net::cores::Cores;
-use crate::telemetry::health::Health;
+use crate::supervise::health::Health;
 use crate::telemetry::traces::{AttributeValue, SpanPart, Trace};
 
 /// The largest body of a request, as for gRPC.

@@ -9,11 +9,11 @@ use tracing::warn;
 
 use super::run::Server;
 use crate::net::bounds::{ConnectionLimit, MemoryBudget, OpenFiles, PortBounds, PortLimits};
+use crate::net::http;
 use crate::net::listen::{Listeners, Sockets};
 use crate::net::tls::{PortTlsAcceptor, PortTlsAcceptors};
-use crate::net::{cores, http};
-use crate::rls::json;
 use crate::rls::store::{memory, redis};
+use crate::rls::{cores, json};
 use crate::settings::Settings;
 use crate::supervise::error::ServeError;
 use crate::telemetry::purge_allocator::purge_allocator;

@@ -54,7 +54,7 @@ pub(crate) struct Metrics {
     registry: Mutex<Registry>,
     dynamic_totals: Mutex<DynamicTotals>,
     pub(crate) loads: Loads,
-    pub(crate) certificates: tls::ReloadCounts,
+    pub(crate) certificates: Arc<tls::ReloadCounts>,
     pub(crate) statsd_counts: StatsdCounts,
     /// State of the mapping file, if there is one.
     mapped: Option<Mutex<MappedMetrics>>,
@@ -93,7 +93,7 @@ impl Metrics {
             registry: Mutex::default(),
             dynamic_totals: Mutex::new(DynamicTotals::new(Instant::now())),
             loads: Loads::default(),
-            certificates: tls::ReloadCounts::default(),
+            certificates: Arc::default(),
             statsd_counts: StatsdCounts::default(),
             sources: Mutex::default(),
         }

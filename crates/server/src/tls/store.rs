@@ -6,7 +6,7 @@ use tidegate_pipeline::{ClientCertificate, Connector, Tls, Verification};
 
 use super::named_file::{CertificateAndKey, CertificateFileError, NamedFile};
 use super::validity::Validity;
-use crate::net::certificate_reload::{ReloadedFiles, WatchedFiles};
+use super::watched_files::{ReloadedFiles, WatchedFiles};
 
 /// The TLS configuration of connections to one kind of servers, and its files.
 #[derive(Debug, Clone)]

@@ -13,13 +13,14 @@ use tonic_prost::ProstCodec;
 use super::flags::{Flag, FlagKind, FlagValues};
 use super::prototext::{message_text, quoted};
 use super::{EXIT_FAILURE, EXIT_USAGE, ToolFailure, fail_with, print_line};
-use crate::net::dial::{ConnectionEnd, GrpcPeer, OverheadBytes, call_failure, host_and_port};
+use crate::net::dial::{ConnectionEnd, OverheadBytes, call_failure};
 use crate::rls::json::dynamic;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::settings::TraceSettings;
+use crate::settings::{GrpcPeer, host_and_port};
 use crate::supervise::runtime::current_thread_runtime;
 use crate::telemetry::traces::OneCall;
 use crate::tls::{CertificateAndKey, NamedFile, PeerTls};

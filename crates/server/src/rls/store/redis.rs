@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 use crate::settings::{Redis, RedisServer, SettingsOrigin};
 use crate::supervise::Supervisor;
 use crate::supervise::error::ServeError;
-use crate::telemetry::health::{Health, PartHealth};
+use crate::supervise::health::{Health, PartHealth};
 
 /// Maximum of time for one PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
