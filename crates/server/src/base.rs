@@ -2,5 +2,6 @@
 
 pub(crate) mod clock;
 pub(crate) mod file;
+pub(crate) mod sync;
 pub(crate) mod text;
 pub(crate) mod version;

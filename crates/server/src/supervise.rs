@@ -14,7 +14,7 @@ mod unexpected_end;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use tracing::{error, warn};
 pub use unexpected_end::{EndCause, UnexpectedEnd};
 
 use self::runtime::ThreadRuntime;
+use crate::base::sync::lock;
 use crate::supervise::health::Health;
 
 /// Maximum of restarts of a part within [`RESTART_WINDOW`]. A part that fails more often has a
@@ -253,12 +254,6 @@ impl Drop for EndGuard {
             });
         }
     }
-}
-
-fn lock(
-    threads: &Mutex<Vec<SupervisedThread>>,
-) -> std::sync::MutexGuard<'_, Vec<SupervisedThread>> {
-    threads.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

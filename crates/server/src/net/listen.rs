@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::warn;
 
-use super::accept;
+use super::accept::accept_tcp;
 use super::bounds::ClientNetwork;
 use super::movable_socket::DetachedSocket;
 use super::socket_file::SocketFile;
@@ -108,9 +108,8 @@ impl GrpcListener {
     pub(crate) async fn accept(&self) -> io::Result<(DetachedSocket, ClientNetwork)> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, peer) = listener.accept().await?;
-                accept::set_socket_options(&stream);
-                Ok((DetachedSocket::Tcp(stream.into_std()?), peer.into()))
+                let (socket, peer) = accept_tcp(listener).await?;
+                Ok((socket, peer.into()))
             }
             Self::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;

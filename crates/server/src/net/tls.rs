@@ -11,7 +11,7 @@ mod refusal;
 
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 
 use super::bounds::{ClientNetwork, CloseReason, ConnectionSlot};
 use super::movable_socket::{DetachedSocket, MovableSocket, TlsSocket};
+use crate::base::sync::lock;
 use crate::supervise::runtime::ThreadRuntime;
 use crate::supervise::{Supervisor, failpoint};
 use crate::tls::PortIdentity;
@@ -218,9 +219,4 @@ impl PortTlsAcceptor {
             "a client is refused in its TLS handshake: {reason}"
         );
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is complete or absent.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

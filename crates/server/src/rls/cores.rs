@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
@@ -18,10 +17,10 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use self::connection::ConnectionGuards;
-use crate::net::accept::{self, ConnectionCount};
+use crate::net::accept::{AcceptedConnection, ConnectionCount, accept_all};
 use crate::net::bounds::{ConnectionSlot, MemoryBudget, PortBounds};
 use crate::net::listen::GrpcListener;
-use crate::net::movable_socket::{DetachedSocket, TlsSocket};
+use crate::net::movable_socket::MovableSocket;
 use crate::net::tls::PortTlsAcceptor;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
@@ -33,13 +32,6 @@ use crate::supervise::{Supervisor, failpoint};
 const MAX_QUEUED_CONNECTIONS: usize = 1024;
 /// Time that a connection waits for a core whose queue is full, before a core is chosen again.
 const CHOICE_TIMEOUT: Duration = Duration::from_millis(10);
-
-/// An accepted connection on its way to a core, not yet registered with a runtime.
-#[derive(Debug)]
-enum AcceptedConnection {
-    Plain(DetachedSocket),
-    Secured(TlsSocket),
-}
 
 /// A connection in the queue of a core, counted among the connections of that core.
 type QueuedConnection = (AcceptedConnection, ConnectionSlot, ConnectionCount);
@@ -143,10 +135,7 @@ async fn serve_queue(mut queue: mpsc::Receiver<QueuedConnection>, work: CoreServ
             return work.supervisor.stop.cancelled().await;
         };
         let registered = match accepted {
-            AcceptedConnection::Plain(DetachedSocket::Tcp(stream)) => {
-                TcpStream::from_std(stream).map(|stream| work.serve(stream, slot, connection_count))
-            }
-            AcceptedConnection::Plain(DetachedSocket::Unix(stream)) => UnixStream::from_std(stream)
+            AcceptedConnection::Plain(socket) => MovableSocket::register(socket)
                 .map(|stream| work.serve(stream, slot, connection_count)),
             AcceptedConnection::Secured(mut stream) => stream
                 .get_mut()
@@ -201,26 +190,18 @@ impl Cores {
         bounds: PortBounds,
         supervisor: Supervisor,
     ) {
-        loop {
-            let accepted = tokio::select! {
-                accepted = accept::accept_next(listener.accept(), &bounds.table) => accepted,
-                () = supervisor.drain.cancelled() => return,
-            };
-            let Some((socket, _, slot)) = accepted else {
-                continue;
-            };
-            match &acceptor {
-                None => self.assign(AcceptedConnection::Plain(socket), slot).await,
-                Some(acceptor) => {
-                    let cores = self.clone();
-                    acceptor.accept(socket, slot, async move |secured, slot| {
-                        cores
-                            .assign(AcceptedConnection::Secured(secured), slot)
-                            .await;
-                    });
-                }
-            }
-        }
+        let serve = move |accepted, _, slot| {
+            let cores = self.clone();
+            async move { cores.assign(accepted, slot).await }
+        };
+        accept_all(
+            || listener.accept(),
+            acceptor,
+            &bounds.table,
+            &supervisor,
+            serve,
+        )
+        .await;
     }
 
     async fn assign(&self, accepted: AcceptedConnection, slot: ConnectionSlot) {
@@ -286,6 +267,7 @@ async fn send_to_idlest<'d, D: Iterator<Item = &'d CoreInbox>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::movable_socket::DetachedSocket;
     use std::os::unix::net::UnixStream as Socket;
 
     async fn send<'d, D: Iterator<Item = &'d CoreInbox>>(inboxes: impl Fn() -> D) {

@@ -1,9 +1,10 @@
 //! Counts of files with certificates and tokens, under the reference's names where it has them.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use super::validity::Validity;
+use crate::base::sync::lock;
 
 /// The contents of files that are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +49,7 @@ impl ReloadCounts {
     }
 
     pub(crate) fn set_validity(&self, of: &'static str, validity: Option<Validity>) {
-        let mut certificate_ends = self
-            .certificate_ends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut certificate_ends = lock(&self.certificate_ends);
         certificate_ends.retain(|(other, _)| *other != of);
         certificate_ends.extend(validity.map(|validity| (of, validity.until)));
     }
@@ -69,10 +67,7 @@ impl ReloadCounts {
         if loaded.iter().all(Option::is_none) {
             return None;
         }
-        let certificate_ends = self
-            .certificate_ends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let certificate_ends = lock(&self.certificate_ends);
         let first_end = certificate_ends.iter().map(|(_, until)| *until).min();
         let seconds_left = first_end.map(|until| until.saturating_sub(now).max(0).unsigned_abs());
         Some(ReloadSample {

@@ -1,7 +1,7 @@
 //! TLS of a port: its certificate, and the certificates that clients must have.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -13,6 +13,7 @@ use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys, RootCertStore, S
 use super::named_client::NamedClientVerifier;
 use super::named_file::{CertificateAndKey, CertificateFileError, NamedFile};
 use super::validity::Validity;
+use crate::base::sync::lock;
 
 /// TLS of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,16 +162,12 @@ impl PortIdentity {
 
     /// Creates the acceptor of one connection.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .into()
+        lock(&self.0).clone().into()
     }
 
     /// Replaces the configuration of new connections.
     pub(crate) fn replace(&self, loaded: LoadedPortTls) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = loaded.config;
+        *lock(&self.0) = loaded.config;
     }
 }
 

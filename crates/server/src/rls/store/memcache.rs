@@ -3,7 +3,7 @@
 mod message;
 mod resolver;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_memcache::{Client, Config, Servers, Stats};
@@ -11,6 +11,7 @@ use tidegate_ratelimit::{MemcacheStore, Store};
 use tokio::time::{interval, sleep, timeout};
 use tracing::{info, warn};
 
+use crate::base::sync::lock;
 use crate::settings::{Memcache, MemcacheSource, Srv};
 use crate::supervise::Supervisor;
 use crate::supervise::error::ServeError;
@@ -67,10 +68,7 @@ impl Memcached {
     /// Creates a store for one core, and its client.
     pub(crate) fn store(&self) -> (Store, Client) {
         let client = Client::new(self.config.clone(), self.servers.clone());
-        self.clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(client.clone());
+        lock(&self.clients).push(client.clone());
         (Store::Memcache(MemcacheStore::new(client.clone())), client)
     }
 
@@ -108,10 +106,7 @@ impl Memcached {
     }
 
     fn clients(&self) -> Vec<Client> {
-        self.clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.clients).clone()
     }
 
     /// Logs failures once in [`WARNING_INTERVAL`], until the server drains.
