@@ -84,6 +84,18 @@ impl Supervisor {
             .spawn(self.clone().run_guarded(part.into(), work));
     }
 
+    /// Runs `work` as a task, and drops it when the server drains.
+    pub(crate) fn task_until_drain(
+        &self,
+        part: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let drain = self.drain.clone();
+        self.task(part, async move {
+            drain.run_until_cancelled(work).await;
+        });
+    }
+
     /// Runs `main` on a new thread. The server ends if it panics, or returns before the drain.
     ///
     /// # Errors

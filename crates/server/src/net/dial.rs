@@ -1,7 +1,6 @@
 //! Connections to other servers over gRPC.
 
-mod error_socket;
-mod overhead;
+mod server_socket;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -33,9 +32,8 @@ use tonic::codegen::Service;
 use crate::base::text::{MAX_REASON_CHARS, quoted};
 use crate::settings::GrpcPeer;
 use crate::tls::CertificateFileError;
-use error_socket::{Cause, ErrorSocket};
-pub(crate) use overhead::OverheadBytes;
-use overhead::OverheadLimit;
+pub(crate) use server_socket::OverheadBytes;
+use server_socket::{Cause, ServerSocket};
 
 /// Maximum of time for each step of a connect: DNS look-up, TCP connect, TLS handshake, HTTP/2
 /// handshake.
@@ -127,9 +125,7 @@ impl GrpcPeer {
         let host = self.host.clone();
         let socket = self.socket().await?;
         let Some(tls) = &self.tls else {
-            return self
-                .handshake(OverheadLimit::new(socket, overhead), ping)
-                .await;
+            return self.handshake(socket, overhead, ping).await;
         };
         let config = tls
             .load()
@@ -147,8 +143,7 @@ impl GrpcPeer {
         let socket = with_timeout(STEP_TIMEOUT, handshake)
             .await
             .map_err(connect_error)?;
-        self.handshake(OverheadLimit::new(socket, overhead), ping)
-            .await
+        self.handshake(socket, overhead, ping).await
     }
 
     async fn socket(&self) -> Result<TcpStream, ConnectError> {
@@ -160,15 +155,12 @@ impl GrpcPeer {
             .await
             .map_err(connect_error)?;
         let addresses: Vec<SocketAddr> = found.collect();
-        let address_error = |reason| match &addresses[..] {
-            [address] => ConnectError::Address {
-                host: address.to_string(),
-                reason,
+        let address_error = |reason| ConnectError::Address {
+            host: match &addresses[..] {
+                [address] => address.to_string(),
+                _ => self.host.clone(),
             },
-            _ => ConnectError::Address {
-                host: self.host.clone(),
-                reason,
-            },
+            reason,
         };
         let socket = with_timeout(STEP_TIMEOUT, dial_any(&addresses))
             .await
@@ -180,12 +172,13 @@ impl GrpcPeer {
     async fn handshake<I>(
         &self,
         socket: I,
+        overhead: OverheadBytes,
         ping: Option<Duration>,
     ) -> Result<GrpcChannel, ConnectError>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (socket, cause) = ErrorSocket::new(socket);
+        let (socket, cause) = ServerSocket::new(socket, overhead);
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())

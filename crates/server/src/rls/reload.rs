@@ -373,20 +373,23 @@ impl Reload {
 
 /// Waits until files have changed, the poll is due, or the thread must stop.
 fn wait(wakes: &Receiver<Wake>) -> Wake {
-    match wakes.recv_timeout(POLL_INTERVAL) {
-        Ok(Wake::Changed) => {}
-        Ok(Wake::Requested) => return Wake::Requested,
-        Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
-        Err(RecvTimeoutError::Timeout) => return Wake::Changed,
-    }
-    let deadline = Instant::now() + MAX_DELAY;
-    while Instant::now() < deadline {
-        match wakes.recv_timeout(QUIET_TIME) {
-            Ok(Wake::Changed) => {}
+    let mut deadline = None;
+    loop {
+        let timeout = if deadline.is_none() {
+            POLL_INTERVAL
+        } else {
+            QUIET_TIME
+        };
+        match wakes.recv_timeout(timeout) {
+            Ok(Wake::Changed) => {
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + MAX_DELAY);
+                if Instant::now() >= deadline {
+                    return Wake::Changed;
+                }
+            }
             Ok(Wake::Requested) => return Wake::Requested,
             Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
-            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Timeout) => return Wake::Changed,
         }
     }
-    Wake::Changed
 }

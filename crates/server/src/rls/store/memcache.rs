@@ -91,17 +91,12 @@ impl Memcached {
 
     /// Starts the tasks that memcached needs while the server runs.
     pub(crate) fn start_tasks(&self, supervisor: &Supervisor) {
-        supervisor.task("memcache", self.clone().log_failures(supervisor.clone()));
-        if let Some((srv, refresh)) = self
-            .srv
-            .clone()
-            .and_then(|srv| srv.refresh.map(|refresh| (srv, refresh)))
+        supervisor.task_until_drain("memcache", self.clone().log_failures());
+        if let Some(srv) = self.srv.clone()
+            && let Some(refresh) = srv.refresh
         {
-            let servers = self.servers.clone();
-            supervisor.task(
-                "memcache-servers",
-                refresh_servers(srv, refresh, servers, supervisor.clone()),
-            );
+            let work = refresh_servers(srv, refresh, self.servers.clone());
+            supervisor.task_until_drain("memcache-servers", work);
         }
     }
 
@@ -109,15 +104,12 @@ impl Memcached {
         lock(&self.clients).clone()
     }
 
-    /// Logs failures once in [`WARNING_INTERVAL`], until the server drains.
-    async fn log_failures(self, supervisor: Supervisor) {
+    /// Logs failures once in [`WARNING_INTERVAL`].
+    async fn log_failures(self) {
         let mut ticks = interval(WARNING_INTERVAL);
         let mut logged = Stats::default();
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = supervisor.drain.cancelled() => return,
-            }
+            ticks.tick().await;
             let now: Stats = self.clients().iter().map(Client::stats).sum();
             let since = |value: fn(&Stats) -> u64| value(&now) - value(&logged);
             let reads = since(|stats| stats.failed_reads);
@@ -143,20 +135,13 @@ impl Memcached {
     }
 }
 
-/// Repeats the look-up of the servers until the server drains. A failed look-up changes nothing.
-async fn refresh_servers(srv: Srv, refresh: Duration, servers: Servers, supervisor: Supervisor) {
+/// Repeats the look-up of the servers. A failed look-up changes nothing.
+async fn refresh_servers(srv: Srv, refresh: Duration, servers: Servers) {
     loop {
-        tokio::select! {
-            () = sleep(refresh) => {}
-            () = supervisor.drain.cancelled() => return,
-        }
+        sleep(refresh).await;
         // /etc/resolv.conf is read again, because the system may change its DNS servers.
         let resolver = Resolver::from_settings(&srv);
-        let found = tokio::select! {
-            found = resolver.servers(&srv.name) => found,
-            () = supervisor.drain.cancelled() => return,
-        };
-        match found {
+        match resolver.servers(&srv.name).await {
             Ok(list) => {
                 let number = list.len();
                 if servers.replace(list) {
