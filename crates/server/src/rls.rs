@@ -10,5 +10,5 @@ pub(crate) mod overrides;
 pub mod proto;
 pub(crate) mod reload;
 pub(crate) mod store;
-mod text;
+pub(crate) mod text;
 mod traced;

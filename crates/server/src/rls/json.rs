@@ -17,14 +17,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use hyper::body::Body as _;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde::Serialize as _;
 
 use super::call::Calls;
 use super::cores::Cores;
 use super::proto::SERVICE_DESCRIPTORS;
-use super::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::text;
 use crate::supervise::health::Health;
 use crate::telemetry::traces::{AttributeValue, SpanPart, Trace};
@@ -32,13 +32,10 @@ use crate::telemetry::traces::{AttributeValue, SpanPart, Trace};
 /// The largest body of a request, as for gRPC.
 const MAX_BODY: usize = 4 * 1024 * 1024;
 
-/// The descriptor of the response, for the mapping to JSON. Decoded at the first answer.
-static RESPONSE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
-    let pool = DescriptorPool::decode(SERVICE_DESCRIPTORS)
-        .expect("committed descriptors are valid, as a test shows");
-    let name = "envoy.service.ratelimit.v3.RateLimitResponse";
-    pool.get_message_by_name(name)
-        .expect("the descriptors are those of the service")
+/// The descriptors of the messages, for the mapping to JSON and text. Decoded at the first use.
+static DESCRIPTORS: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    DescriptorPool::decode(SERVICE_DESCRIPTORS)
+        .expect("committed descriptors are valid, as a test shows")
 });
 
 /// Serves `/json` and `/healthcheck`. Other paths are answered with 404 and the text of the
@@ -190,11 +187,27 @@ impl serde_json::ser::Formatter for WholeNumbers {
     }
 }
 
-/// Converts the response to a message with the names of its fields.
-pub(crate) fn dynamic(response: &RateLimitResponse) -> DynamicMessage {
-    let mut message = DynamicMessage::new(RESPONSE.clone());
+/// A message of the service.
+pub(crate) trait ServiceMessage: prost::Message {
+    const NAME: &str;
+}
+
+impl ServiceMessage for RateLimitRequest {
+    const NAME: &str = "envoy.service.ratelimit.v3.RateLimitRequest";
+}
+
+impl ServiceMessage for RateLimitResponse {
+    const NAME: &str = "envoy.service.ratelimit.v3.RateLimitResponse";
+}
+
+/// Converts a message of the service to one with the names of its fields.
+pub(crate) fn dynamic<M: ServiceMessage>(typed: &M) -> DynamicMessage {
+    let descriptor = DESCRIPTORS
+        .get_message_by_name(M::NAME)
+        .expect("the descriptors are those of the service");
+    let mut message = DynamicMessage::new(descriptor);
     message
-        .transcode_from(response)
+        .transcode_from(typed)
         .expect("the message is of this type");
     message
 }
