@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod file;
+pub(crate) mod log_throttle;
 pub(crate) mod sync;
 pub(crate) mod text;
 pub(crate) mod version;

@@ -2,7 +2,6 @@
 
 pub(crate) mod bounds;
 pub(crate) mod call;
-mod codec;
 pub(crate) mod cores;
 pub(crate) mod grpc;
 pub(crate) mod json;

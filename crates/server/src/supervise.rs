@@ -9,8 +9,8 @@ pub(crate) mod failpoint;
 pub(crate) mod health;
 pub(crate) mod notify;
 pub(crate) mod runtime;
-mod unexpected_end;
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,8 +23,6 @@ use tokio::time::{sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
-
-pub use unexpected_end::{EndCause, UnexpectedEnd};
 
 use self::runtime::ThreadRuntime;
 use crate::base::sync::lock;
@@ -242,6 +240,34 @@ impl Supervisor {
                 }
             }
         }
+    }
+}
+
+/// The unexpected end of a part of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnexpectedEnd {
+    /// The name of its thread or task.
+    pub part: Arc<str>,
+    /// The cause of the end.
+    pub how: EndCause,
+}
+
+/// The cause of an unexpected end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndCause {
+    /// It panicked. The panic's message is on standard error.
+    Panicked,
+    /// It returned.
+    Returned,
+}
+
+impl fmt::Display for UnexpectedEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.how {
+            EndCause::Panicked => "panicked",
+            EndCause::Returned => "ended unexpectedly",
+        };
+        write!(f, "the part '{}' of the server {how}", self.part)
     }
 }
 

@@ -1,14 +1,13 @@
 //! Serves HTTP/1 connections.
 
 use std::future::ready;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use axum::Router;
 use axum::http::Request;
-use axum::{BoxError, Router};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,7 +21,7 @@ use tonic::codegen::Service as _;
 use tracing::{debug, warn};
 
 use super::accept::{AcceptedConnection, ConnectionCount, accept_all, accept_tcp};
-use super::bounds::body::{BodyKind, BodyRefusal, Framing, Http1Body, RequestBody};
+use super::bounds::body::{BodyKind, Framing, Http1Body, RequestBody};
 use super::bounds::socket::{CountPolls, GuardedSocket};
 use super::bounds::{
     CloseReason, ConnActivity, ConnState, ConnectionMemory, ConnectionSlot, PortBounds, RateRule,
@@ -46,7 +45,6 @@ const BODY_KIND: BodyKind = BodyKind {
         max_windows: 6,
     },
     framing: Framing::Plain,
-    refuse: refusal_error,
 };
 
 /// A thread that serves connections.
@@ -231,19 +229,4 @@ async fn until_first_request_timeout(conn_state: &ConnState) {
         std::future::pending::<()>().await;
     }
     conn_state.count_close(CloseReason::NoRequest);
-}
-
-/// Returns an I/O error whose kind tells readers of bodies the reason.
-fn refusal_error(refusal: BodyRefusal) -> BoxError {
-    let (kind, text) = match refusal {
-        BodyRefusal::TooSlow => (
-            io::ErrorKind::TimedOut,
-            "the body arrived too slowly: less than 16 KiB in 10 s, or longer than a minute",
-        ),
-        BodyRefusal::NoMemory => (
-            io::ErrorKind::QuotaExceeded,
-            "too many bytes of unfinished bodies",
-        ),
-    };
-    io::Error::new(kind, text).into()
 }

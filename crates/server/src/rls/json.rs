@@ -7,7 +7,6 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::LazyLock;
 use std::time::Instant;
 
 use axum::Router;
@@ -17,26 +16,18 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use hyper::body::Body as _;
-use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde::Serialize as _;
 
 use super::call::Calls;
 use super::cores::Cores;
-use super::proto::SERVICE_DESCRIPTORS;
+use super::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use super::text;
+use super::text::{self, dynamic};
 use crate::supervise::health::Health;
 use crate::telemetry::traces::{AttributeValue, SpanPart, Trace};
 
 /// The largest body of a request, as for gRPC.
 const MAX_BODY: usize = 4 * 1024 * 1024;
-
-/// The descriptors of the messages, for the mapping to JSON and text. Decoded at the first use.
-static DESCRIPTORS: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(SERVICE_DESCRIPTORS)
-        .expect("committed descriptors are valid, as a test shows")
-});
 
 /// Serves `/json` and `/healthcheck`. Other paths are answered with 404 and the text of the
 /// reference.
@@ -133,10 +124,9 @@ async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> R
     };
     let _counted = calls.metrics().time_json(started);
     // HTTP has no deadline of the client, so the server's applies.
-    let answer = match &mut trace {
-        Some(trace) => calls.decide_traced(request, started, None, trace).await,
-        None => calls.decide(request, started, None).await,
-    };
+    let answer = calls
+        .decide(request, started, None, trace.as_deref_mut())
+        .await;
     let Ok(response) = answer else {
         return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
     };
@@ -185,31 +175,6 @@ impl serde_json::ser::Formatter for WholeNumbers {
             serde_json::ser::CompactFormatter.write_f64(writer, number)
         }
     }
-}
-
-/// A message of the service.
-pub(crate) trait ServiceMessage: prost::Message {
-    const NAME: &str;
-}
-
-impl ServiceMessage for RateLimitRequest {
-    const NAME: &str = "envoy.service.ratelimit.v3.RateLimitRequest";
-}
-
-impl ServiceMessage for RateLimitResponse {
-    const NAME: &str = "envoy.service.ratelimit.v3.RateLimitResponse";
-}
-
-/// Converts a message of the service to one with the names of its fields.
-pub(crate) fn dynamic<M: ServiceMessage>(typed: &M) -> DynamicMessage {
-    let descriptor = DESCRIPTORS
-        .get_message_by_name(M::NAME)
-        .expect("the descriptors are those of the service");
-    let mut message = DynamicMessage::new(descriptor);
-    message
-        .transcode_from(typed)
-        .expect("the message is of this type");
-    message
 }
 
 fn plain(status: StatusCode, text: impl IntoResponse) -> Response {

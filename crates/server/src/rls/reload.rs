@@ -214,11 +214,8 @@ impl ConfigTarget {
         let configuration = self.metrics.declare(configuration);
         let domains = configuration.domain_count();
         if self.health_needs_domain {
-            self.health.set_configuration(if domains > 0 {
-                PartHealth::Healthy
-            } else {
-                PartHealth::Unhealthy
-            });
+            self.health
+                .set_configuration(PartHealth::healthy_if(domains > 0));
         }
         self.limiter.configure(configuration);
         self.metrics.loads.success.fetch_add(1, Relaxed);

@@ -2,16 +2,23 @@
 //! `overall_code:OK statuses:{code:OK}`.
 
 use std::fmt::{self, Write};
+use std::sync::LazyLock;
 
-use prost_reflect::{DynamicMessage, FieldDescriptor, ReflectMessage as _, Value};
+use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, ReflectMessage as _, Value};
 
-use super::json::dynamic;
+use super::proto::SERVICE_DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 /// Maximum of bytes of a text for a trace. A request of Envoy takes a few hundred.
 const MAX_TEXT_BYTES: usize = 4 * 1024;
 /// The end of a text that was cut.
 const ELLIPSIS: &str = "...";
+
+/// The descriptors of the messages, for the mapping to JSON and text. Decoded at the first use.
+static DESCRIPTORS: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    DescriptorPool::decode(SERVICE_DESCRIPTORS)
+        .expect("committed descriptors are valid, as a test shows")
+});
 
 /// Formats a request for a trace.
 pub(super) fn request(request: &RateLimitRequest) -> String {
@@ -23,6 +30,31 @@ pub(super) fn response(response: &RateLimitResponse) -> String {
     let mut message = dynamic(response);
     message.clear_field_by_name("dynamic_metadata");
     bounded(&message)
+}
+
+/// A message of the service.
+pub(crate) trait ServiceMessage: prost::Message {
+    const TYPE_NAME: &str;
+}
+
+impl ServiceMessage for RateLimitRequest {
+    const TYPE_NAME: &str = "envoy.service.ratelimit.v3.RateLimitRequest";
+}
+
+impl ServiceMessage for RateLimitResponse {
+    const TYPE_NAME: &str = "envoy.service.ratelimit.v3.RateLimitResponse";
+}
+
+/// Converts a message of the service to one with the names of its fields.
+pub(crate) fn dynamic<M: ServiceMessage>(typed: &M) -> DynamicMessage {
+    let descriptor = DESCRIPTORS
+        .get_message_by_name(M::TYPE_NAME)
+        .expect("the descriptors are those of the service");
+    let mut message = DynamicMessage::new(descriptor);
+    message
+        .transcode_from(typed)
+        .expect("the message is of this type");
+    message
 }
 
 /// Formats a message. Fields with default values are omitted.

@@ -38,6 +38,16 @@ pub(crate) enum PartHealth {
     Unhealthy,
 }
 
+impl PartHealth {
+    pub(crate) fn healthy_if(condition: bool) -> Self {
+        if condition {
+            Self::Healthy
+        } else {
+            Self::Unhealthy
+        }
+    }
+}
+
 impl HealthParts {
     /// Reasons why the server is unhealthy, one per line.
     fn reasons(self) -> String {
@@ -52,11 +62,7 @@ impl HealthParts {
                 "no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)",
             ),
             (
-                if self.unhealthy > 0 {
-                    PartHealth::Unhealthy
-                } else {
-                    PartHealth::Healthy
-                },
+                PartHealth::healthy_if(self.unhealthy == 0),
                 "a part of the server is started again",
             ),
         ];

@@ -228,13 +228,10 @@ impl Metrics {
             ("runtime.num_values", read(&self.loads.files)),
             ("tidegate.config.kept_files", read(&self.loads.kept)),
         ];
-        if let Some(sample) = self
-            .certificates
-            .sample((clock::now().0 / 1_000_000).cast_signed())
-        {
-            sum.counters.extend(sample.counters());
-            sum.gauges.extend(sample.gauges());
-        }
+        let now = (clock::now().0 / 1_000_000).cast_signed();
+        let certificates = self.certificates.sample(now);
+        sum.counters.extend(certificates.counters);
+        sum.gauges.extend(certificates.gauges);
         if self.settings.statsd.is_some() {
             sum.counters.extend(self.statsd_counts.counters());
         }

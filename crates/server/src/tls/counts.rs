@@ -54,47 +54,8 @@ impl ReloadCounts {
         certificate_ends.extend(validity.map(|validity| (of, validity.until)));
     }
 
-    /// Returns the counts at `now`, in seconds since 1970. `None` if there are no files.
-    pub(crate) fn sample(&self, now: i64) -> Option<ReloadSample> {
-        let loaded = self.loads.each_ref().map(|loads| {
-            let files = Some(loads.files.load(Relaxed)).filter(|files| *files > 0)?;
-            Some(LoadSample {
-                attempts: loads.attempts.load(Relaxed),
-                failures: loads.failures.load(Relaxed),
-                files: files as u64,
-            })
-        });
-        if loaded.iter().all(Option::is_none) {
-            return None;
-        }
-        let certificate_ends = lock(&self.certificate_ends);
-        let first_end = certificate_ends.iter().map(|(_, until)| *until).min();
-        let seconds_left = first_end.map(|until| until.saturating_sub(now).max(0).unsigned_abs());
-        Some(ReloadSample {
-            loaded,
-            seconds_left,
-        })
-    }
-}
-
-/// The counts at one moment.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ReloadSample {
-    /// In the order of [`FileKind`].
-    loaded: [Option<LoadSample>; 2],
-    /// Seconds until the first certificate expires.
-    seconds_left: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct LoadSample {
-    attempts: u64,
-    failures: u64,
-    files: u64,
-}
-
-impl ReloadSample {
-    pub(crate) fn counters(self) -> impl Iterator<Item = (&'static str, u64)> {
+    /// Returns the counts of the kinds that have files at `now`, in seconds since 1970.
+    pub(crate) fn sample(&self, now: i64) -> ReloadSample {
         const NAMES: [[&str; 2]; 2] = [
             ["certs.load_attempts", "certs.load_failures"],
             [
@@ -102,22 +63,40 @@ impl ReloadSample {
                 "tidegate.tokens.load_failures",
             ],
         ];
-        let kinds = NAMES.into_iter().zip(self.loaded);
-        kinds
-            .filter_map(|(names, loaded)| loaded.map(|loaded| (names, loaded)))
-            .flat_map(|([attempts, failures], loaded)| {
-                [(attempts, loaded.attempts), (failures, loaded.failures)]
-            })
+        let files = |loads: &LoadCounts| loads.files.load(Relaxed);
+        let kinds = self.loads.iter().zip(NAMES);
+        let counters = kinds.filter(|(loads, _)| files(loads) > 0).flat_map(
+            |(loads, [attempts, failures])| {
+                [
+                    (attempts, loads.attempts.load(Relaxed)),
+                    (failures, loads.failures.load(Relaxed)),
+                ]
+            },
+        );
+        let certificates = Some(files(self.loads(FileKind::Certificates)) as u64);
+        let certificates = certificates
+            .filter(|files| *files > 0)
+            .map(|files| ("certs.num_values", files));
+        let ends = lock(&self.certificate_ends);
+        let seconds_left = ends
+            .iter()
+            .map(|(_, until)| until.saturating_sub(now))
+            .min();
+        let seconds_left = seconds_left.map(|seconds| {
+            let name = "tidegate.certificates.seconds_left";
+            (name, seconds.max(0).unsigned_abs())
+        });
+        ReloadSample {
+            counters: counters.collect(),
+            gauges: certificates.into_iter().chain(seconds_left).collect(),
+        }
     }
+}
 
-    pub(crate) fn gauges(self) -> impl Iterator<Item = (&'static str, u64)> {
-        let seconds_left = self
-            .seconds_left
-            .map(|seconds_left| ("tidegate.certificates.seconds_left", seconds_left));
-        let [certificates, _] = self.loaded;
-        certificates
-            .map(|loaded| ("certs.num_values", loaded.files))
-            .into_iter()
-            .chain(seconds_left)
-    }
+/// The counts at one moment, with their names.
+#[derive(Debug)]
+pub(crate) struct ReloadSample {
+    pub(crate) counters: Vec<(&'static str, u64)>,
+    /// The last one is the time until the first certificate expires.
+    pub(crate) gauges: Vec<(&'static str, u64)>,
 }

@@ -13,12 +13,11 @@ use tonic_prost::ProstCodec;
 use super::flags::{Flag, FlagKind, FlagValues};
 use super::{EXIT_FAILURE, EXIT_USAGE, ToolFailure, fail_with, print_line};
 use crate::net::dial::{ConnectionEnd, OverheadBytes, call_failure};
-use crate::rls::json::dynamic;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::rls::text::{self, quoted};
+use crate::rls::text::{self, dynamic, quoted};
 use crate::settings::TraceSettings;
 use crate::settings::{GrpcPeer, host_and_port};
 use crate::supervise::runtime::current_thread_runtime;

@@ -15,6 +15,7 @@ use tracing::warn;
 use super::conn_state::{ConnActivity, ConnState};
 use super::counts::{PortCounts, PortSample};
 use super::open_files::ConnectionLimit;
+use crate::base::log_throttle::LogThrottle;
 use crate::base::sync::lock;
 
 /// Time after a failed eviction in which new connections are refused without another attempt. An
@@ -75,22 +76,8 @@ struct TableState {
     /// The time of the last failed eviction, and the number of connections that the newcomer's
     /// network had.
     failed_eviction: Option<(Instant, usize)>,
-    full_log: ThrottledLine,
-    accept_error_log: ThrottledLine,
-}
-
-/// Limits how often a line is logged.
-#[derive(Debug, Default)]
-struct ThrottledLine(Option<Instant>);
-
-impl ThrottledLine {
-    fn is_due(&mut self) -> bool {
-        let may = self.0.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL);
-        if may {
-            self.0 = Some(Instant::now());
-        }
-        may
-    }
+    full_log: LogThrottle,
+    accept_error_log: LogThrottle,
 }
 
 #[derive(Debug)]
@@ -188,7 +175,7 @@ impl ConnectionTable {
                 return Admission::AfterEviction;
             }
             let has_evicted = state.evict(Some(network), self.eviction_batch());
-            if state.full_log.is_due() {
+            if state.full_log.admit(LOG_INTERVAL).is_some() {
                 let refused = if has_evicted {
                     "some are closed"
                 } else {
@@ -222,7 +209,7 @@ impl ConnectionTable {
     /// descriptors.
     pub(crate) fn on_accept_error(&self, error: &io::Error) {
         let mut state = lock(&self.state);
-        if state.accept_error_log.is_due() {
+        if state.accept_error_log.admit(LOG_INTERVAL).is_some() {
             warn!(port = self.port, %error, "cannot accept connections");
         }
         state.evict(None, self.eviction_batch());

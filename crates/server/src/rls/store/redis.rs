@@ -252,13 +252,9 @@ impl PingHealth {
         }
         self.failures += 1;
         let first = *self.first.get_or_insert(now);
-        let is_unhealthy =
-            self.failures >= MIN_FAILURES && now.duration_since(first) >= self.unhealthy_after;
-        if is_unhealthy {
-            PartHealth::Unhealthy
-        } else {
-            PartHealth::Healthy
-        }
+        PartHealth::healthy_if(
+            self.failures < MIN_FAILURES || now.duration_since(first) < self.unhealthy_after,
+        )
     }
 }
 
