@@ -54,7 +54,7 @@ fn a_mistake_that_comes_again_and_again_is_logged_once() {
         "{log}"
     );
     assert_eq!(
-        log.matches("is told that its configuration is refused")
+        log.matches("the configuration of the management server is refused")
             .count(),
         1,
         "{log}"
@@ -79,7 +79,7 @@ fn mistakes_that_differ_are_few_in_the_log() {
     assert!(longest.unwrap() < 2_000, "{longest:?} bytes are told");
     let log = log(process);
     assert_eq!(
-        log.matches("is told that its configuration is refused")
+        log.matches("the configuration of the management server is refused")
             .count(),
         10,
         "{log}"
