@@ -1,7 +1,7 @@
 //! Writes the generated code of the server from the Envoy API that the package envoy-types carries.
 //!
 //! `rls/gen` has the rate limit service: the complete descriptor set, for reflection, a set pruned to what the service needs,
-//! for JSON, and Rust code of the latter. `reload/xds/gen` has the messages of a management server. No .proto file and no
+//! for JSON, and Rust code of the latter. `rls/reload/xds/gen` has the messages of a management server. No .proto file and no
 //! comment of one is copied.
 
 mod prune;
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     write(&out.join("service.bin"), &set.encode_to_vec())?;
     generate(set, &out)?;
 
-    let out = folder(here, "reload/xds/gen")?;
+    let out = folder(here, "rls/reload/xds/gen")?;
     let compiler = compile(&sources, &CONFIGURATION)?;
     generate(prune(compiler.file_descriptor_set(), &RESOURCES)?, &out)
 }

@@ -15,9 +15,9 @@ pub mod settings;
 mod supervise;
 mod telemetry;
 mod tls;
-mod version;
 mod workflows;
 
+pub use base::version::VERSION;
 pub use net::listen::{Addresses, GrpcAddress};
 pub use rls::proto;
 pub use rls::reload::xds::proto as discovery;
@@ -26,4 +26,3 @@ pub use run::drain::StopSignal;
 pub use run::run::run;
 pub use supervise::error::ServeError;
 pub use supervise::{EndCause, UnexpectedEnd};
-pub use version::VERSION;

@@ -1,13 +1,12 @@
 //! The layer to the operating system: sockets, connections, threads and the clock.
 
 pub(crate) mod accept;
-mod authority;
+pub(crate) mod authority;
 pub(crate) mod bounds;
 pub(crate) mod certificate_reload;
-pub(crate) mod connection;
-pub(crate) mod cores;
 pub(crate) mod dial;
 pub(crate) mod http;
 pub(crate) mod listen;
+pub(crate) mod movable_socket;
 pub(crate) mod socket_file;
 pub(crate) mod tls;

@@ -2,12 +2,12 @@
 
 pub(crate) mod bounds;
 pub(crate) mod call;
-mod codec;
+pub(crate) mod cores;
 pub(crate) mod grpc;
 pub(crate) mod json;
 pub(crate) mod overrides;
 pub mod proto;
 pub(crate) mod reload;
 pub(crate) mod store;
-mod text;
+pub(crate) mod text;
 mod traced;

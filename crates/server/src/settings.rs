@@ -24,11 +24,11 @@ use std::time::Duration;
 
 use tidegate_ratelimit::MemoryBounds;
 
-pub use crate::net::dial::GrpcPeer;
 pub use crate::tls::{
     CertificateAndKey, ClientAuth, NamedFile, PeerTls, PortTls, StoreTls, StoreTlsFiles,
 };
-pub use files::xds::{Retries, Xds};
+pub(crate) use files::xds::host_and_port;
+pub use files::xds::{GrpcPeer, Retries, Xds};
 pub use files::{DotFiles, FileScope, Files, FirstLoad, MissingRoot};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{LogFormat, LogSettings};

@@ -6,14 +6,15 @@
 
 pub(crate) mod error;
 pub(crate) mod failpoint;
+pub(crate) mod health;
 pub(crate) mod notify;
 pub(crate) mod runtime;
-mod unexpected_end;
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -23,10 +24,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
-pub use unexpected_end::{EndCause, UnexpectedEnd};
-
 use self::runtime::ThreadRuntime;
-use crate::telemetry::health::Health;
+use crate::base::sync::lock;
+use crate::supervise::health::Health;
 
 /// Maximum of restarts of a part within [`RESTART_WINDOW`]. A part that fails more often has a
 /// lasting fault.
@@ -80,6 +80,18 @@ impl Supervisor {
     pub(crate) fn task(&self, part: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks
             .spawn(self.clone().run_guarded(part.into(), work));
+    }
+
+    /// Runs `work` as a task, and drops it when the server drains.
+    pub(crate) fn task_until_drain(
+        &self,
+        part: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let drain = self.drain.clone();
+        self.task(part, async move {
+            drain.run_until_cancelled(work).await;
+        });
     }
 
     /// Runs `main` on a new thread. The server ends if it panics, or returns before the drain.
@@ -231,6 +243,34 @@ impl Supervisor {
     }
 }
 
+/// The unexpected end of a part of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnexpectedEnd {
+    /// The name of its thread or task.
+    pub part: Arc<str>,
+    /// The cause of the end.
+    pub how: EndCause,
+}
+
+/// The cause of an unexpected end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndCause {
+    /// It panicked. The panic's message is on standard error.
+    Panicked,
+    /// It returned.
+    Returned,
+}
+
+impl fmt::Display for UnexpectedEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.how {
+            EndCause::Panicked => "panicked",
+            EndCause::Returned => "ended unexpectedly",
+        };
+        write!(f, "the part '{}' of the server {how}", self.part)
+    }
+}
+
 /// Reports the end of a part that is not started again.
 #[derive(Debug)]
 struct EndGuard {
@@ -254,18 +294,12 @@ impl Drop for EndGuard {
     }
 }
 
-fn lock(
-    threads: &Mutex<Vec<SupervisedThread>>,
-) -> std::sync::MutexGuard<'_, Vec<SupervisedThread>> {
-    threads.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::telemetry::health::PartHealth;
+    use crate::supervise::health::PartHealth;
 
     fn supervisor() -> (Supervisor, Health) {
         let health = Health::new(PartHealth::Healthy, PartHealth::Healthy);

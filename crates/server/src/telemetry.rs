@@ -3,7 +3,6 @@
 pub(crate) mod counter_store_health;
 pub(crate) mod debug;
 pub(crate) mod decisions;
-pub(crate) mod health;
 pub(crate) mod logging;
 pub(crate) mod metrics;
 pub(crate) mod profiles;

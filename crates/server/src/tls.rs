@@ -12,8 +12,8 @@ mod peer;
 mod port;
 mod store;
 pub(crate) mod validity;
+mod watched_files;
 
-pub(crate) use crate::net::certificate_reload::{ReloadedFiles, WatchedFiles, watch};
 pub(crate) use counts::ReloadCounts;
 pub(crate) use named_file::CertificateFileError;
 pub use named_file::{CertificateAndKey, NamedFile};
@@ -21,3 +21,4 @@ pub use peer::PeerTls;
 pub(crate) use port::PortIdentity;
 pub use port::{ClientAuth, PortTls};
 pub use store::{StoreTls, StoreTlsFiles};
+pub(crate) use watched_files::{ReloadedFiles, WatchedFiles};

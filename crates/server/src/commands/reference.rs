@@ -4,7 +4,6 @@
 mod client;
 mod config_check;
 mod flags;
-mod prototext;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};

@@ -34,7 +34,7 @@ const MAX_FRAME_BYTES: usize = 16 * 1024;
 
 /// A socket with HTTP/2 whose calls have an `:authority` that the library accepts.
 #[derive(Debug)]
-pub(super) struct AuthorityRewriter<I> {
+pub(crate) struct AuthorityRewriter<I> {
     socket: I,
     state: RewriteState,
     resets: ResetCounter,

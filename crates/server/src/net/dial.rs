@@ -1,7 +1,6 @@
 //! Connections to other servers over gRPC.
 
-mod error_socket;
-mod overhead;
+mod server_socket;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -31,10 +30,10 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 
 use crate::base::text::{MAX_REASON_CHARS, quoted};
-use crate::tls::{CertificateFileError, PeerTls};
-use error_socket::{Cause, ErrorSocket};
-pub(crate) use overhead::OverheadBytes;
-use overhead::OverheadLimit;
+use crate::settings::GrpcPeer;
+use crate::tls::CertificateFileError;
+pub(crate) use server_socket::OverheadBytes;
+use server_socket::{Cause, ServerSocket};
 
 /// Maximum of time for each step of a connect: DNS look-up, TCP connect, TLS handshake, HTTP/2
 /// handshake.
@@ -49,17 +48,6 @@ const PONG_TIMEOUT: Duration = Duration::from_secs(20);
 const WINDOW_BYTES: u32 = 1 << 20;
 /// Maximum of bytes of the headers of an answer.
 const MAX_HEADER_BYTES: u32 = 16 * 1024;
-
-/// Another server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrpcPeer {
-    /// The name or address.
-    pub host: String,
-    /// The port.
-    pub port: u16,
-    /// TLS towards the server. `None` if the connection is not encrypted.
-    pub tls: Option<PeerTls>,
-}
 
 /// The reason why there is no connection.
 #[derive(Debug, Error)]
@@ -137,9 +125,7 @@ impl GrpcPeer {
         let host = self.host.clone();
         let socket = self.socket().await?;
         let Some(tls) = &self.tls else {
-            return self
-                .handshake(OverheadLimit::new(socket, overhead), ping)
-                .await;
+            return self.handshake(socket, overhead, ping).await;
         };
         let config = tls
             .load()
@@ -157,8 +143,7 @@ impl GrpcPeer {
         let socket = with_timeout(STEP_TIMEOUT, handshake)
             .await
             .map_err(connect_error)?;
-        self.handshake(OverheadLimit::new(socket, overhead), ping)
-            .await
+        self.handshake(socket, overhead, ping).await
     }
 
     async fn socket(&self) -> Result<TcpStream, ConnectError> {
@@ -170,15 +155,12 @@ impl GrpcPeer {
             .await
             .map_err(connect_error)?;
         let addresses: Vec<SocketAddr> = found.collect();
-        let address_error = |reason| match &addresses[..] {
-            [address] => ConnectError::Address {
-                host: address.to_string(),
-                reason,
+        let address_error = |reason| ConnectError::Address {
+            host: match &addresses[..] {
+                [address] => address.to_string(),
+                _ => self.host.clone(),
             },
-            _ => ConnectError::Address {
-                host: self.host.clone(),
-                reason,
-            },
+            reason,
         };
         let socket = with_timeout(STEP_TIMEOUT, dial_any(&addresses))
             .await
@@ -190,12 +172,13 @@ impl GrpcPeer {
     async fn handshake<I>(
         &self,
         socket: I,
+        overhead: OverheadBytes,
         ping: Option<Duration>,
     ) -> Result<GrpcChannel, ConnectError>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (socket, cause) = ErrorSocket::new(socket);
+        let (socket, cause) = ServerSocket::new(socket, overhead);
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -225,23 +208,6 @@ impl GrpcPeer {
             _task: AbortOnDropHandle::new(task),
         })
     }
-}
-
-/// Parses a name or address, and a port. The schemes for name resolution of gRPC libraries are
-/// ignored.
-pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
-    let text = text
-        .strip_prefix("dns:///")
-        .or_else(|| text.strip_prefix("passthrough:///"))
-        .unwrap_or(text);
-    let (host, port) = text.rsplit_once(':')?;
-    let host = match host.strip_prefix('[') {
-        Some(host) => host.strip_suffix(']')?,
-        None if host.contains([':', '/', '@']) => return None,
-        None => host,
-    };
-    let port = port.parse().ok().filter(|port| *port > 0)?;
-    (!host.is_empty()).then(|| (host.to_owned(), port))
 }
 
 /// Runs `work` for at most `bound`. A failure is returned as text.
@@ -310,35 +276,5 @@ impl Service<Request<Body>> for GrpcChannel {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         Box::pin(self.requests.send_request(request))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_a_host_and_a_port() {
-        for (text, expected) in [
-            ("envoy-gateway:18001", Some(("envoy-gateway", 18001))),
-            ("localhost:18000", Some(("localhost", 18000))),
-            ("[::1]:1", Some(("::1", 1))),
-            ("dns:///a.b:1", Some(("a.b", 1))),
-            ("passthrough:///a:1", Some(("a", 1))),
-            ("a", None),
-            (":1", None),
-            ("a:0", None),
-            ("a:70000", None),
-            ("::1:1", None),
-            ("http://a:1", None),
-            ("unix:///a", None),
-            ("name@a:1", None),
-        ] {
-            assert_eq!(
-                host_and_port(text),
-                expected.map(|(host, port)| (host.to_owned(), port)),
-                "{text}"
-            );
-        }
     }
 }

@@ -1,32 +1,32 @@
 //! Serves HTTP/1 connections.
 
-use std::io;
+use std::future::ready;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use axum::Router;
 use axum::http::Request;
-use axum::{BoxError, Router};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_api::Peer;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 use tonic::codegen::Service as _;
 use tracing::{debug, warn};
 
-use super::accept;
-use super::bounds::body::{BodyKind, BodyRefusal, Framing, Http1Body, RequestBody};
+use super::accept::{AcceptedConnection, ConnectionCount, accept_all, accept_tcp};
+use super::bounds::body::{BodyKind, Framing, Http1Body, RequestBody};
 use super::bounds::socket::{CountPolls, GuardedSocket};
 use super::bounds::{
     CloseReason, ConnActivity, ConnState, ConnectionMemory, ConnectionSlot, PortBounds, RateRule,
 };
-use super::connection::movable_socket::{DetachedSocket, TlsSocket};
-use super::cores::ConnectionCount;
+use super::movable_socket::MovableSocket;
 use super::tls::PortTlsAcceptor;
 use crate::supervise::Supervisor;
 
@@ -45,7 +45,6 @@ const BODY_KIND: BodyKind = BodyKind {
         max_windows: 6,
     },
     framing: Framing::Plain,
-    refuse: refusal_error,
 };
 
 /// A thread that serves connections.
@@ -70,7 +69,7 @@ impl HttpThread {
     /// Serves one connection in its own task.
     fn spawn_connection(
         &self,
-        socket: AcceptedSocket,
+        socket: AcceptedConnection,
         peer_connection: PeerConnection,
         supervisor: &Supervisor,
     ) {
@@ -81,13 +80,13 @@ impl HttpThread {
         let serve = async move {
             let log_error = |error| warn!(%error, "cannot register a connection with its thread");
             match socket {
-                AcceptedSocket::Plain(stream) => match TcpStream::from_std(stream) {
+                AcceptedConnection::Plain(socket) => match MovableSocket::register(socket) {
                     Ok(stream) => {
                         serve_connection(stream, router, peer_connection, supervisor).await
                     }
                     Err(error) => log_error(error),
                 },
-                AcceptedSocket::Secured(mut stream) => match stream.get_mut().0.attach() {
+                AcceptedConnection::Secured(mut stream) => match stream.get_mut().0.attach() {
                     Ok(()) => serve_connection(stream, router, peer_connection, supervisor).await,
                     Err(error) => log_error(error),
                 },
@@ -96,12 +95,6 @@ impl HttpThread {
         };
         tasks.spawn_on(serve, &self.runtime);
     }
-}
-
-/// A connection on its way to its thread.
-enum AcceptedSocket {
-    Plain(std::net::TcpStream),
-    Secured(TlsSocket),
 }
 
 /// Serves `router` within `bounds` on the current thread until the server drains. Each connection
@@ -132,46 +125,25 @@ pub(crate) async fn serve_on(
     supervisor: Supervisor,
 ) {
     let threads: Arc<[HttpThread]> = threads.into();
-    loop {
-        let accepted = tokio::select! {
-            accepted = accept::accept_next(listener.accept(), &bounds.table) => accepted,
-            () = supervisor.drain.cancelled() => return,
+    let tasks = supervisor.clone();
+    let PortBounds { table, budget } = bounds;
+    let serve = move |socket, peer: SocketAddr, slot| {
+        let peer_connection = PeerConnection {
+            peer: Peer(peer.ip()),
+            memory: ConnectionMemory::unbounded(budget.clone()),
+            slot,
         };
-        if let Some((stream, peer, slot)) = accepted {
-            accept::set_socket_options(&stream);
-            let peer = Peer(peer.ip());
-            let memory = ConnectionMemory::unbounded(bounds.budget.clone());
-            let stream = match stream.into_std() {
-                Ok(stream) => stream,
-                Err(error) => {
-                    warn!(%error, "cannot hand a connection to its thread");
-                    continue;
-                }
-            };
-            match &acceptor {
-                None => least_loaded(&threads).spawn_connection(
-                    AcceptedSocket::Plain(stream),
-                    PeerConnection { peer, memory, slot },
-                    &supervisor,
-                ),
-                Some(acceptor) => {
-                    let threads = threads.clone();
-                    let supervisor = supervisor.clone();
-                    acceptor.accept(
-                        DetachedSocket::Tcp(stream),
-                        slot,
-                        async move |secured, slot| {
-                            least_loaded(&threads).spawn_connection(
-                                AcceptedSocket::Secured(secured),
-                                PeerConnection { peer, memory, slot },
-                                &supervisor,
-                            );
-                        },
-                    );
-                }
-            }
-        }
-    }
+        least_loaded(&threads).spawn_connection(socket, peer_connection, &tasks);
+        ready(())
+    };
+    accept_all(
+        || accept_tcp(&listener),
+        acceptor,
+        &table,
+        &supervisor,
+        serve,
+    )
+    .await;
 }
 
 /// Returns the thread with the fewest connections.
@@ -257,19 +229,4 @@ async fn until_first_request_timeout(conn_state: &ConnState) {
         std::future::pending::<()>().await;
     }
     conn_state.count_close(CloseReason::NoRequest);
-}
-
-/// Returns an I/O error whose kind tells readers of bodies the reason.
-fn refusal_error(refusal: BodyRefusal) -> BoxError {
-    let (kind, text) = match refusal {
-        BodyRefusal::TooSlow => (
-            io::ErrorKind::TimedOut,
-            "the body arrived too slowly: less than 16 KiB in 10 s, or longer than a minute",
-        ),
-        BodyRefusal::NoMemory => (
-            io::ErrorKind::QuotaExceeded,
-            "too many bytes of unfinished bodies",
-        ),
-    };
-    io::Error::new(kind, text).into()
 }

@@ -9,8 +9,10 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::warn;
 
-use crate::net::cores::GrpcListener;
-use crate::net::socket_file::SocketFile;
+use super::accept::accept_tcp;
+use super::bounds::ClientNetwork;
+use super::movable_socket::DetachedSocket;
+use super::socket_file::SocketFile;
 use crate::settings::{Endpoint, GrpcEndpoint, Settings, WorkflowSettings};
 use crate::supervise::error::ServeError;
 
@@ -88,6 +90,36 @@ pub(crate) struct Listeners {
     pub(crate) prometheus: Option<TcpListener>,
     /// Not registered with a runtime, because the API has its own.
     pub(crate) api: Option<std::net::TcpListener>,
+}
+
+/// The source of gRPC connections.
+#[derive(Debug)]
+pub(crate) enum GrpcListener {
+    Tcp(TcpListener),
+    /// A Unix socket with its file, which is removed after the last accept.
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
+}
+
+impl GrpcListener {
+    /// Accepts the next connection, and sets its options.
+    pub(crate) async fn accept(&self) -> io::Result<(DetachedSocket, ClientNetwork)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (socket, peer) = accept_tcp(listener).await?;
+                Ok((socket, peer.into()))
+            }
+            Self::Unix { listener, .. } => {
+                let (stream, _) = listener.accept().await?;
+                Ok((
+                    DetachedSocket::Unix(stream.into_std()?),
+                    ClientNetwork::UNIX_SOCKETS,
+                ))
+            }
+        }
+    }
 }
 
 impl Sockets {

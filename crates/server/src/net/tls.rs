@@ -11,8 +11,8 @@ mod refusal;
 
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -20,7 +20,9 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::bounds::{ClientNetwork, CloseReason, ConnectionSlot};
-use super::connection::movable_socket::{DetachedSocket, MovableSocket, TlsSocket};
+use super::movable_socket::{DetachedSocket, MovableSocket, TlsSocket};
+use crate::base::log_throttle::LogThrottle;
+use crate::base::sync::lock;
 use crate::supervise::runtime::ThreadRuntime;
 use crate::supervise::{Supervisor, failpoint};
 use crate::tls::PortIdentity;
@@ -56,14 +58,7 @@ pub(crate) struct PortTlsAcceptor {
     port: &'static str,
     identity: PortIdentity,
     handshakes: Handshakes,
-    refused: Arc<Mutex<RefusedClients>>,
-}
-
-/// Number of clients that were refused since the last log line.
-#[derive(Debug, Default)]
-struct RefusedClients {
-    last_logged: Option<Instant>,
-    suppressed: u64,
+    refused: Arc<Mutex<LogThrottle>>,
 }
 
 /// A handshake in progress, until this is dropped.
@@ -192,35 +187,15 @@ impl PortTlsAcceptor {
             }
             HandshakeFailure::Reason(reason) => reason,
         };
-        let mut refused = lock(&self.refused);
-        if refused
-            .last_logged
-            .is_some_and(|last_logged| last_logged.elapsed() < LOG_INTERVAL)
-        {
-            refused.suppressed += 1;
-            drop(refused);
+        let Some(suppressed) = lock(&self.refused).admit(LOG_INTERVAL) else {
             return debug!(
                 port = self.port,
                 reason, "a client is refused in its TLS handshake"
             );
-        }
-        let RefusedClients { suppressed, .. } = std::mem::replace(
-            &mut *refused,
-            RefusedClients {
-                last_logged: Some(Instant::now()),
-                suppressed: 0,
-            },
-        );
-        drop(refused);
+        };
         warn!(
             port = self.port,
-            suppressed = suppressed,
-            "a client is refused in its TLS handshake: {reason}"
+            suppressed, "a client is refused in its TLS handshake: {reason}"
         );
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is complete or absent.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -95,21 +95,26 @@ impl RequestBounds {
     }
 }
 
-/// Returns the messages in a field of a message.
-fn fields(mut message: &[u8], wanted: u32) -> impl Iterator<Item = &[u8]> {
+/// Returns the length-delimited fields of a message, up to its first invalid byte.
+pub(super) fn delimited_fields(mut message: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     std::iter::from_fn(move || {
         while !message.is_empty() {
             let (field, wire_type) = decode_key(&mut message).ok()?;
-            if field == wanted && wire_type == WireType::LengthDelimited {
+            if wire_type == WireType::LengthDelimited {
                 let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
                 let (value, rest) = message.split_at_checked(length)?;
                 message = rest;
-                return Some(value);
+                return Some((field, value));
             }
             skip_field(wire_type, field, &mut message, DecodeContext::default()).ok()?;
         }
         None
     })
+}
+
+/// Returns the messages in a field of a message.
+fn fields(message: &[u8], wanted: u32) -> impl Iterator<Item = &[u8]> {
+    delimited_fields(message).filter_map(move |(field, value)| (field == wanted).then_some(value))
 }
 
 #[cfg(test)]

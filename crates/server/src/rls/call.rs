@@ -20,7 +20,7 @@ use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{
     self, DescriptorStatus, RateLimit,
 };
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::rls::traced::{self, CountedBy};
+use crate::rls::traced::{CountedBy, DecisionSpan};
 use crate::settings::{Settings, SettingsOrigin};
 use crate::telemetry::decisions;
 use crate::telemetry::metrics::{CallFailure, ExcessKind, Shard};
@@ -60,7 +60,7 @@ impl Calls {
         settings: &Settings,
     ) -> Self {
         let timeout = store_timeout(settings);
-        let parts = CallContext {
+        let inner = CallContext {
             limiter,
             metrics,
             timeout,
@@ -77,7 +77,7 @@ impl Calls {
             last_failure_second: AtomicU64::new(0),
         };
         Self {
-            inner: Arc::new(parts),
+            inner: Arc::new(inner),
         }
     }
 
@@ -116,7 +116,8 @@ impl Calls {
         self.inner.traces.as_ref()
     }
 
-    /// Decides, and counts the result. `timeout` is the caller's deadline, if it set one.
+    /// Decides, counts the result, and adds spans to `trace` if the call is sampled. `timeout` is
+    /// the caller's deadline, if it set one.
     ///
     /// # Cancellation
     /// A dropped call is counted as a store failure. The effect on counters is that of
@@ -126,25 +127,18 @@ impl Calls {
         message: RateLimitRequest,
         started: Instant,
         timeout: Option<Duration>,
+        trace: Option<&mut Trace>,
     ) -> Result<RateLimitResponse, Error> {
+        // In a box, so that calls without a trace take no more memory.
+        let span = trace.map(|trace| {
+            let span = DecisionSpan::begin(&message, self.inner.counted_by);
+            (Box::new(span), trace)
+        });
         let mut counting = Counting::new(&self.inner.metrics, request(message));
         let answer = self.check(&mut counting, started, timeout).await;
-        answer.map(|response| response_message(response, &self.inner.header_names))
-    }
-
-    /// Decides like [`Self::decide`], and adds spans to `trace`.
-    pub(crate) async fn decide_traced(
-        &self,
-        message: RateLimitRequest,
-        started: Instant,
-        timeout: Option<Duration>,
-        trace: &mut Trace,
-    ) -> Result<RateLimitResponse, Error> {
-        let execution = traced::DecisionSpan::begin(&message, self.inner.counted_by);
-        let mut counting = Counting::new(&self.inner.metrics, request(message));
-        let store_call_started = Instant::now();
-        let answer = self.check(&mut counting, started, timeout).await;
-        execution.end(trace, store_call_started, &counting.facts, &answer);
+        if let Some((span, trace)) = span {
+            span.end(trace, &counting.facts, &answer);
+        }
         answer.map(|response| response_message(response, &self.inner.header_names))
     }
 
@@ -339,15 +333,17 @@ fn proto_struct(map: serde_json::Map<String, serde_json::Value>) -> prost_types:
 
 fn proto_value(value: serde_json::Value) -> prost_types::Value {
     use serde_json::Value;
-    let kind = match value {
-        Value::Null => Kind::NullValue(0),
-        Value::Bool(value) => Kind::BoolValue(value),
-        Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap_or(f64::NAN)),
-        Value::String(value) => Kind::StringValue(value),
-        Value::Array(values) => Kind::ListValue(prost_types::ListValue {
-            values: values.into_iter().map(proto_value).collect(),
-        }),
-        Value::Object(map) => Kind::StructValue(proto_struct(map)),
-    };
-    prost_types::Value { kind: Some(kind) }
+    match value {
+        Value::Null => prost_types::Value {
+            kind: Some(Kind::NullValue(0)),
+        },
+        Value::Bool(value) => value.into(),
+        Value::Number(value) => value.as_f64().unwrap_or(f64::NAN).into(),
+        Value::String(value) => value.into(),
+        Value::Array(values) => {
+            let values: Vec<_> = values.into_iter().map(proto_value).collect();
+            values.into()
+        }
+        Value::Object(map) => proto_struct(map).fields.into(),
+    }
 }

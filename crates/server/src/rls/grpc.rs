@@ -1,28 +1,33 @@
 //! The services of the gRPC port. Calls of ShouldRateLimit skip the router.
 
+pub(crate) mod health_service;
+
 use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use axum::BoxError;
 use http::{HeaderName, HeaderValue};
 use hyper::body::Incoming;
+use prost::Message as _;
+use prost::bytes::Buf as _;
 use tidegate_ratelimit::Error;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic::codegen::{BoxFuture, Service as _};
 use tonic::server::{Grpc, UnaryService};
 use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
+use tonic_prost::ProstEncoder;
 use tonic_reflection::server::Builder;
 
-use crate::net::bounds::body::{BodyKind, BodyRefusal, Framing, PendingResponse, RequestBody};
+use self::health_service::HealthService;
+use crate::net::bounds::body::{BodyKind, Framing, PendingResponse, RequestBody};
 use crate::net::bounds::{ConnState, ConnectionMemory, RateRule};
+use crate::rls::bounds::{RequestBounds, RequestExcess};
 use crate::rls::call::Calls;
-use crate::rls::codec::{CallCodec, Decoded};
 use crate::rls::proto::COMPLETE_DESCRIPTORS;
-use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use crate::telemetry::health::HealthService;
+use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::telemetry::metrics::Method;
 use crate::telemetry::traces::Trace;
 
@@ -51,7 +56,6 @@ const MESSAGE_BODY: BodyKind = BodyKind {
         max_windows: 1,
     },
     framing: Framing::Grpc,
-    refuse: refusal_error,
 };
 /// Messages of tools that keep a stream open while a person thinks may take 300 s.
 const REFLECTION_BODY: BodyKind = BodyKind {
@@ -188,14 +192,51 @@ fn without_head<B, C>(request: http::Request<B>, body: impl FnOnce(B) -> C) -> h
     request
 }
 
-fn refusal_error(refusal: BodyRefusal) -> BoxError {
-    let status = match refusal {
-        BodyRefusal::TooSlow => Status::deadline_exceeded("the message did not arrive within 10 s"),
-        BodyRefusal::NoMemory => {
-            Status::resource_exhausted("too many bytes of unfinished messages")
+/// The initial size of a message buffer, and the bytes of an answer that are sent at once. Nearly
+/// all messages are smaller, and calls that wait for theirs hold little.
+fn buffers() -> BufferSettings {
+    BufferSettings::new(1_024, 32 * 1024)
+}
+
+/// Checks the bounds of a request before it is decoded, and encodes responses.
+#[derive(Debug, Clone, Copy)]
+struct CallCodec(RequestBounds);
+
+/// A request, unless it was not decoded because of its size.
+type Decoded = Result<RateLimitRequest, RequestExcess>;
+
+impl Codec for CallCodec {
+    type Encode = RateLimitResponse;
+    type Decode = Decoded;
+    type Encoder = ProstEncoder<RateLimitResponse>;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::new(buffers())
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Decoder for CallCodec {
+    type Item = Decoded;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Decoded>, Status> {
+        if let Err(excess) = self.0.check_protobuf(message.chunk()) {
+            message.advance(message.remaining());
+            return Ok(Some(Err(excess)));
         }
-    };
-    status.into()
+        let request = RateLimitRequest::decode(message)
+            .map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Some(Ok(request)))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
 }
 
 /// The method ShouldRateLimit.
@@ -213,46 +254,27 @@ impl UnaryService<Decoded> for ShouldRateLimit {
     fn call(&mut self, request: Request<Decoded>) -> Self::Future {
         let calls = self.calls.clone();
         let timeout = self.timeout;
-        if let Some(trace) = self.trace.take() {
-            return Box::pin(traced(calls, timeout, request, trace));
-        }
+        let mut trace = self.trace.take();
         Box::pin(async move {
             let counted = calls.metrics().time(Method::ShouldRateLimit);
-            let message = request
-                .into_inner()
-                .map_err(|excess| Status::invalid_argument(calls.refuse(excess)))?;
-            let answer = calls.decide(message, counted.started, timeout).await;
+            let answer = match request.into_inner() {
+                Ok(message) => calls
+                    .decide(message, counted.started, timeout, trace.as_deref_mut())
+                    .await
+                    .map(Response::new)
+                    .map_err(|error| error_status(&error)),
+                Err(excess) => Err(Status::invalid_argument(calls.refuse(excess))),
+            };
+            match (trace, &answer) {
+                (Some(mut trace), Ok(_)) => trace.grpc_ended(Code::Ok, None),
+                (Some(mut trace), Err(status)) => {
+                    trace.grpc_ended(status.code(), Some(status.message()));
+                }
+                (None, _) => {}
+            }
             answer
-                .map(Response::new)
-                .map_err(|error| error_status(&error))
         })
     }
-}
-
-/// Answers a call that is sampled.
-async fn traced(
-    calls: Calls,
-    timeout: Option<Duration>,
-    request: Request<Decoded>,
-    mut trace: Box<Trace>,
-) -> Result<Response<RateLimitResponse>, Status> {
-    let counted = calls.metrics().time(Method::ShouldRateLimit);
-    let answer = match request.into_inner() {
-        Ok(message) => {
-            let answer = calls
-                .decide_traced(message, counted.started, timeout, &mut trace)
-                .await;
-            answer
-                .map(Response::new)
-                .map_err(|error| error_status(&error))
-        }
-        Err(excess) => Err(Status::invalid_argument(calls.refuse(excess))),
-    };
-    match &answer {
-        Ok(_) => trace.grpc_ended(Code::Ok, None),
-        Err(status) => trace.grpc_ended(status.code(), Some(status.message())),
-    }
-    answer
 }
 
 /// UNKNOWN for every error, as in the reference. INVALID_ARGUMENT only for requests that make the

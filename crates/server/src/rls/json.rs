@@ -7,7 +7,6 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::LazyLock;
 use std::time::Instant;
 
 use axum::Router;
@@ -17,29 +16,18 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use hyper::body::Body as _;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde::Serialize as _;
 
 use super::call::Calls;
-use super::proto::SERVICE_DESCRIPTORS;
+use super::cores::Cores;
 use super::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use super::text;
-use crate::net::cores::Cores;
-use crate::telemetry::health::Health;
+use super::text::{self, dynamic};
+use crate::supervise::health::Health;
 use crate::telemetry::traces::{AttributeValue, SpanPart, Trace};
 
 /// The largest body of a request, as for gRPC.
 const MAX_BODY: usize = 4 * 1024 * 1024;
-
-/// The descriptor of the response, for the mapping to JSON. Decoded at the first answer.
-static RESPONSE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
-    let pool = DescriptorPool::decode(SERVICE_DESCRIPTORS)
-        .expect("committed descriptors are valid, as a test shows");
-    let name = "envoy.service.ratelimit.v3.RateLimitResponse";
-    pool.get_message_by_name(name)
-        .expect("the descriptors are those of the service")
-});
 
 /// Serves `/json` and `/healthcheck`. Other paths are answered with 404 and the text of the
 /// reference.
@@ -136,10 +124,9 @@ async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> R
     };
     let _counted = calls.metrics().time_json(started);
     // HTTP has no deadline of the client, so the server's applies.
-    let answer = match &mut trace {
-        Some(trace) => calls.decide_traced(request, started, None, trace).await,
-        None => calls.decide(request, started, None).await,
-    };
+    let answer = calls
+        .decide(request, started, None, trace.as_deref_mut())
+        .await;
     let Ok(response) = answer else {
         return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
     };
@@ -188,15 +175,6 @@ impl serde_json::ser::Formatter for WholeNumbers {
             serde_json::ser::CompactFormatter.write_f64(writer, number)
         }
     }
-}
-
-/// Converts the response to a message with the names of its fields.
-pub(crate) fn dynamic(response: &RateLimitResponse) -> DynamicMessage {
-    let mut message = DynamicMessage::new(RESPONSE.clone());
-    message
-        .transcode_from(response)
-        .expect("the message is of this type");
-    message
 }
 
 fn plain(status: StatusCode, text: impl IntoResponse) -> Response {

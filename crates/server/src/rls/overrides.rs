@@ -8,7 +8,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
 use crate::base::clock;
-use crate::supervise::Supervisor;
 
 /// Interval of reads.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,55 +53,41 @@ impl LimitOverrides {
     /// [`Self::follow`] logs the reason, and retries.
     pub(crate) async fn read_first(&self) {
         let started = Instant::now();
-        let mut state = ReadState::Read;
+        let mut is_failing = false;
         while let Err(error) = self.refresh().await {
             let is_final = matches!(error, StoreError::Redis(CommandError::Server(_)));
             if is_final || started.elapsed() >= FIRST_READ_TIMEOUT {
                 return;
             }
-            if state == ReadState::Read {
+            if !is_failing {
                 let seconds = FIRST_READ_TIMEOUT.as_secs();
                 warn!(%error, "overrides of limits cannot be read; the ports open when they are, or after {seconds} s");
-                state = ReadState::Failing;
+                is_failing = true;
             }
             sleep(FIRST_READ_RETRY_DELAY).await;
         }
     }
 
-    /// Reads the overrides repeatedly until the server drains.
-    pub(crate) async fn follow(self, supervisor: Supervisor) {
+    /// Reads the overrides repeatedly.
+    pub(crate) async fn follow(self) {
         let mut ticks = interval(READ_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut state = ReadState::Read;
+        let mut was_failing = false;
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = supervisor.drain.cancelled() => return,
-            }
+            ticks.tick().await;
             let reading = self.refresh().await;
-            match (&reading, state) {
-                (Err(error), ReadState::Read) => warn!(
+            match (&reading, was_failing) {
+                (Err(error), false) => warn!(
                     %error,
                     "overrides of limits cannot be read from redis, so those of the last reading stay in force. Its user must be \
                      allowed HGET, HGETALL, HSET, HDEL, HLEN and EVAL for the key that ends with tidegate:overrides"
                 ),
-                (Ok(()), ReadState::Failing) => info!("overrides of limits can be read again"),
-                (Err(_), ReadState::Failing) | (Ok(()), ReadState::Read) => {}
+                (Ok(()), true) => info!("overrides of limits can be read again"),
+                (Err(_), true) | (Ok(()), false) => {}
             }
-            state = if reading.is_ok() {
-                ReadState::Read
-            } else {
-                ReadState::Failing
-            };
+            was_failing = reading.is_err();
         }
     }
-}
-
-/// The result of the last read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadState {
-    Read,
-    Failing,
 }
 
 #[cfg(test)]

@@ -21,9 +21,9 @@ use tracing::{error, info, warn};
 use crate::base::text::quoted;
 use crate::settings::{FileScope, Files, FirstLoad, MissingRoot, Settings, Xds};
 use crate::supervise::error::ServeError;
+use crate::supervise::health::{Health, PartHealth};
 use crate::supervise::notify::Notify;
 use crate::supervise::{Supervisor, failpoint};
-use crate::telemetry::health::{Health, PartHealth};
 use crate::telemetry::metrics::Metrics;
 use files::{FileSet, ReadFailure};
 pub(crate) use files::{FolderEntry, entries, read_regular};
@@ -214,11 +214,8 @@ impl ConfigTarget {
         let configuration = self.metrics.declare(configuration);
         let domains = configuration.domain_count();
         if self.health_needs_domain {
-            self.health.set_configuration(if domains > 0 {
-                PartHealth::Healthy
-            } else {
-                PartHealth::Unhealthy
-            });
+            self.health
+                .set_configuration(PartHealth::healthy_if(domains > 0));
         }
         self.limiter.configure(configuration);
         self.metrics.loads.success.fetch_add(1, Relaxed);
@@ -373,20 +370,23 @@ impl Reload {
 
 /// Waits until files have changed, the poll is due, or the thread must stop.
 fn wait(wakes: &Receiver<Wake>) -> Wake {
-    match wakes.recv_timeout(POLL_INTERVAL) {
-        Ok(Wake::Changed) => {}
-        Ok(Wake::Requested) => return Wake::Requested,
-        Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
-        Err(RecvTimeoutError::Timeout) => return Wake::Changed,
-    }
-    let deadline = Instant::now() + MAX_DELAY;
-    while Instant::now() < deadline {
-        match wakes.recv_timeout(QUIET_TIME) {
-            Ok(Wake::Changed) => {}
+    let mut deadline = None;
+    loop {
+        let timeout = if deadline.is_none() {
+            POLL_INTERVAL
+        } else {
+            QUIET_TIME
+        };
+        match wakes.recv_timeout(timeout) {
+            Ok(Wake::Changed) => {
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + MAX_DELAY);
+                if Instant::now() >= deadline {
+                    return Wake::Changed;
+                }
+            }
             Ok(Wake::Requested) => return Wake::Requested,
             Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
-            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Timeout) => return Wake::Changed,
         }
     }
-    Wake::Changed
 }

@@ -1,4 +1,4 @@
-//! TODO: say what these modules are for.
+//! The counter stores: Redis, memcached, and memory.
 
 pub(crate) mod memcache;
 pub(crate) mod memory;

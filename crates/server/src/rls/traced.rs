@@ -58,21 +58,14 @@ impl DecisionSpan {
         }
     }
 
-    /// Adds the span of the store, whose call began at `store_call_started`, and the span of the
-    /// decision.
-    pub(super) fn end(
-        self,
-        trace: &mut Trace,
-        store_call_started: Instant,
-        facts: &Facts,
-        answer: &Result<Response, Error>,
-    ) {
+    /// Adds the span of the store, if it was called, and the span of the decision.
+    pub(super) fn end(self, trace: &mut Trace, facts: &Facts, answer: &Result<Response, Error>) {
         if let Some((name, attributes)) = store_span(self.counted_by, facts, answer) {
             trace.add(SpanPart {
                 name,
                 id: Trace::new_id(),
                 parent: self.id,
-                begun: store_call_started,
+                begun: self.begun,
                 attributes,
             });
         }

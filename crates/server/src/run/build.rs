@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 
 use super::limiter::redis_store;
 use super::run::Server;
+use crate::net::certificate_reload::watch;
 use crate::net::listen::Addresses;
 use crate::net::tls::PortTlsAcceptors;
 use crate::rls::reload::xds::Subscription;
@@ -13,9 +14,9 @@ use crate::rls::store::memcache::Memcached;
 use crate::rls::store::redis::{self, RedisClients};
 use crate::settings::{FirstLoad, HealthCheck, TokensFile};
 use crate::supervise::error::ServeError;
-use crate::telemetry::health::PartHealth;
+use crate::supervise::health::PartHealth;
 use crate::telemetry::traces::Traces;
-use crate::tls::{StoreTls, watch};
+use crate::tls::StoreTls;
 use crate::workflows::Workflows;
 
 impl Server {
@@ -37,7 +38,7 @@ impl Server {
             .map(TokensFile::watched_files);
         watch(
             stores.chain(ports).chain(tokens).collect(),
-            self.metrics.clone(),
+            self.metrics.certificates.clone(),
             &self.supervisor,
         )?;
         Ok(acceptors)

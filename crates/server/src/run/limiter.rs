@@ -9,12 +9,12 @@ use tidegate_ratelimit::{Limiter, RedisStore, Store};
 use super::run::Server;
 use crate::base::clock;
 use crate::net::bounds::MemoryBudget;
-use crate::net::cores::CoreServices;
 use crate::rls::call::{Calls, store_timeout};
+use crate::rls::cores::CoreServices;
 use crate::rls::grpc::Services;
+use crate::rls::grpc::health_service::HealthService;
 use crate::rls::overrides::LimitOverrides;
 use crate::rls::store::redis::RedisClients;
-use crate::telemetry::health::HealthService;
 use crate::workflows::ServerContext;
 use crate::workflows::units::{JobUnits, UnitCounters, WorkflowLimits};
 

@@ -9,11 +9,11 @@ use tracing::warn;
 
 use super::run::Server;
 use crate::net::bounds::{ConnectionLimit, MemoryBudget, OpenFiles, PortBounds, PortLimits};
+use crate::net::http;
 use crate::net::listen::{Listeners, Sockets};
 use crate::net::tls::{PortTlsAcceptor, PortTlsAcceptors};
-use crate::net::{cores, http};
-use crate::rls::json;
 use crate::rls::store::{memory, redis};
+use crate::rls::{cores, json};
 use crate::settings::Settings;
 use crate::supervise::error::ServeError;
 use crate::telemetry::purge_allocator::purge_allocator;
@@ -178,25 +178,19 @@ impl Server {
         let supervisor = &self.supervisor;
         supervisor.task("give-back", purge_allocator(supervisor.clone()));
         if let OverrideStore::Redis(_) = self.overrides.store {
-            supervisor.task(
-                "overrides",
-                self.overrides.clone().follow(supervisor.clone()),
-            );
+            supervisor.task_until_drain("overrides", self.overrides.clone().follow());
         }
         if let Some(memcached) = &self.memcached {
             return memcached.start_tasks(supervisor);
         }
         match (&self.clients, &self.settings.redis) {
             (Some(clients), _) => {
-                supervisor.task(
-                    "redis-health",
-                    redis::watch_health(clients.clone(), self.health.clone(), supervisor.clone()),
-                );
+                let work = redis::watch_health(clients.clone(), self.health.clone());
+                supervisor.task_until_drain("redis-health", work);
             }
-            (None, None) => supervisor.task(
-                "purge",
-                memory::purge(self.memory.clone(), supervisor.clone()),
-            ),
+            (None, None) => {
+                supervisor.task_until_drain("purge", memory::purge(self.memory.clone()));
+            }
             (None, Some(_)) => {}
         }
     }

@@ -54,7 +54,7 @@ pub(crate) struct Metrics {
     registry: Mutex<Registry>,
     dynamic_totals: Mutex<DynamicTotals>,
     pub(crate) loads: Loads,
-    pub(crate) certificates: tls::ReloadCounts,
+    pub(crate) certificates: Arc<tls::ReloadCounts>,
     pub(crate) statsd_counts: StatsdCounts,
     /// State of the mapping file, if there is one.
     mapped: Option<Mutex<MappedMetrics>>,
@@ -93,7 +93,7 @@ impl Metrics {
             registry: Mutex::default(),
             dynamic_totals: Mutex::new(DynamicTotals::new(Instant::now())),
             loads: Loads::default(),
-            certificates: tls::ReloadCounts::default(),
+            certificates: Arc::default(),
             statsd_counts: StatsdCounts::default(),
             sources: Mutex::default(),
         }
@@ -228,13 +228,10 @@ impl Metrics {
             ("runtime.num_values", read(&self.loads.files)),
             ("tidegate.config.kept_files", read(&self.loads.kept)),
         ];
-        if let Some(sample) = self
-            .certificates
-            .sample((clock::now().0 / 1_000_000).cast_signed())
-        {
-            sum.counters.extend(sample.counters());
-            sum.gauges.extend(sample.gauges());
-        }
+        let now = (clock::now().0 / 1_000_000).cast_signed();
+        let certificates = self.certificates.sample(now);
+        sum.counters.extend(certificates.counters);
+        sum.gauges.extend(certificates.gauges);
         if self.settings.statsd.is_some() {
             sum.counters.extend(self.statsd_counts.counters());
         }

@@ -1,9 +1,10 @@
 //! Counts of files with certificates and tokens, under the reference's names where it has them.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use super::validity::Validity;
+use crate::base::sync::lock;
 
 /// The contents of files that are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,58 +49,13 @@ impl ReloadCounts {
     }
 
     pub(crate) fn set_validity(&self, of: &'static str, validity: Option<Validity>) {
-        let mut certificate_ends = self
-            .certificate_ends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut certificate_ends = lock(&self.certificate_ends);
         certificate_ends.retain(|(other, _)| *other != of);
         certificate_ends.extend(validity.map(|validity| (of, validity.until)));
     }
 
-    /// Returns the counts at `now`, in seconds since 1970. `None` if there are no files.
-    pub(crate) fn sample(&self, now: i64) -> Option<ReloadSample> {
-        let loaded = self.loads.each_ref().map(|loads| {
-            let files = Some(loads.files.load(Relaxed)).filter(|files| *files > 0)?;
-            Some(LoadSample {
-                attempts: loads.attempts.load(Relaxed),
-                failures: loads.failures.load(Relaxed),
-                files: files as u64,
-            })
-        });
-        if loaded.iter().all(Option::is_none) {
-            return None;
-        }
-        let certificate_ends = self
-            .certificate_ends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let first_end = certificate_ends.iter().map(|(_, until)| *until).min();
-        let seconds_left = first_end.map(|until| until.saturating_sub(now).max(0).unsigned_abs());
-        Some(ReloadSample {
-            loaded,
-            seconds_left,
-        })
-    }
-}
-
-/// The counts at one moment.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ReloadSample {
-    /// In the order of [`FileKind`].
-    loaded: [Option<LoadSample>; 2],
-    /// Seconds until the first certificate expires.
-    seconds_left: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct LoadSample {
-    attempts: u64,
-    failures: u64,
-    files: u64,
-}
-
-impl ReloadSample {
-    pub(crate) fn counters(self) -> impl Iterator<Item = (&'static str, u64)> {
+    /// Returns the counts of the kinds that have files at `now`, in seconds since 1970.
+    pub(crate) fn sample(&self, now: i64) -> ReloadSample {
         const NAMES: [[&str; 2]; 2] = [
             ["certs.load_attempts", "certs.load_failures"],
             [
@@ -107,22 +63,40 @@ impl ReloadSample {
                 "tidegate.tokens.load_failures",
             ],
         ];
-        let kinds = NAMES.into_iter().zip(self.loaded);
-        kinds
-            .filter_map(|(names, loaded)| loaded.map(|loaded| (names, loaded)))
-            .flat_map(|([attempts, failures], loaded)| {
-                [(attempts, loaded.attempts), (failures, loaded.failures)]
-            })
+        let files = |loads: &LoadCounts| loads.files.load(Relaxed);
+        let kinds = self.loads.iter().zip(NAMES);
+        let counters = kinds.filter(|(loads, _)| files(loads) > 0).flat_map(
+            |(loads, [attempts, failures])| {
+                [
+                    (attempts, loads.attempts.load(Relaxed)),
+                    (failures, loads.failures.load(Relaxed)),
+                ]
+            },
+        );
+        let certificates = Some(files(self.loads(FileKind::Certificates)) as u64);
+        let certificates = certificates
+            .filter(|files| *files > 0)
+            .map(|files| ("certs.num_values", files));
+        let ends = lock(&self.certificate_ends);
+        let seconds_left = ends
+            .iter()
+            .map(|(_, until)| until.saturating_sub(now))
+            .min();
+        let seconds_left = seconds_left.map(|seconds| {
+            let name = "tidegate.certificates.seconds_left";
+            (name, seconds.max(0).unsigned_abs())
+        });
+        ReloadSample {
+            counters: counters.collect(),
+            gauges: certificates.into_iter().chain(seconds_left).collect(),
+        }
     }
+}
 
-    pub(crate) fn gauges(self) -> impl Iterator<Item = (&'static str, u64)> {
-        let seconds_left = self
-            .seconds_left
-            .map(|seconds_left| ("tidegate.certificates.seconds_left", seconds_left));
-        let [certificates, _] = self.loaded;
-        certificates
-            .map(|loaded| ("certs.num_values", loaded.files))
-            .into_iter()
-            .chain(seconds_left)
-    }
+/// The counts at one moment, with their names.
+#[derive(Debug)]
+pub(crate) struct ReloadSample {
+    pub(crate) counters: Vec<(&'static str, u64)>,
+    /// The last one is the time until the first certificate expires.
+    pub(crate) gauges: Vec<(&'static str, u64)>,
 }

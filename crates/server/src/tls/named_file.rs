@@ -29,6 +29,29 @@ pub struct CertificateAndKey {
     pub key: NamedFile,
 }
 
+impl CertificateAndKey {
+    /// Reads both files.
+    pub(super) fn load(
+        &self,
+    ) -> FileResult<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        both(self.chain.certificates(), self.key.key())
+    }
+}
+
+/// A value that was made from files, or all errors of the files.
+pub(super) type FileResult<T> = Result<T, Vec<CertificateFileError>>;
+
+/// Returns both values, or the errors of both.
+pub(super) fn both<A, B>(
+    a: Result<A, impl Into<Vec<CertificateFileError>>>,
+    b: Result<B, impl Into<Vec<CertificateFileError>>>,
+) -> FileResult<(A, B)> {
+    match (a.map_err(Into::into), b.map_err(Into::into)) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (a, b) => Err([a.err(), b.err()].into_iter().flatten().flatten().collect()),
+    }
+}
+
 /// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CertificateFileError {
@@ -43,6 +66,12 @@ impl fmt::Display for CertificateFileError {
             reason,
         } = self;
         write!(f, "{variable}='{}': {reason}", path.display())
+    }
+}
+
+impl From<CertificateFileError> for Vec<CertificateFileError> {
+    fn from(error: CertificateFileError) -> Self {
+        vec![error]
     }
 }
 

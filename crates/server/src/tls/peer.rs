@@ -6,7 +6,7 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::named_file::{CertificateAndKey, CertificateFileError, NamedFile};
+use super::named_file::{CertificateAndKey, CertificateFileError, FileResult, NamedFile, both};
 
 /// TLS towards another server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,32 +26,17 @@ impl PeerTls {
     ///
     /// # Errors
     /// All errors of the files.
-    pub(crate) fn load(&self) -> Result<Arc<ClientConfig>, Vec<CertificateFileError>> {
+    pub(crate) fn load(&self) -> FileResult<Arc<ClientConfig>> {
+        let pair = self.pair.as_ref().map(CertificateAndKey::load).transpose();
+        let (roots, pair) = both(self.roots(), pair)?;
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
-            .expect("the provider has the usual versions");
-        let chain_and_key = self
-            .pair
-            .as_ref()
-            .map(|pair| (pair.chain.certificates(), pair.key.key()));
-        let (roots, client_certificate) = match (self.roots(), chain_and_key) {
-            (Ok(roots), None) => (roots, None),
-            (Ok(roots), Some((Ok(chain), Ok(key)))) => (roots, Some((chain, key))),
-            (roots, pair) => {
-                let (chain, key) = pair
-                    .map(|(chain, key)| (chain.err(), key.err()))
-                    .unwrap_or_default();
-                return Err([roots.err(), chain, key].into_iter().flatten().collect());
-            }
-        };
-        let builder = builder.with_root_certificates(roots);
-        let mut config = match (client_certificate, &self.pair) {
-            (Some((chain, key)), Some(pair)) => {
+            .expect("the provider has the usual versions")
+            .with_root_certificates(roots);
+        let mut config = match (pair, &self.pair) {
+            (Some((chain, key)), Some(CertificateAndKey { key: file, .. })) => {
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
-                    vec![
-                        pair.key
-                            .file_error(format!("it cannot be used with its certificate: {error}")),
-                    ]
+                    file.file_error(format!("it cannot be used with its certificate: {error}"))
                 })?
             }
             _ => builder.with_no_client_auth(),

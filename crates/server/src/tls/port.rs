@@ -1,18 +1,19 @@
 //! TLS of a port: its certificate, and the certificates that clients must have.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys, RootCertStore, ServerConfig};
 
 use super::named_client::NamedClientVerifier;
-use super::named_file::{CertificateAndKey, CertificateFileError, NamedFile};
+use super::named_file::{CertificateAndKey, CertificateFileError, FileResult, NamedFile, both};
 use super::validity::Validity;
+use crate::base::sync::lock;
 
 /// TLS of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,39 +52,13 @@ impl PortTls {
     ///
     /// # Errors
     /// All errors of the files.
-    pub(crate) fn load(&self) -> Result<LoadedPortTls, Vec<CertificateFileError>> {
-        let Self {
-            pair,
-            clients,
-            protocol,
-        } = self;
-        let verifier = clients.as_ref().map_or_else(
+    pub(crate) fn load(&self) -> FileResult<LoadedPortTls> {
+        let verifier = self.clients.as_ref().map_or_else(
             || Ok(WebPkiClientVerifier::no_client_auth()),
             ClientAuth::verifier,
         );
-        match (pair.chain.certificates(), pair.key.key(), verifier) {
-            (Ok(chain), Ok(key), Ok(verifier)) => {
-                let validity = Validity::from_chain(&chain);
-                let config = Arc::new(
-                    self.config(chain, key, verifier, protocol)
-                        .map_err(|flaw| vec![flaw])?,
-                );
-                Ok(LoadedPortTls { config, validity })
-            }
-            (chain, key, verifier) => Err([chain.err(), key.err(), verifier.err()]
-                .into_iter()
-                .flatten()
-                .collect()),
-        }
-    }
-
-    fn config(
-        &self,
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-        verifier: Arc<dyn ClientCertVerifier>,
-        protocol: &[u8],
-    ) -> Result<ServerConfig, CertificateFileError> {
+        let ((chain, key), verifier) = both(self.pair.load(), verifier)?;
+        let validity = Validity::from_chain(&chain);
         let CertificateAndKey {
             chain: chain_file,
             key: key_file,
@@ -106,12 +81,15 @@ impl PortTls {
                 }
                 error => key_file.file_error(format!("the key cannot be used: {error}")),
             })?;
-        config.alpn_protocols = vec![protocol.to_vec()];
+        config.alpn_protocols = vec![self.protocol.to_vec()];
         // Every connection verifies the client certificate: one that has expired, or whose
         // authority was removed, must not resume a session.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(config)
+        Ok(LoadedPortTls {
+            config: Arc::new(config),
+            validity,
+        })
     }
 
     /// Returns all files.
@@ -161,16 +139,12 @@ impl PortIdentity {
 
     /// Creates the acceptor of one connection.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .into()
+        lock(&self.0).clone().into()
     }
 
     /// Replaces the configuration of new connections.
     pub(crate) fn replace(&self, loaded: LoadedPortTls) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = loaded.config;
+        *lock(&self.0) = loaded.config;
     }
 }
 

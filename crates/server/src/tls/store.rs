@@ -4,9 +4,9 @@ use std::fmt;
 
 use tidegate_pipeline::{ClientCertificate, Connector, Tls, Verification};
 
-use super::named_file::{CertificateAndKey, CertificateFileError, NamedFile};
+use super::named_file::{CertificateAndKey, CertificateFileError, FileResult, NamedFile, both};
 use super::validity::Validity;
-use crate::net::certificate_reload::{ReloadedFiles, WatchedFiles};
+use super::watched_files::{ReloadedFiles, WatchedFiles};
 
 /// The TLS configuration of connections to one kind of servers, and its files.
 #[derive(Debug, Clone)]
@@ -40,59 +40,42 @@ pub(crate) struct LoadedStoreTls {
 impl StoreTlsFiles {
     /// Reads the files.
     ///
+    /// # Errors
     /// All errors of the files.
-    /// Everything that is wrong with them.
-    pub(crate) fn load(&self) -> Result<LoadedStoreTls, Vec<CertificateFileError>> {
+    pub(crate) fn load(&self) -> FileResult<LoadedStoreTls> {
         let authorities = self.authorities.as_ref().map(|file| {
             let bytes = file.read()?;
             file.certificates_in(&bytes).map(|_| bytes)
         });
         let pair = self.pair.as_ref().map(|CertificateAndKey { chain, key }| {
-            let chain = chain
+            let chain = chain.read().and_then(|bytes| {
+                Ok((Validity::from_chain(&chain.certificates_in(&bytes)?), bytes))
+            });
+            let key = key
                 .read()
-                .and_then(|bytes| Ok((chain.certificates_in(&bytes)?, bytes)));
-            (
-                chain,
-                key.read()
-                    .and_then(|bytes| key.key_in(&bytes).map(|_| bytes)),
-            )
+                .and_then(|bytes| key.key_in(&bytes).map(|_| bytes));
+            both(chain, key)
         });
-        let (authorities, client_certificate) = match (authorities.transpose(), pair) {
-            (Ok(authorities), None) => (authorities, None),
-            (Ok(authorities), Some((Ok(chain), Ok(key)))) => (authorities, Some((chain, key))),
-            (authorities, pair) => {
-                let (chain, key) = pair
-                    .map(|(chain, key)| (chain.err(), key.err()))
-                    .unwrap_or_default();
-                return Err([authorities.err(), chain, key]
-                    .into_iter()
-                    .flatten()
-                    .collect());
-            }
-        };
-        let validity = client_certificate
-            .as_ref()
-            .and_then(|((chain, _), _)| Validity::from_chain(chain));
+        let (authorities, pair) = both(authorities.transpose(), pair.transpose())?;
+        let (validity, client) = pair
+            .map(|((validity, chain), key)| (validity, ClientCertificate { chain, key }))
+            .unzip();
         let mut tls = Tls::default();
         tls.authorities = authorities;
         tls.verification = self.verification;
-        tls.client = client_certificate.map(|((_, chain), key)| ClientCertificate { chain, key });
+        tls.client = client;
         let connector =
-            Connector::new(&tls).map_err(|error| vec![self.combined_error(error.to_string())])?;
+            Connector::new(&tls).map_err(|error| self.combined_error(error.to_string()))?;
         Ok(LoadedStoreTls {
             connector,
-            validity,
+            validity: validity.flatten(),
         })
     }
 
     /// Returns an error about all files in combination.
     fn combined_error(&self, reason: String) -> CertificateFileError {
-        let last = self
-            .pair
-            .as_ref()
-            .map(|pair| &pair.key)
-            .or(self.authorities.as_ref());
-        match last {
+        let key = self.pair.as_ref().map(|pair| &pair.key);
+        match key.or(self.authorities.as_ref()) {
             Some(file) => file.file_error(reason),
             None => NamedFile {
                 variable: self.of,

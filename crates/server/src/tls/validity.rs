@@ -1,6 +1,7 @@
 //! The time in which a certificate is valid, parsed from its bytes. The TLS library checks the
 //! certificates of others, and has no function for the server's own.
 
+use jiff::civil::DateTime;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// The seconds since 1970 in which a chain is valid.
@@ -109,45 +110,17 @@ impl<'a> Element<'a> {
 
     /// `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`.
     fn time(self) -> Option<i64> {
-        let text = str::from_utf8(self.content).ok()?.strip_suffix('Z')?;
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let (year, rest) = match self.tag {
-            UTC_TIME_TAG if digits && text.len() == 12 => {
-                let year: i64 = text[..2].parse().ok()?;
-                (
-                    if year < 50 { 2000 + year } else { 1900 + year },
-                    &text[2..],
-                )
-            }
-            GENERALIZED_TIME_TAG if digits && text.len() == 14 => {
-                (text[..4].parse().ok()?, &text[4..])
-            }
+        const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+        let text = str::from_utf8(self.content).ok()?;
+        let century = match (self.tag, text.len()) {
+            (UTC_TIME_TAG, 13) if text < "50" => "20",
+            (UTC_TIME_TAG, 13) => "19",
+            (GENERALIZED_TIME_TAG, 15) => "",
             _ => return None,
         };
-        let part = |at: usize| rest[at..at + 2].parse::<i64>().ok();
-        Some(
-            days_since_1970(year, part(0)?, part(2)?) * 86_400
-                + part(4)? * 3_600
-                + part(6)? * 60
-                + part(8)?,
-        )
+        let time = DateTime::strptime("%Y%m%d%H%M%SZ", format!("{century}{text}")).ok()?;
+        Some(time.duration_since(EPOCH).as_secs())
     }
-}
-
-/// Days since 1970-01-01 in the Gregorian calendar. Years begin in March here, so that a leap day
-/// is the last day.
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 {
-        (year, month - 3)
-    } else {
-        (year - 1, month + 9)
-    };
-    365 * year + year.div_euclid(4) - year.div_euclid(100)
-        + year.div_euclid(400)
-        + (153 * month + 2) / 5
-        + day
-        - 1
-        - 719_468
 }
 
 #[cfg(test)]

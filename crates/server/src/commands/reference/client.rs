@@ -11,15 +11,15 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::flags::{Flag, FlagKind, FlagValues};
-use super::prototext::{message_text, quoted};
 use super::{EXIT_FAILURE, EXIT_USAGE, ToolFailure, fail_with, print_line};
-use crate::net::dial::{ConnectionEnd, GrpcPeer, OverheadBytes, call_failure, host_and_port};
-use crate::rls::json::dynamic;
+use crate::net::dial::{ConnectionEnd, OverheadBytes, call_failure};
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::rls::text::{self, dynamic, quoted};
 use crate::settings::TraceSettings;
+use crate::settings::{GrpcPeer, host_and_port};
 use crate::supervise::runtime::current_thread_runtime;
 use crate::telemetry::traces::OneCall;
 use crate::tls::{CertificateAndKey, NamedFile, PeerTls};
@@ -124,11 +124,7 @@ pub(super) fn run(flag_values: &FlagValues) -> Result<(), ToolFailure> {
                 .collect(),
             name => flag_values.text(&FLAGS, name).to_owned(),
         };
-        print_line(&format!(
-            "Flag: --{}={}",
-            flag.name,
-            quoted(value.as_bytes())
-        ))?;
+        print_line(&format!("Flag: --{}={}", flag.name, quoted(&value)))?;
     }
     let spans = flag_values.text(&FLAGS, SPAN_PROTOCOL);
     if !matches!(spans, "" | "http" | "grpc") {
@@ -156,7 +152,7 @@ pub(super) fn run(flag_values: &FlagValues) -> Result<(), ToolFailure> {
         .map_err(|_| ToolFailure(EXIT_FAILURE))?
         .block_on(work)
     {
-        Ok(response) => print_line(&format!("response: {}", message_text(&dynamic(&response)))),
+        Ok(response) => print_line(&format!("response: {}", text::whole(&dynamic(&response)))),
         Err(status) => {
             let code = status.code();
             let text = status.message();

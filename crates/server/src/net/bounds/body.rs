@@ -1,12 +1,14 @@
 //! Bodies of requests and answers, with bounds on their bytes and on their time.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::BoxError;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tonic::Status;
 
 use super::budget::{BodyReservation, ConnectionMemory, OpenStream};
 use super::conn_state::{ConnActivity, ConnState};
@@ -25,19 +27,43 @@ const MAX_UNCOUNTED_BYTES: usize = 1_024;
 
 /// The reason why the rest of a body is not awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BodyRefusal {
+enum BodyRefusal {
     TooSlow,
     NoMemory,
 }
 
-/// The kind of a body: its minimum rate, its framing, and the error for a refusal.
+impl BodyRefusal {
+    /// The error that tells readers of bodies the reason: a status in gRPC, else an I/O error by its
+    /// kind.
+    fn error(self, framing: Framing) -> BoxError {
+        match (framing, self) {
+            (Framing::Grpc, Self::TooSlow) => {
+                Status::deadline_exceeded("the message did not arrive within 10 s").into()
+            }
+            (Framing::Grpc, Self::NoMemory) => {
+                Status::resource_exhausted("too many bytes of unfinished messages").into()
+            }
+            (Framing::Plain, Self::TooSlow) => io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the body arrived too slowly: less than 16 KiB in 10 s, or longer than a minute",
+            )
+            .into(),
+            (Framing::Plain, Self::NoMemory) => io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                "too many bytes of unfinished bodies",
+            )
+            .into(),
+        }
+    }
+}
+
+/// The kind of a body: its minimum rate, and its framing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BodyKind {
     pub(crate) rule: RateRule,
     /// Whether the body begins with the length of a message, for which the reader reserves memory
     /// at once.
     pub(crate) framing: Framing,
-    pub(crate) refuse: fn(BodyRefusal) -> BoxError,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,14 +166,14 @@ impl Body for RequestBody {
         let Poll::Ready(arrived) = Pin::new(&mut this.body).poll_frame(context) else {
             return this
                 .poll_wait(context)
-                .map(|refusal| Some(Err((this.kind.refuse)(refusal))));
+                .map(|refusal| Some(Err(refusal.error(this.kind.framing))));
         };
         if let Some(Ok(frame)) = &arrived
             && let Some(bytes) = frame.data_ref()
         {
             this.receive(bytes);
             if this.rate_watch.is_waiting() && !this.reservation.grow(this.bytes_held()) {
-                return Poll::Ready(Some(Err((this.kind.refuse)(BodyRefusal::NoMemory))));
+                return Poll::Ready(Some(Err(BodyRefusal::NoMemory.error(this.kind.framing))));
             }
         }
         this.record_end();

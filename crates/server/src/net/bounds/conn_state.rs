@@ -57,12 +57,12 @@ impl ConnState {
 
     /// Counts that the server closes this connection for `reason`.
     pub(crate) fn count_close(&self, reason: CloseReason) {
-        self.counts.add_closed(reason);
+        self.counts.closed[reason as usize].fetch_add(1, Relaxed);
     }
 
     /// Counts that a body arrived too slowly.
     pub(super) fn count_slow(&self) {
-        self.counts.add_slow();
+        self.counts.slow.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn set_activity(&self, activity: ConnActivity) {

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -14,6 +15,8 @@ use tracing::warn;
 use super::conn_state::{ConnActivity, ConnState};
 use super::counts::{PortCounts, PortSample};
 use super::open_files::ConnectionLimit;
+use crate::base::log_throttle::LogThrottle;
+use crate::base::sync::lock;
 
 /// Time after a failed eviction in which new connections are refused without another attempt. An
 /// attempt reads the whole table.
@@ -73,22 +76,8 @@ struct TableState {
     /// The time of the last failed eviction, and the number of connections that the newcomer's
     /// network had.
     failed_eviction: Option<(Instant, usize)>,
-    full_log: ThrottledLine,
-    accept_error_log: ThrottledLine,
-}
-
-/// Limits how often a line is logged.
-#[derive(Debug, Default)]
-struct ThrottledLine(Option<Instant>);
-
-impl ThrottledLine {
-    fn is_due(&mut self) -> bool {
-        let may = self.0.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL);
-        if may {
-            self.0 = Some(Instant::now());
-        }
-        may
-    }
+    full_log: LogThrottle,
+    accept_error_log: LogThrottle,
 }
 
 #[derive(Debug)]
@@ -125,7 +114,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut state = self.table.lock();
+        let mut state = lock(&self.table.state);
         if state.remove(self.number).is_none() {
             state.evicted -= 1;
         }
@@ -147,7 +136,7 @@ impl ConnectionTable {
     }
 
     pub(super) fn sample(&self, memory_refusals: u64) -> PortSample {
-        let state = self.lock();
+        let state = lock(&self.state);
         self.counts.sample(
             self.port,
             (state.connections.len() + state.evicted) as u64,
@@ -162,7 +151,7 @@ impl ConnectionTable {
     pub(crate) async fn admit(self: &Arc<Self>, network: ClientNetwork) -> Option<ConnectionSlot> {
         let slot = self.wait_for_slot(network).await;
         if slot.is_none() {
-            self.counts.add_refused();
+            self.counts.refused.fetch_add(1, Relaxed);
         }
         slot
     }
@@ -179,14 +168,14 @@ impl ConnectionTable {
     }
 
     fn try_admit(self: &Arc<Self>, network: ClientNetwork) -> Admission {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.connections.len() >= self.max_connections {
             // An evicted connection has its file descriptor until it has closed.
             if state.evicted > self.eviction_batch() {
                 return Admission::AfterEviction;
             }
             let has_evicted = state.evict(Some(network), self.eviction_batch());
-            if state.full_log.is_due() {
+            if state.full_log.admit(LOG_INTERVAL).is_some() {
                 let refused = if has_evicted {
                     "some are closed"
                 } else {
@@ -219,8 +208,8 @@ impl ConnectionTable {
     /// Evicts connections without a request after a failed accept: the process may be out of file
     /// descriptors.
     pub(crate) fn on_accept_error(&self, error: &io::Error) {
-        let mut state = self.lock();
-        if state.accept_error_log.is_due() {
+        let mut state = lock(&self.state);
+        if state.accept_error_log.admit(LOG_INTERVAL).is_some() {
             warn!(port = self.port, %error, "cannot accept connections");
         }
         state.evict(None, self.eviction_batch());
@@ -229,11 +218,6 @@ impl ConnectionTable {
     /// Number of connections that are evicted at once, so that evictions are rare.
     fn eviction_batch(&self) -> usize {
         (self.max_connections / 64).max(1)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TableState> {
-        // Each change of the table is complete or absent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -357,7 +341,7 @@ mod tests {
             slot.conn_state.set_activity(ConnActivity::Busy);
             newcomers.push(slot);
             let mut leaves = |(at, slot): &mut (usize, ConnectionSlot)| {
-                let leaves = !table.lock().connections.contains_key(&slot.number);
+                let leaves = !lock(&table.state).connections.contains_key(&slot.number);
                 gone.extend(leaves.then_some(*at));
                 leaves
             };
@@ -369,7 +353,7 @@ mod tests {
             "silent, idle, slow; and then newcomers are refused"
         );
         let count = |taken: &TableState| (taken.connections.len(), taken.evicted);
-        assert_eq!(count(&table.lock()), (4, 0));
+        assert_eq!(count(&lock(&table.state)), (4, 0));
         drop(newcomers.pop());
         assert!(admitted(&table).is_some(), "a place that was left is free");
     }
@@ -398,13 +382,13 @@ mod tests {
         assert!(
             greedy
                 .iter()
-                .any(|place| !table.lock().connections.contains_key(&place.number))
+                .any(|place| !lock(&table.state).connections.contains_key(&place.number))
         );
         drop((greedy, newcomer));
         assert!(
             quiet
                 .iter()
-                .all(|place| table.lock().connections.contains_key(&place.number))
+                .all(|place| lock(&table.state).connections.contains_key(&place.number))
         );
     }
 

@@ -23,11 +23,11 @@ pub(crate) enum CloseReason {
 #[derive(Debug, Default)]
 pub(crate) struct PortCounts {
     /// Connections that were refused because the table was full.
-    refused: AtomicU64,
+    pub(super) refused: AtomicU64,
     /// In the order of [`CloseReason`].
-    closed: [AtomicU64; 6],
+    pub(super) closed: [AtomicU64; 6],
     /// Bodies that arrived too slowly.
-    slow: AtomicU64,
+    pub(super) slow: AtomicU64,
 }
 
 /// The state of a port at one moment.
@@ -50,18 +50,6 @@ pub(crate) struct PortSample {
 }
 
 impl PortCounts {
-    pub(super) fn add_refused(&self) {
-        self.refused.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn add_closed(&self, reason: CloseReason) {
-        self.closed[reason as usize].fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn add_slow(&self) {
-        self.slow.fetch_add(1, Relaxed);
-    }
-
     /// Reads the counters, and adds the numbers that the table and the budget count.
     pub(super) fn sample(
         &self,

@@ -1,7 +1,7 @@
 //! The status of the latest load for operators: the configuration in force, and the mistakes of a
 //! refused one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tidegate_api::{ActiveLoad, ConfigurationSource, Loads, Mistake, RefusedLoad};
 use tidegate_ratelimit::ConfigError;
@@ -9,6 +9,7 @@ use tidegate_ratelimit::ConfigError;
 use super::ConfigOrigin;
 use super::files::ReadFailure;
 use crate::base::clock;
+use crate::base::sync::lock;
 use crate::base::text::quoted;
 
 /// Bounds on the mistakes that are kept: a page shows no more.
@@ -61,7 +62,7 @@ impl LoadStatus {
 
     /// Returns the current status.
     pub(crate) fn loads(&self) -> Arc<Loads> {
-        self.lock().clone()
+        lock(&self.0).clone()
     }
 
     /// A configuration of this number of files or resources is in force.
@@ -116,13 +117,8 @@ impl LoadStatus {
     }
 
     fn change(&self, change: impl FnOnce(&mut Loads)) {
-        let mut status = self.lock();
+        let mut status = lock(&self.0);
         change(Arc::make_mut(&mut status));
-    }
-
-    /// Each change is complete or absent.
-    fn lock(&self) -> MutexGuard<'_, Arc<Loads>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

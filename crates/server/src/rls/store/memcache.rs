@@ -3,7 +3,7 @@
 mod message;
 mod resolver;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_memcache::{Client, Config, Servers, Stats};
@@ -11,6 +11,7 @@ use tidegate_ratelimit::{MemcacheStore, Store};
 use tokio::time::{interval, sleep, timeout};
 use tracing::{info, warn};
 
+use crate::base::sync::lock;
 use crate::settings::{Memcache, MemcacheSource, Srv};
 use crate::supervise::Supervisor;
 use crate::supervise::error::ServeError;
@@ -67,10 +68,7 @@ impl Memcached {
     /// Creates a store for one core, and its client.
     pub(crate) fn store(&self) -> (Store, Client) {
         let client = Client::new(self.config.clone(), self.servers.clone());
-        self.clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(client.clone());
+        lock(&self.clients).push(client.clone());
         (Store::Memcache(MemcacheStore::new(client.clone())), client)
     }
 
@@ -93,36 +91,25 @@ impl Memcached {
 
     /// Starts the tasks that memcached needs while the server runs.
     pub(crate) fn start_tasks(&self, supervisor: &Supervisor) {
-        supervisor.task("memcache", self.clone().log_failures(supervisor.clone()));
-        if let Some((srv, refresh)) = self
-            .srv
-            .clone()
-            .and_then(|srv| srv.refresh.map(|refresh| (srv, refresh)))
+        supervisor.task_until_drain("memcache", self.clone().log_failures());
+        if let Some(srv) = self.srv.clone()
+            && let Some(refresh) = srv.refresh
         {
-            let servers = self.servers.clone();
-            supervisor.task(
-                "memcache-servers",
-                refresh_servers(srv, refresh, servers, supervisor.clone()),
-            );
+            let work = refresh_servers(srv, refresh, self.servers.clone());
+            supervisor.task_until_drain("memcache-servers", work);
         }
     }
 
     fn clients(&self) -> Vec<Client> {
-        self.clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.clients).clone()
     }
 
-    /// Logs failures once in [`WARNING_INTERVAL`], until the server drains.
-    async fn log_failures(self, supervisor: Supervisor) {
+    /// Logs failures once in [`WARNING_INTERVAL`].
+    async fn log_failures(self) {
         let mut ticks = interval(WARNING_INTERVAL);
         let mut logged = Stats::default();
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = supervisor.drain.cancelled() => return,
-            }
+            ticks.tick().await;
             let now: Stats = self.clients().iter().map(Client::stats).sum();
             let since = |value: fn(&Stats) -> u64| value(&now) - value(&logged);
             let reads = since(|stats| stats.failed_reads);
@@ -148,20 +135,13 @@ impl Memcached {
     }
 }
 
-/// Repeats the look-up of the servers until the server drains. A failed look-up changes nothing.
-async fn refresh_servers(srv: Srv, refresh: Duration, servers: Servers, supervisor: Supervisor) {
+/// Repeats the look-up of the servers. A failed look-up changes nothing.
+async fn refresh_servers(srv: Srv, refresh: Duration, servers: Servers) {
     loop {
-        tokio::select! {
-            () = sleep(refresh) => {}
-            () = supervisor.drain.cancelled() => return,
-        }
+        sleep(refresh).await;
         // /etc/resolv.conf is read again, because the system may change its DNS servers.
         let resolver = Resolver::from_settings(&srv);
-        let found = tokio::select! {
-            found = resolver.servers(&srv.name) => found,
-            () = supervisor.drain.cancelled() => return,
-        };
-        match found {
+        match resolver.servers(&srv.name).await {
             Ok(list) => {
                 let number = list.len();
                 if servers.replace(list) {

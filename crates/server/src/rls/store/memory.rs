@@ -7,7 +7,6 @@ use tokio::time::interval;
 use tracing::warn;
 
 use crate::base::clock;
-use crate::supervise::Supervisor;
 
 /// Interval of removals.
 const PURGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -15,15 +14,12 @@ const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Removals between two warnings about a full store: one warning a minute.
 const WARNING_TICKS: u32 = 60;
 
-/// Removes counters whose window has passed, until the server drains.
-pub(crate) async fn purge(memory: MemoryStore, supervisor: Supervisor) {
+/// Removes counters whose window has passed, again and again.
+pub(crate) async fn purge(memory: MemoryStore) {
     let mut ticks = interval(PURGE_INTERVAL);
     let mut dropped = DroppedCounters::default();
     loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            () = supervisor.drain.cancelled() => return,
-        }
+        ticks.tick().await;
         if let Some(dropped) = dropped.since_logged(memory.evictions()) {
             warn!(
                 dropped,

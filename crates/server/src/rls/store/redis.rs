@@ -7,9 +7,8 @@ use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
 use crate::settings::{Redis, RedisServer, SettingsOrigin};
-use crate::supervise::Supervisor;
 use crate::supervise::error::ServeError;
-use crate::telemetry::health::{Health, PartHealth};
+use crate::supervise::health::{Health, PartHealth};
 
 /// Maximum of time for one PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -73,29 +72,25 @@ async fn wait_for(
     while let Err(error) = ping(client).await {
         let error = error.to_string();
         let elapsed = started.elapsed();
+        let login = login_advice(&error, &server.origin);
+        let kind = kind_advice(&error, &server.origin);
         if settings
             .startup_give_up
             .is_some_and(|limit| elapsed + pause > limit)
         {
-            let advice = login_advice(&error, &server.origin)
-                .or_else(|| kind_advice(&error, &server.origin));
-            let advice = advice
-                .map(|advice| format!("; {advice}"))
-                .unwrap_or_default();
-            let reason = format!("gave up after {}: {error}{advice}", seconds(elapsed));
+            let advice = login.or(kind).map(|advice| format!("; {advice}"));
+            let advice = advice.unwrap_or_default();
             return Err(ServeError::Redis {
                 address: server.shown.clone(),
-                reason,
+                reason: format!("gave up after {}: {error}{advice}", seconds(elapsed)),
             });
         }
-        match login_advice(&error, &server.origin) {
+        match login {
             Some(advice) => {
                 error!(address = server.shown, %error, "redis refuses this server: {advice}; trying again")
             }
             None => {
-                let advice =
-                    kind_advice(&error, &server.origin).map(|advice| format!("; {advice}"));
-                let advice = advice.unwrap_or_default();
+                let advice = kind.map(|advice| format!("; {advice}")).unwrap_or_default();
                 warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers{advice}");
             }
         }
@@ -128,33 +123,28 @@ fn sentinel_login_advice(
         url, sentinel_auth, ..
     }: &SettingsOrigin,
 ) -> Option<String> {
-    let source = || format!("{sentinel_auth}, or the user and password in {url}");
-    match auth_refusal(answer)? {
-        AuthRefusal::WrongLogin => Some(format!(
-            "the sentinel does not accept the user or the password, see {}",
-            source()
-        )),
-        AuthRefusal::NoLogin => Some(format!(
-            "the sentinel wants a password of its own, see {}",
-            source()
-        )),
-        AuthRefusal::NoPermission => Some(format!(
-            "its user at the sentinel must be allowed PING, SUBSCRIBE and SENTINEL GET-MASTER-ADDR-BY-NAME, see {}",
-            source()
-        )),
-    }
+    let refusal = match auth_refusal(answer)? {
+        AuthRefusal::WrongLogin => "the sentinel does not accept the user or the password",
+        AuthRefusal::NoLogin => "the sentinel wants a password of its own",
+        AuthRefusal::NoPermission => {
+            "its user at the sentinel must be allowed PING, SUBSCRIBE and SENTINEL GET-MASTER-ADDR-BY-NAME"
+        }
+    };
+    Some(format!(
+        "{refusal}, see {sentinel_auth}, or the user and password in {url}"
+    ))
 }
 
 fn server_login_advice(answer: &str, auth: &str) -> Option<String> {
-    match auth_refusal(answer)? {
-        AuthRefusal::WrongLogin => Some(format!(
-            "it does not accept the user or the password, see {auth}"
-        )),
-        AuthRefusal::NoLogin => Some(format!("it wants a password, see {auth}")),
-        AuthRefusal::NoPermission => Some(format!(
+    Some(match auth_refusal(answer)? {
+        AuthRefusal::WrongLogin => {
+            format!("it does not accept the user or the password, see {auth}")
+        }
+        AuthRefusal::NoLogin => format!("it wants a password, see {auth}"),
+        AuthRefusal::NoPermission => format!(
             "its user must be allowed PING, INCRBY and EXPIRE, see {auth} and `ACL GETUSER`"
-        )),
-    }
+        ),
+    })
 }
 
 /// The reason why a server refuses the login or a command of this server.
@@ -183,21 +173,19 @@ pub(crate) fn kind_advice(
     error: &str,
     SettingsOrigin { url, kind, .. }: &SettingsOrigin,
 ) -> Option<String> {
-    if error.contains("does not know the master") {
-        Some(format!(
+    Some(if error.contains("does not know the master") {
+        format!(
             "begin {url} with the name that `sentinel monitor` gives the primary; `SENTINEL MASTERS` lists them"
-        ))
+        )
     } else if error.contains(SENTINEL_PREFIX) && error.contains("ERR unknown command") {
-        Some(format!(
-            "what answers is no sentinel: name sentinels in {url}, or set {kind}=single"
-        ))
+        format!("what answers is no sentinel: name sentinels in {url}, or set {kind}=single")
     } else if error.contains("MOVED ") {
-        Some(format!("it is a node of a cluster: set {kind}=cluster"))
+        format!("it is a node of a cluster: set {kind}=cluster")
     } else if error.contains("cluster support disabled") {
-        Some(format!("if it is not a cluster, set {kind}=single"))
+        format!("if it is not a cluster, set {kind}=single")
     } else {
-        None
-    }
+        return None;
+    })
 }
 
 fn seconds(time: Duration) -> String {
@@ -215,19 +203,13 @@ async fn ping(client: &Client) -> Result<(), CommandError> {
         .map(|_| ())
 }
 
-/// Sets health by the answers of Redis, until the server drains.
-pub(crate) async fn watch_health(clients: RedisClients, health: Health, supervisor: Supervisor) {
+/// Sets health by the answers of Redis.
+pub(crate) async fn watch_health(clients: RedisClients, health: Health) {
     let mut ping_health = PingHealth::new(UNHEALTHY_AFTER.mul_f64(1.0 + fastrand::f64()));
     loop {
-        tokio::select! {
-            () = sleep(PING_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())) => {}
-            () = supervisor.drain.cancelled() => return,
-        }
+        sleep(PING_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
         let mut answered = true;
-        for client in [Some(&clients.main), clients.per_second.as_ref()]
-            .into_iter()
-            .flatten()
-        {
+        for client in std::iter::once(&clients.main).chain(&clients.per_second) {
             answered &= matches!(timeout(2 * PING_TIMEOUT, ping(client)).await, Ok(Ok(())));
         }
         let part = ping_health.on_ping(answered, Instant::now());
@@ -270,13 +252,9 @@ impl PingHealth {
         }
         self.failures += 1;
         let first = *self.first.get_or_insert(now);
-        let is_unhealthy =
-            self.failures >= MIN_FAILURES && now.duration_since(first) >= self.unhealthy_after;
-        if is_unhealthy {
-            PartHealth::Unhealthy
-        } else {
-            PartHealth::Healthy
-        }
+        PartHealth::healthy_if(
+            self.failures < MIN_FAILURES || now.duration_since(first) < self.unhealthy_after,
+        )
     }
 }
 

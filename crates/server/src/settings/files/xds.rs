@@ -8,7 +8,6 @@ use tonic::metadata::{
     AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, MetadataMap,
 };
 
-use crate::net::dial::{GrpcPeer, host_and_port};
 use crate::settings::read::Values;
 use crate::tls::{CertificateAndKey, NamedFile, PeerTls};
 
@@ -43,6 +42,17 @@ pub struct Xds {
     pub ping: Option<Duration>,
     /// Size limit of a message in bytes.
     pub max_message: usize,
+}
+
+/// Another server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrpcPeer {
+    /// The name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// TLS towards the server. `None` if the connection is not encrypted.
+    pub tls: Option<PeerTls>,
 }
 
 /// Back-off between attempts.
@@ -96,6 +106,23 @@ pub(crate) fn build(values: &mut Values) -> Option<Xds> {
         ping: values.duration_unless_zero("TIDEGATE_XDS_PING"),
         max_message,
     })
+}
+
+/// Parses a name or address, and a port. The schemes for name resolution of gRPC libraries are
+/// ignored.
+pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let text = text
+        .strip_prefix("dns:///")
+        .or_else(|| text.strip_prefix("passthrough:///"))
+        .unwrap_or(text);
+    let (host, port) = text.rsplit_once(':')?;
+    let host = match host.strip_prefix('[') {
+        Some(host) => host.strip_suffix(']')?,
+        None if host.contains([':', '/', '@']) => return None,
+        None => host,
+    };
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (!host.is_empty()).then(|| (host.to_owned(), port))
 }
 
 /// Parses `name=value` pairs. As in the reference, an item without `=` is ignored.
@@ -210,5 +237,30 @@ mod tests {
             [pair("a", "b"), pair("c", "d=e")]
         );
         assert!(node_metadata("").is_empty());
+    }
+
+    #[test]
+    fn addresses_are_a_host_and_a_port() {
+        for (text, expected) in [
+            ("envoy-gateway:18001", Some(("envoy-gateway", 18001))),
+            ("localhost:18000", Some(("localhost", 18000))),
+            ("[::1]:1", Some(("::1", 1))),
+            ("dns:///a.b:1", Some(("a.b", 1))),
+            ("passthrough:///a:1", Some(("a", 1))),
+            ("a", None),
+            (":1", None),
+            ("a:0", None),
+            ("a:70000", None),
+            ("::1:1", None),
+            ("http://a:1", None),
+            ("unix:///a", None),
+            ("name@a:1", None),
+        ] {
+            assert_eq!(
+                host_and_port(text),
+                expected.map(|(host, port)| (host.to_owned(), port)),
+                "{text}"
+            );
+        }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use prost::Message as _;
 use prost::bytes::Buf as _;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use thiserror::Error;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
@@ -13,6 +12,7 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 
 use super::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use crate::net::dial::OverheadBytes;
+use crate::rls::bounds::delimited_fields;
 
 /// Maximum of objects in a response: resources, descriptors, limits, and values in metadata. About
 /// 200,000 descriptors with a limit; each takes some 200 bytes while it is loaded.
@@ -68,26 +68,23 @@ impl Decoder for ResponseCodec {
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Received>, Status> {
-        let begun = Instant::now();
+        let received_at = Instant::now();
         self.overhead.subtract_message(message.remaining());
         // One buffer holds the whole message.
         if !MessageKind::Response.fits(message.chunk(), &mut MAX_OBJECTS.clone(), MAX_DEPTH) {
             let nonce = nonce(message.chunk());
             message.advance(message.remaining());
             return Ok(Some(Received {
-                received_at: begun,
+                received_at,
                 response: Err(ResponseExcess { nonce }),
             }));
         }
-        let decoded = DiscoveryResponse::decode(message);
-        decoded
-            .map(|response| {
-                Some(Received {
-                    received_at: begun,
-                    response: Ok(response),
-                })
-            })
-            .map_err(|error| Status::internal(error.to_string()))
+        let response = DiscoveryResponse::decode(message)
+            .map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Some(Received {
+            received_at,
+            response: Ok(response),
+        }))
     }
 }
 
@@ -130,7 +127,7 @@ impl MessageKind {
         if depth == 0 {
             return true;
         }
-        fields(message)
+        delimited_fields(message)
             .filter_map(|(field, value)| Some((self.field_kind(field)?, value)))
             .all(|(kind, value)| {
                 *remaining > 0 && {
@@ -142,7 +139,7 @@ impl MessageKind {
 }
 
 fn nonce(response: &[u8]) -> String {
-    let found = fields(response)
+    let found = delimited_fields(response)
         .filter(|(field, _)| *field == NONCE_FIELD)
         .last();
     found
@@ -150,25 +147,9 @@ fn nonce(response: &[u8]) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the length-delimited fields.
-fn fields(mut message: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
-    std::iter::from_fn(move || {
-        while !message.is_empty() {
-            let (field, wire_type) = decode_key(&mut message).ok()?;
-            if wire_type == WireType::LengthDelimited {
-                let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
-                let (value, rest) = message.split_at_checked(length)?;
-                message = rest;
-                return Some((field, value));
-            }
-            skip_field(wire_type, field, &mut message, DecodeContext::default()).ok()?;
-        }
-        None
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use prost::encoding::WireType;
     use prost_types::{Any, ListValue, Struct, Value, value::Kind as Content};
 
     use super::*;

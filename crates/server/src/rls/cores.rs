@@ -1,6 +1,8 @@
 //! One single-threaded runtime per core. A gRPC connection and its calls stay on one core; each
 //! call of `/json` runs on one.
 
+pub(crate) mod connection;
+
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -8,18 +10,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::connection::movable_socket::{DetachedSocket, TlsSocket};
-use crate::net::accept;
-use crate::net::bounds::{ClientNetwork, ConnectionSlot, MemoryBudget, PortBounds};
-use crate::net::connection::{self, ConnectionGuards};
-use crate::net::socket_file::SocketFile;
+use self::connection::ConnectionGuards;
+use crate::net::accept::{AcceptedConnection, ConnectionCount, accept_all};
+use crate::net::bounds::{ConnectionSlot, MemoryBudget, PortBounds};
+use crate::net::listen::GrpcListener;
+use crate::net::movable_socket::MovableSocket;
 use crate::net::tls::PortTlsAcceptor;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
@@ -32,12 +33,8 @@ const MAX_QUEUED_CONNECTIONS: usize = 1024;
 /// Time that a connection waits for a core whose queue is full, before a core is chosen again.
 const CHOICE_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// An accepted connection on its way to a core, not yet registered with a runtime.
-#[derive(Debug)]
-enum AcceptedConnection {
-    Plain(DetachedSocket),
-    Secured(TlsSocket),
-}
+/// A connection in the queue of a core, counted among the connections of that core.
+type QueuedConnection = (AcceptedConnection, ConnectionSlot, ConnectionCount);
 
 /// The services and settings of one core.
 #[derive(Debug, Clone)]
@@ -60,7 +57,7 @@ struct Core {
 /// The sender of connections to a core.
 #[derive(Debug)]
 struct CoreInbox {
-    sender: mpsc::Sender<(AcceptedConnection, ConnectionSlot)>,
+    sender: mpsc::Sender<QueuedConnection>,
     /// Number of connections that the core has now.
     load: Arc<AtomicUsize>,
 }
@@ -78,22 +75,6 @@ pub(crate) struct Cores {
     cores: Arc<[Core]>,
     /// Number of calls of `/json` so far, which are distributed round robin.
     next_core: Arc<AtomicUsize>,
-}
-
-/// Counts one connection until this is dropped.
-pub(super) struct ConnectionCount(Arc<AtomicUsize>);
-
-impl ConnectionCount {
-    pub(super) fn count(load: &Arc<AtomicUsize>) -> Self {
-        load.fetch_add(1, Relaxed);
-        Self(load.clone())
-    }
-}
-
-impl Drop for ConnectionCount {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 /// Starts `count` cores, each a thread, and waits until all are ready. `work` runs on each core's
@@ -136,42 +117,25 @@ where
     })
 }
 
-/// The queue of connections for one core.
-struct AcceptedQueue {
-    receiver: mpsc::Receiver<(AcceptedConnection, ConnectionSlot)>,
-    load: Arc<AtomicUsize>,
-}
-
-fn inbox() -> (AcceptedQueue, CoreInbox) {
+fn inbox() -> (mpsc::Receiver<QueuedConnection>, CoreInbox) {
     let (sender, receiver) = mpsc::channel(MAX_QUEUED_CONNECTIONS);
-    let load = Arc::new(AtomicUsize::new(0));
-    (
-        AcceptedQueue {
-            receiver,
-            load: load.clone(),
-        },
-        CoreInbox { sender, load },
-    )
+    let load = Arc::default();
+    (receiver, CoreInbox { sender, load })
 }
 
 /// Serves connections as they arrive, until the server stops.
-async fn serve_queue(queue: AcceptedQueue, work: CoreServices) {
-    let AcceptedQueue { mut receiver, load } = queue;
+async fn serve_queue(mut queue: mpsc::Receiver<QueuedConnection>, work: CoreServices) {
     loop {
         let accepted = tokio::select! {
-            accepted = receiver.recv() => accepted,
+            accepted = queue.recv() => accepted,
             () = work.supervisor.stop.cancelled() => return,
         };
-        let Some((accepted, slot)) = accepted else {
+        let Some((accepted, slot, connection_count)) = accepted else {
             // The acceptor has ended. Connections may still have calls on this runtime.
             return work.supervisor.stop.cancelled().await;
         };
-        let connection_count = ConnectionCount(load.clone());
         let registered = match accepted {
-            AcceptedConnection::Plain(DetachedSocket::Tcp(stream)) => {
-                TcpStream::from_std(stream).map(|stream| work.serve(stream, slot, connection_count))
-            }
-            AcceptedConnection::Plain(DetachedSocket::Unix(stream)) => UnixStream::from_std(stream)
+            AcceptedConnection::Plain(socket) => MovableSocket::register(socket)
                 .map(|stream| work.serve(stream, slot, connection_count)),
             AcceptedConnection::Secured(mut stream) => stream
                 .get_mut()
@@ -216,36 +180,6 @@ impl CoreServices {
     }
 }
 
-/// The source of gRPC connections.
-#[derive(Debug)]
-pub(crate) enum GrpcListener {
-    Tcp(TcpListener),
-    /// A Unix socket with its file, which is removed after the last accept.
-    Unix {
-        listener: UnixListener,
-        _file: SocketFile,
-    },
-}
-
-impl GrpcListener {
-    async fn accept(&self) -> io::Result<(DetachedSocket, ClientNetwork)> {
-        match self {
-            Self::Tcp(listener) => {
-                let (stream, peer) = listener.accept().await?;
-                accept::set_socket_options(&stream);
-                Ok((DetachedSocket::Tcp(stream.into_std()?), peer.into()))
-            }
-            Self::Unix { listener, .. } => {
-                let (stream, _) = listener.accept().await?;
-                Ok((
-                    DetachedSocket::Unix(stream.into_std()?),
-                    ClientNetwork::UNIX_SOCKETS,
-                ))
-            }
-        }
-    }
-}
-
 impl Cores {
     /// Sends every connection that `bounds` admit to the core with the fewest, until the server
     /// drains. With an acceptor, the TLS handshake comes first.
@@ -256,34 +190,23 @@ impl Cores {
         bounds: PortBounds,
         supervisor: Supervisor,
     ) {
-        loop {
-            let accepted = tokio::select! {
-                accepted = accept::accept_next(listener.accept(), &bounds.table) => accepted,
-                () = supervisor.drain.cancelled() => return,
-            };
-            let Some((socket, _, slot)) = accepted else {
-                continue;
-            };
-            match &acceptor {
-                None => self.assign(AcceptedConnection::Plain(socket), slot).await,
-                Some(acceptor) => {
-                    let cores = self.clone();
-                    acceptor.accept(socket, slot, async move |secured, slot| {
-                        cores
-                            .assign(AcceptedConnection::Secured(secured), slot)
-                            .await;
-                    });
-                }
-            }
-        }
+        let serve = move |accepted, _, slot| {
+            let cores = self.clone();
+            async move { cores.assign(accepted, slot).await }
+        };
+        accept_all(
+            || listener.accept(),
+            acceptor,
+            &bounds.table,
+            &supervisor,
+            serve,
+        )
+        .await;
     }
 
     async fn assign(&self, accepted: AcceptedConnection, slot: ConnectionSlot) {
-        send_to_idlest(
-            || self.cores.iter().map(|core| &core.inbox),
-            (accepted, slot),
-        )
-        .await;
+        let inboxes = || self.cores.iter().map(|core| &core.inbox);
+        send_to_idlest(inboxes, accepted, slot).await;
     }
 
     /// Runs `work` on a core, round robin; a core with a longer task queue is passed over. Returns
@@ -320,7 +243,8 @@ fn round_robin<T>(all: &[T], turn: usize, queue_length: impl Fn(&T) -> usize) ->
 /// most one.
 async fn send_to_idlest<'d, D: Iterator<Item = &'d CoreInbox>>(
     inboxes: impl Fn() -> D,
-    accepted: (AcceptedConnection, ConnectionSlot),
+    accepted: AcceptedConnection,
+    slot: ConnectionSlot,
 ) {
     loop {
         let fewest = |inbox: &&CoreInbox| (inbox.waiting(), inbox.load.load(Relaxed));
@@ -329,8 +253,7 @@ async fn send_to_idlest<'d, D: Iterator<Item = &'d CoreInbox>>(
             .expect("there is at least one core");
         match timeout(CHOICE_TIMEOUT, inbox.sender.reserve()).await {
             Ok(Ok(permit)) => {
-                inbox.load.fetch_add(1, Relaxed);
-                return permit.send(accepted);
+                return permit.send((accepted, slot, ConnectionCount::count(&inbox.load)));
             }
             // A core that has ended takes the server with it; until then its connections are
             // closed.
@@ -344,14 +267,13 @@ async fn send_to_idlest<'d, D: Iterator<Item = &'d CoreInbox>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::movable_socket::DetachedSocket;
     use std::os::unix::net::UnixStream as Socket;
 
-    fn accepted() -> (AcceptedConnection, ConnectionSlot) {
+    async fn send<'d, D: Iterator<Item = &'d CoreInbox>>(inboxes: impl Fn() -> D) {
         let (socket, _) = Socket::pair().unwrap();
-        (
-            AcceptedConnection::Plain(DetachedSocket::Unix(socket)),
-            ConnectionSlot::for_test(),
-        )
+        let accepted = AcceptedConnection::Plain(DetachedSocket::Unix(socket));
+        send_to_idlest(inboxes, accepted, ConnectionSlot::for_test()).await;
     }
 
     /// A call of /json waited for a core that was stuck, while others were idle.
@@ -373,26 +295,26 @@ mod tests {
         second.load.store(100, Relaxed);
         let inboxes = || [&first, &second].into_iter();
         for _ in 0..3 {
-            send_to_idlest(inboxes, accepted()).await;
+            send(inboxes).await;
         }
-        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
-        idle.receiver.try_recv().unwrap();
-        send_to_idlest(inboxes, accepted()).await;
-        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
+        assert_eq!((stuck.len(), idle.len()), (2, 1));
+        idle.try_recv().unwrap();
+        send(inboxes).await;
+        assert_eq!((stuck.len(), idle.len()), (2, 1));
         for _ in 0..2 * MAX_QUEUED_CONNECTIONS - 3 {
-            send_to_idlest(inboxes, accepted()).await;
+            send(inboxes).await;
         }
         assert_eq!(
-            (stuck.receiver.len(), idle.receiver.len()),
+            (stuck.len(), idle.len()),
             (MAX_QUEUED_CONNECTIONS, MAX_QUEUED_CONNECTIONS)
         );
         let taking = async {
             tokio::time::sleep(10 * CHOICE_TIMEOUT).await;
-            idle.receiver.recv().await.unwrap();
+            idle.recv().await.unwrap();
         };
-        tokio::join!(send_to_idlest(inboxes, accepted()), taking);
+        tokio::join!(send(inboxes), taking);
         assert_eq!(
-            (stuck.receiver.len(), idle.receiver.len()),
+            (stuck.len(), idle.len()),
             (MAX_QUEUED_CONNECTIONS, MAX_QUEUED_CONNECTIONS)
         );
     }

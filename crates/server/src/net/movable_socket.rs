@@ -49,6 +49,14 @@ impl MovableSocket {
         Ok(())
     }
 
+    fn stream(&mut self) -> io::Result<Pin<&mut dyn Stream>> {
+        match self {
+            Self::Tcp(stream) => Ok(Pin::new(stream)),
+            Self::Unix(stream) => Ok(Pin::new(stream)),
+            Self::Detached(_) => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
     /// Registers the socket with the current runtime.
     pub(crate) fn attach(&mut self) -> io::Result<()> {
         if let Self::Detached(detached) = self {
@@ -58,9 +66,12 @@ impl MovableSocket {
     }
 }
 
-fn detached_error<T>() -> Poll<io::Result<T>> {
-    Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
-}
+/// A socket that a runtime polls.
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl Stream for TcpStream {}
+
+impl Stream for UnixStream {}
 
 impl AsyncRead for MovableSocket {
     fn poll_read(
@@ -68,11 +79,7 @@ impl AsyncRead for MovableSocket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Detached(_) => detached_error(),
-        }
+        self.get_mut().stream()?.poll_read(context, buffer)
     }
 }
 
@@ -82,11 +89,7 @@ impl AsyncWrite for MovableSocket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Detached(_) => detached_error(),
-        }
+        self.get_mut().stream()?.poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -94,11 +97,9 @@ impl AsyncWrite for MovableSocket {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Self::Detached(_) => detached_error(),
-        }
+        self.get_mut()
+            .stream()?
+            .poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -111,10 +112,6 @@ impl AsyncWrite for MovableSocket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Detached(_) => detached_error(),
-        }
+        self.get_mut().stream()?.poll_shutdown(context)
     }
 }

@@ -3,8 +3,10 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+
+use crate::base::sync::lock;
 
 /// Whether a future was woken, and the task to wake then.
 #[derive(Debug)]
@@ -16,11 +18,7 @@ struct WakeFlag {
 impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.is_set.store(true, Release);
-        // Replacing a waker is complete or has not begun.
-        self.task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .wake_by_ref();
+        lock(&self.task).wake_by_ref();
     }
 }
 

@@ -1,6 +1,5 @@
 //! Serves one gRPC connection, from accept to GOAWAY.
 
-pub(crate) mod movable_socket;
 mod wake_flag;
 
 use std::future::Future;
@@ -17,9 +16,9 @@ use tokio::time::{Instant, interval_at, sleep};
 use tracing::debug;
 
 use self::wake_flag::SelectivePoll;
-use super::authority::AuthorityRewriter;
-use super::bounds::socket::{CountPolls, GuardedSocket};
-use super::bounds::{
+use crate::net::authority::AuthorityRewriter;
+use crate::net::bounds::socket::{CountPolls, GuardedSocket};
+use crate::net::bounds::{
     CloseReason, ConnActivity, ConnState, ConnectionMemory, ConnectionSlot, MemoryBudget,
     ResetCounter,
 };

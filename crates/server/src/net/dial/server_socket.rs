@@ -1,10 +1,10 @@
-//! Bounds the bytes that another server sends without a message: a flood of frames must not use up
-//! a processor.
+//! The socket of a connection to another server. It keeps the cause of its failure, and bounds the
+//! bytes that the server sends without a message: a flood of frames must not use up a processor.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -73,27 +73,33 @@ impl OverheadBytes {
     }
 }
 
-/// A connection that fails if the server sends too much overhead.
+/// The first failure of a socket as text. Empty until the socket fails.
+pub(super) type Cause = Arc<OnceLock<String>>;
+
+/// A socket that fails if the server sends too much overhead, and keeps the cause of its failure:
+/// HTTP/2 only reports that a connection is closed.
 #[derive(Debug)]
-pub(super) struct OverheadLimit<I> {
-    socket: I,
+pub(super) struct ServerSocket<S> {
+    socket: S,
     overhead: OverheadBytes,
     window_started: Instant,
+    cause: Cause,
 }
 
-impl<I> OverheadLimit<I> {
-    pub(super) fn new(socket: I, overhead: OverheadBytes) -> Self {
-        Self {
+impl<S: AsyncRead + Unpin> ServerSocket<S> {
+    pub(super) fn new(socket: S, overhead: OverheadBytes) -> (Self, Cause) {
+        let cause = Cause::default();
+        let socket = Self {
             socket,
             overhead,
             window_started: Instant::now(),
-        }
+            cause: cause.clone(),
+        };
+        (socket, cause)
     }
-}
 
-impl<I: AsyncRead + Unpin> AsyncRead for OverheadLimit<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+    fn poll_counted_read(
+        &mut self,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
@@ -105,35 +111,80 @@ impl<I: AsyncRead + Unpin> AsyncRead for OverheadLimit<I> {
         }
         Poll::Ready(self.overhead.add(buffer.filled().len() - before))
     }
+
+    /// Handles the result of a write. A server that refuses a certificate sends an alert and
+    /// closes. The alert, which can be read now or soon, is a better cause than the failed write. A
+    /// socket that cannot be written to any more wakes its reader.
+    fn on_written<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let Poll::Ready(Err(error)) = &written else {
+            return written;
+        };
+        let mut room = [0; 512];
+        match ready!(self.poll_counted_read(context, &mut ReadBuf::new(&mut room))) {
+            Err(read_error) => self.record_cause(&read_error),
+            Ok(()) => self.record_cause(error),
+        }
+        written
+    }
+
+    fn record_cause(&self, error: &io::Error) {
+        // Only the first failure is the cause.
+        let _ = self.cause.set(super::innermost_cause(error));
+    }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for OverheadLimit<I> {
+impl<S: AsyncRead + Unpin> AsyncRead for ServerSocket<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let read = this.poll_counted_read(context, into);
+        if let Poll::Ready(Err(error)) = &read {
+            this.record_cause(error);
+        }
+        read
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ServerSocket<S> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(context, bytes)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.socket).poll_write(context, bytes);
+        this.on_written(context, written)
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
+        bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(context, slices)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.socket).poll_write_vectored(context, bytes);
+        this.on_written(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.socket.is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context)
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.socket).poll_flush(context);
+        this.on_written(context, flushed)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(context)
     }
 }
 

@@ -1,0 +1,162 @@
+//! Health of the server, for `/healthcheck` and the gRPC health service.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// Health of the parts of the server. Clones share one state.
+#[derive(Debug, Clone)]
+pub(crate) struct Health {
+    parts: Arc<watch::Sender<HealthParts>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HealthParts {
+    store: PartHealth,
+    configuration: PartHealth,
+    process: PartHealth,
+    /// Number of parts of the process that ended unexpectedly and are being restarted.
+    unhealthy: usize,
+    /// Number of configuration files that cannot be read and keep their last content. They do not
+    /// make the server unhealthy.
+    kept_files: usize,
+}
+
+/// A part of the process is being restarted. The drop reports that it runs again.
+#[derive(Debug)]
+pub(crate) struct UnhealthyGuard(Health);
+
+impl Drop for UnhealthyGuard {
+    fn drop(&mut self) {
+        self.0.parts.send_modify(|parts| parts.unhealthy -= 1);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PartHealth {
+    Healthy,
+    Unhealthy,
+}
+
+impl PartHealth {
+    pub(crate) fn healthy_if(condition: bool) -> Self {
+        if condition {
+            Self::Healthy
+        } else {
+            Self::Unhealthy
+        }
+    }
+}
+
+impl HealthParts {
+    /// Reasons why the server is unhealthy, one per line.
+    fn reasons(self) -> String {
+        let reasons = [
+            (self.process, "the server is about to end"),
+            (
+                self.store,
+                "redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)",
+            ),
+            (
+                self.configuration,
+                "no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)",
+            ),
+            (
+                PartHealth::healthy_if(self.unhealthy == 0),
+                "a part of the server is started again",
+            ),
+        ];
+        let unhealthy = reasons
+            .iter()
+            .filter(|(part, _)| *part == PartHealth::Unhealthy);
+        unhealthy
+            .map(|(_, reason)| format!("not healthy: {reason}\n"))
+            .collect()
+    }
+
+    /// Whether the process has not begun to stop.
+    pub(crate) fn is_not_stopping(self) -> bool {
+        self.process == PartHealth::Healthy
+    }
+
+    pub(crate) fn serving(self) -> bool {
+        self.unhealthy == 0
+            && [self.store, self.configuration, self.process]
+                .iter()
+                .all(|part| *part == PartHealth::Healthy)
+    }
+}
+
+impl Health {
+    /// Creates the health with these parts. The process is healthy until it stops.
+    pub(crate) fn new(store: PartHealth, configuration: PartHealth) -> Self {
+        let parts = HealthParts {
+            store,
+            configuration,
+            process: PartHealth::Healthy,
+            unhealthy: 0,
+            kept_files: 0,
+        };
+        Self {
+            parts: Arc::new(watch::Sender::new(parts)),
+        }
+    }
+
+    pub(crate) fn serving(&self) -> bool {
+        self.parts.borrow().serving()
+    }
+
+    pub(crate) fn is_not_stopping(&self) -> bool {
+        self.parts.borrow().is_not_stopping()
+    }
+
+    /// Subscribes to changes of health.
+    pub(crate) fn watch(&self) -> watch::Receiver<HealthParts> {
+        self.parts.subscribe()
+    }
+
+    /// Sets the health of the store. Returns whether it changed.
+    pub(crate) fn set_store(&self, part: PartHealth) -> bool {
+        self.parts
+            .send_if_modified(|parts| std::mem::replace(&mut parts.store, part) != part)
+    }
+
+    pub(crate) fn set_configuration(&self, part: PartHealth) {
+        self.parts
+            .send_if_modified(|parts| std::mem::replace(&mut parts.configuration, part) != part);
+    }
+
+    /// Body of `/healthcheck` for a healthy server: `OK` as in the reference, and further lines for
+    /// problems that do not stop it.
+    ///
+    /// # Errors
+    /// The server is unhealthy; the text has the reasons.
+    pub(crate) fn report(&self) -> Result<String, String> {
+        let parts = *self.parts.borrow();
+        match parts.kept_files {
+            _ if !parts.serving() => Err(parts.reasons()),
+            0 => Ok("OK".to_owned()),
+            files => Ok(format!(
+                "OK\nconfiguration files that cannot be read and keep their last text: {files}\n"
+            )),
+        }
+    }
+
+    pub(crate) fn set_kept_files(&self, files: usize) {
+        self.parts
+            .send_if_modified(|parts| std::mem::replace(&mut parts.kept_files, files) != files);
+    }
+
+    /// Marks the server as unhealthy until the guard is dropped, while a part of the process
+    /// restarts.
+    pub(crate) fn mark_unhealthy(&self) -> UnhealthyGuard {
+        self.parts.send_modify(|parts| parts.unhealthy += 1);
+        UnhealthyGuard(self.clone())
+    }
+
+    /// Marks the process as unhealthy, because it begins to stop.
+    pub(crate) fn stopping(&self) {
+        self.parts
+            .send_modify(|parts| parts.process = PartHealth::Unhealthy);
+    }
+}
