@@ -6,7 +6,6 @@
 mod charge;
 mod lookahead;
 mod permits;
-mod reacquire;
 pub(crate) mod status;
 pub(in crate::engine) mod throttle;
 mod unblock;

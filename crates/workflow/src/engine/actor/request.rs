@@ -17,7 +17,7 @@ use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::Retention;
 use crate::model::workflow_state::{Status, WorkerName};
-use crate::queue::dequeue::excluded_jobs::ExcludedJobs;
+use crate::queue::dequeue::ExcludedJobs;
 
 /// An action of an operator on a workflow. Jobs are named by name.
 #[derive(Debug, Clone, PartialEq)]

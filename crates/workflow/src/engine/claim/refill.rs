@@ -56,21 +56,9 @@ impl Engine {
     /// Reads ready rows of queues that may have more than the known ones. Returns the number of
     /// jobs that were not known.
     pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
-        let queues: Vec<RefillTarget> = queues.iter().cloned().map(RefillTarget::from).collect();
-        self.refill_all_partitions(&queues, REFILL_ROWS).await
-    }
-
-    pub(super) async fn refill_all_partitions(
-        &self,
-        queues: &[RefillTarget],
-        most: usize,
-    ) -> Result<usize, StoreError> {
-        self.refill_in(
-            queues,
-            &self.store().all_partitions().collect::<Vec<_>>(),
-            most,
-        )
-        .await
+        let all: Vec<Partition> = self.store().all_partitions().collect();
+        self.refill_in(&RefillTarget::whole_queues(queues), &all, REFILL_ROWS)
+            .await
     }
 
     /// Reads at most `most` ready rows of queues in each of these partitions. Returns the number of
@@ -102,16 +90,11 @@ impl Engine {
             .partition(|to_read| to_read.lanes.is_none());
         self.read_ready(&lanes, wanted, most, RefillDepth::All)
             .await?;
-        match mode {
-            ClaimMode::Immediate => {
-                self.read_ready(&whole, wanted, most, RefillDepth::All)
-                    .await?
-            }
-            ClaimMode::LongPoll => {
-                self.read_ready(&whole, wanted, REFRESH_ROWS, RefillDepth::First)
-                    .await?
-            }
+        let (most, depth) = match mode {
+            ClaimMode::Immediate => (most, RefillDepth::All),
+            ClaimMode::LongPoll => (REFRESH_ROWS, RefillDepth::First),
         };
+        self.read_ready(&whole, wanted, most, depth).await?;
         Ok(())
     }
 
@@ -119,9 +102,9 @@ impl Engine {
     /// of queues that have more.
     pub(in crate::engine) async fn refill_first(
         &self,
-        names: Vec<String>,
+        names: &[String],
     ) -> Result<usize, StoreError> {
-        let queues: Vec<RefillTarget> = names.iter().cloned().map(RefillTarget::from).collect();
+        let queues = RefillTarget::whole_queues(names);
         let all: Vec<Partition> = self.store().all_partitions().collect();
         let found = self
             .read_ready(&queues, &all, REFRESH_ROWS, RefillDepth::First)
