@@ -13,15 +13,13 @@ mod resolve;
 mod suggestion;
 #[cfg(test)]
 mod tests;
-pub(crate) mod trace;
 
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use serde::Deserialize;
 
 use self::check::{check_bounds, parents};
-use self::definition::{Definition, JobDefinition, OnFailure, Retention};
+use self::definition::{Definition, JobDefinition, OnFailure};
 use self::error::GraphError;
 use self::job_limits::JobLimits;
 pub use self::jobs::GraphJob;
@@ -31,11 +29,11 @@ use self::limits::{Limit, Limits};
 use self::policies::Policies;
 use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::json::Json;
-use crate::model::workflow_state::Label;
+use crate::model::trace::TRACE;
+use crate::model::workflow_state::{Label, Retention};
 
 /// A valid graph of jobs. It is immutable and holds no job states.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "crate::codec::graph_record::ReadGraph")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Graph {
     /// Name and tags.
     pub label: Label,
@@ -202,7 +200,7 @@ impl Graph {
             && self.idempotency_key == other.idempotency_key
             && self.jobs == other.jobs
             && all().all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
-            && json_eq_without(trace::TRACE, self.globals_text(), other.globals_text())
+            && json_eq_without(TRACE, self.globals_text(), other.globals_text())
             && all().all(|job| same(self.params(job), other.params(job)))
     }
 

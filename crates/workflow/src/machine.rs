@@ -1,4 +1,4 @@
-//! TODO: say what these modules are for.
+//! The state machine of a workflow: events, what they change, and what is written.
 
 pub(crate) mod adopt;
 mod attempt;

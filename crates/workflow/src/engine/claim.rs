@@ -1,6 +1,5 @@
 //! Calls of workers: claim, report, extend.
 
-pub(crate) mod call_clock;
 pub(crate) mod claimed;
 mod inputs;
 pub(crate) mod leases;
@@ -9,11 +8,13 @@ pub(crate) mod pending_claims;
 mod refill;
 mod remote;
 pub(crate) mod report;
+#[cfg(feature = "test-util")]
+mod test_util;
 
 use std::time::Duration;
 
-use self::call_clock::CallClock;
-use self::claimed::Claimed;
+use tokio::time::Instant;
+
 use self::leases::LeasedBatch;
 use self::pending_claims::PendingClaims;
 use super::Engine;
@@ -26,8 +27,8 @@ use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::WorkerName;
 use crate::queue::cache::{ClaimMode, DequeueRequest, DequeuedJob, PartitionScope};
-use crate::queue::dequeue::excluded_jobs::ExcludedJobs;
-use crate::queue::waiting::waiting_claim::WaitingClaim;
+use crate::queue::dequeue::ExcludedJobs;
+use crate::queue::waiting::WaitingClaim;
 use crate::store::error::StoreError;
 
 /// Number of ready rows that are read of each partition if no job is known.
@@ -41,6 +42,33 @@ const MAX_REFRESHES: usize = 8;
 /// Maximum number of attempts in one claim after limits had no capacity. Each attempt blocks more
 /// keys.
 const MAX_DENIALS: usize = 64;
+
+/// Clock of one call. A call may wait for the store for long, and what a limiter answers then
+/// counts from the current time.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct CallClock {
+    started_at: Timestamp,
+    started: Instant,
+}
+
+impl CallClock {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            started_at: now,
+            started: Instant::now(),
+        }
+    }
+
+    /// Time at which the call began.
+    pub(in crate::engine) fn started_at(self) -> Timestamp {
+        self.started_at
+    }
+
+    /// Current time.
+    pub(crate) fn now(self) -> Timestamp {
+        self.started_at + self.started.elapsed()
+    }
+}
 
 /// The jobs that a worker claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,40 +86,15 @@ pub struct Claim {
 }
 
 impl Engine {
-    /// Leases ready jobs to a worker, the most urgent first. The list is empty if there are none.
+    /// Leases ready jobs to a worker, the most urgent first, without reading their inputs:
+    /// [`Engine::deliver`] does that, for which the caller may have to reserve memory first. The
+    /// jobs of the leases in `except` are left out: the worker returned them and wants other ones.
     ///
     /// # Errors
     /// The store failed before any job was leased.
     ///
     /// # Cancellation
     /// When the future is dropped, leased jobs are returned to their queues at once.
-    pub async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Claimed>, EngineError> {
-        self.claim_except(claim, &[], now).await
-    }
-
-    /// [`Engine::claim`] without the jobs of some leases: the worker returned them and wants other
-    /// ones.
-    ///
-    /// # Errors
-    /// The store failed before any job was leased.
-    pub async fn claim_except(
-        &self,
-        claim: &Claim,
-        except: &[LeaseRef],
-        now: Timestamp,
-    ) -> Result<Vec<Claimed>, EngineError> {
-        self.deliver(
-            self.lease_except(claim, except, ClaimMode::Immediate, now)
-                .await?,
-        )
-        .await
-    }
-
-    /// Leases jobs without reading their inputs: the first half of [`Engine::claim_except`]. The
-    /// other half is [`Engine::deliver`], for which the caller may have to reserve memory first.
-    ///
-    /// # Errors
-    /// The store failed before any job was leased.
     pub async fn lease_except(
         &self,
         claim: &Claim,
@@ -147,25 +150,16 @@ impl Engine {
     /// Reads those queues again of which jobs were refused. Remote partitions are read only when
     /// they are needed.
     async fn refresh_queues(&self, queues: &[String]) -> Result<(), StoreError> {
-        if self.queues().has_remote_partitions() {
-            let local_partitions = self.local_partitions();
-            self.refill_in(
-                &self
-                    .queues()
-                    .incomplete(queues, PartitionScope::Local, ClaimMode::Immediate),
-                &local_partitions,
-                REFRESH_ROWS,
-            )
-            .await?
+        let (scope, partitions) = if self.queues().has_remote_partitions() {
+            (PartitionScope::Local, self.local_partitions())
         } else {
-            self.refill_all_partitions(
-                &self
-                    .queues()
-                    .incomplete(queues, PartitionScope::All, ClaimMode::Immediate),
-                REFRESH_ROWS,
-            )
-            .await?
+            (PartitionScope::All, self.store().all_partitions().collect())
         };
+        let incomplete = self
+            .queues()
+            .incomplete(queues, scope, ClaimMode::Immediate);
+        self.refill_in(&incomplete, &partitions, REFRESH_ROWS)
+            .await?;
         Ok(())
     }
 
@@ -331,26 +325,8 @@ impl Engine {
         Ok(dequeued)
     }
 
-    /// Waits until one of these queues may have work for [`Engine::claim`]. The call must precede
-    /// the claim that may find nothing, so that work that arrives in between is not missed.
-    pub fn arrival<'a>(&'a self, queues: &'a [String]) -> impl Future<Output = ()> + 'a {
-        self.arrival_except(queues, None, &[])
-    }
-
-    /// [`Engine::arrival`] for [`Engine::claim_except`].
-    pub fn arrival_except<'a>(
-        &'a self,
-        queues: &'a [String],
-        handlers: Option<&[String]>,
-        except: &[LeaseRef],
-    ) -> impl Future<Output = ()> + use<'a> {
-        let waiting =
-            self.queues()
-                .start_waiting(queues, handlers, ExcludedJobs::from_leases(except), None);
-        async { drop(waiting.arrived().await) }
-    }
-
-    /// [`Engine::arrival_except`] for a known claim. Jobs that become ready at this server while
+    /// Waits until there may be jobs for [`Engine::lease_except`]. The call must precede the claim
+    /// that may find nothing, so that work that arrives in between is not missed. Jobs that become ready at this server while
     /// the future is polled may arrive leased, by the write that makes them ready. If none is
     /// leased, there may be some to claim.
     ///

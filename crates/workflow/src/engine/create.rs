@@ -55,13 +55,10 @@ struct CreationAttempt {
 
 impl CreationAttempt {
     fn request(&self) -> Request {
-        let graph = Arc::clone(&self.graph);
-        let start = self.start.clone();
-        let created_at = self.created_at;
         Request::Create {
-            graph,
-            start_mode: start,
-            created_at,
+            graph: Arc::clone(&self.graph),
+            start_mode: self.start.clone(),
+            created_at: self.created_at,
         }
     }
 }
@@ -92,17 +89,11 @@ impl Engine {
             return new.iter().map(|_| Err(error.clone().into())).collect();
         }
         let mut attempts = Vec::with_capacity(new.len());
-        for NewWorkflow {
-            graph,
-            start,
-            created_at,
-        } in new
-        {
-            let graph = Arc::new(self.core.state_cache.interner.share(graph));
+        for new in new {
             attempts.push(CreationAttempt {
-                graph,
-                start,
-                created_at: created_at.unwrap_or(now),
+                graph: Arc::new(self.core.state_cache.interner.share(new.graph)),
+                start: new.start,
+                created_at: new.created_at.unwrap_or(now),
             });
         }
         let mut created = self.create_all(&attempts, now).await;
@@ -281,13 +272,14 @@ impl Engine {
                 .first()
                 .map_or(0, |job| self.queues().known_job_count(&job.queue))
         };
-        match self.queues().has_remote_partitions() {
-            true if all.len() > WORKFLOWS_PER_PARTITION
-                || all.iter().any(|attempt| backlog(attempt) > LOCAL_BACKLOG) =>
-            {
-                PartitionScope::All
-            }
-            _ => PartitionScope::Local,
+        let is_much = || {
+            all.len() > WORKFLOWS_PER_PARTITION
+                || all.iter().any(|attempt| backlog(attempt) > LOCAL_BACKLOG)
+        };
+        if self.queues().has_remote_partitions() && is_much() {
+            PartitionScope::All
+        } else {
+            PartitionScope::Local
         }
     }
 

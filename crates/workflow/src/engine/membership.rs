@@ -21,6 +21,7 @@ use crate::model::time::Timestamp;
 use crate::queue::partitions::LocalPartitions;
 use crate::store::change_notice::{Notifier, ServerId};
 use crate::store::error::StoreError;
+use crate::store::query::HeartbeatQuery;
 use crate::store::subscription::Broadcast;
 
 /// Timers that are due within this time are announced to the server of their partition. That server
@@ -35,15 +36,6 @@ pub struct ServerDescription {
     pub version: String,
     /// Address of its API, for people.
     pub address: String,
-}
-
-/// Query of a heartbeat, besides the members.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeartbeatQuery {
-    /// The time of the store.
-    StoreTime,
-    /// The members only.
-    MembersOnly,
 }
 
 /// A server of the store with a recent heartbeat.
@@ -103,17 +95,12 @@ struct MemberView {
 
 impl Membership {
     pub(crate) fn new(partitions: u16) -> Self {
-        let notifier = Notifier::new(ServerId(fastrand::u64(1..)), partitions);
-        let local_partitions = Arc::new(LocalPartitions::all(partitions));
-        let view = Mutex::default();
-        let joined = AtomicBool::new(false);
-        let cannot_publish = AtomicBool::new(false);
         Self {
-            notifier,
-            local_partitions,
-            view,
-            joined,
-            cannot_publish,
+            notifier: Notifier::new(ServerId(fastrand::u64(1..)), partitions),
+            local_partitions: Arc::new(LocalPartitions::all(partitions)),
+            view: Mutex::default(),
+            joined: AtomicBool::new(false),
+            cannot_publish: AtomicBool::new(false),
             members_changed: Notify::new(),
             subscribed: Subscribed::default(),
         }
@@ -174,14 +161,12 @@ impl Membership {
         now: Timestamp,
     ) -> String {
         let started_at = *self.view().started_at.get_or_insert(now);
-        let cannot_publish = self.cannot_publish.load(Relaxed);
-        let served_since_micros = served_since.map(Timestamp::micros);
         let record = MemberRecord {
             heartbeat_micros: now.micros(),
             started_micros: started_at.micros(),
             description: description.clone(),
-            cannot_publish,
-            served_since_micros,
+            cannot_publish: self.cannot_publish.load(Relaxed),
+            served_since_micros: served_since.map(Timestamp::micros),
         };
         serde_json::to_string(&record).expect("texts and numbers are JSON")
     }
@@ -201,15 +186,11 @@ impl Engine {
         query: HeartbeatQuery,
     ) -> Result<Option<Timestamp>, StoreError> {
         self.queues().advance(now);
-        let membership = &self.core.context.membership;
-        let store_health = &self.core.context.store_health;
-        let served_since = self.core.context.served_since.all_since().map(|since| {
-            if store_health.is_healthy() {
-                since
-            } else {
-                now
-            }
-        });
+        let context = &self.core.context;
+        let membership = &context.membership;
+        let is_healthy = context.store_health.is_healthy();
+        let served_since = context.served_since.all_since();
+        let served_since = served_since.map(|since| if is_healthy { since } else { now });
         let record = membership.record_json(description, served_since, now);
         let expired = membership.view().expired.clone();
         let Some(stored) = self
@@ -255,17 +236,14 @@ impl Engine {
     fn shorten_gaps(&self, members: &Members, now: Timestamp) {
         /// Most difference between the clocks of two servers.
         const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
-        let own = self.core.context.membership.server_id();
-        for other in members
-            .alive
-            .iter()
-            .filter(|other| other.id != own && other.last_heartbeat <= now + MAX_CLOCK_SKEW)
-        {
-            if let Some(since) = other.served_since {
-                self.core
-                    .context
-                    .served_since
-                    .merge_peer(other.last_heartbeat, since);
+        let context = &self.core.context;
+        let own = context.membership.server_id();
+        for other in &members.alive {
+            if other.id != own
+                && other.last_heartbeat <= now + MAX_CLOCK_SKEW
+                && let Some(since) = other.served_since
+            {
+                context.served_since.merge_peer(other.last_heartbeat, since);
             }
         }
     }

@@ -2,7 +2,6 @@
 //! memory.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::warn;
@@ -24,11 +23,7 @@ const MAX_POLICY_BYTES: usize = 1 << 20;
 
 /// The policies that are known here.
 #[derive(Debug, Default)]
-pub(crate) struct PolicyCache {
-    cached: Mutex<CachedPolicies>,
-    /// Number of losses of the store after which the policies were written again.
-    restored: AtomicU64,
-}
+pub(crate) struct PolicyCache(Mutex<CachedPolicies>);
 
 #[derive(Debug, Default)]
 struct CachedPolicies {
@@ -36,11 +31,13 @@ struct CachedPolicies {
     policies: Arc<Policies>,
     /// Number of changes made here. A read that began before the latest change is outdated.
     change_count: u64,
+    /// Number of losses of the store after which the policies were written again.
+    restored: u64,
 }
 
 impl PolicyCache {
     fn lock(&self) -> MutexGuard<'_, CachedPolicies> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,9 +130,10 @@ impl Engine {
         let rows: BTreeMap<String, String> =
             self.store().policy_rows().await?.into_iter().collect();
         let losses = store_state.map_or(0, |store_state| store_state.losses);
-        if known.restored.load(Relaxed) < losses {
+        if known.lock().restored < losses {
             let lost = known.lock().rows.clone();
-            if rows.is_empty() && !lost.is_empty() {
+            let rewrite = rows.is_empty() && !lost.is_empty();
+            if rewrite {
                 for (name, value) in &lost {
                     self.store().set_policy_row(name, Some(value)).await?;
                 }
@@ -143,10 +141,11 @@ impl Engine {
                     number = lost.len(),
                     "limits and weights of queues and handlers, which the store had lost, are written again"
                 );
-                known.restored.store(losses, Relaxed);
+            }
+            known.lock().restored = losses;
+            if rewrite {
                 return Ok(());
             }
-            known.restored.store(losses, Relaxed);
         }
         let mut known = known.lock();
         if known.change_count == changes {

@@ -198,29 +198,25 @@ impl Snapshot {
         self.reachability(job) == Reachability::Unreachable
     }
 
+    fn parents_that(&self, job: JobIndex, holds: impl Fn(JobIndex) -> bool) -> Vec<JobIndex> {
+        let parents = self.graph().jobs[job.index()].parents.iter().copied();
+        parents.filter(|&parent| holds(parent)).collect()
+    }
+
     /// The parents of a job that have not ended.
-    fn unfinished_before(&self, index: JobIndex) -> Vec<JobIndex> {
-        let is_over = |job: JobIndex| self.job(job).state.is_over() || self.is_blocked(job);
-        self.graph().jobs[index.index()]
-            .parents
-            .iter()
-            .copied()
-            .filter(|&parent| !is_over(parent))
-            .collect()
+    fn unfinished_before(&self, job: JobIndex) -> Vec<JobIndex> {
+        self.parents_that(job, |parent| {
+            !self.job(parent).state.is_over() && !self.is_blocked(parent)
+        })
     }
 
     /// The parents of a job that failed or cannot run because of a failure.
-    fn failed_before(&self, index: JobIndex) -> Vec<JobIndex> {
-        let is_failed = |job: JobIndex| {
-            let failed = matches!(self.job(job).state, JobState::Failed | JobState::Cancelled);
-            failed || self.reachability(job) != Reachability::Open
-        };
-        self.graph().jobs[index.index()]
-            .parents
-            .iter()
-            .copied()
-            .filter(|&parent| is_failed(parent))
-            .collect()
+    fn failed_before(&self, job: JobIndex) -> Vec<JobIndex> {
+        self.parents_that(job, |parent| {
+            let state = self.job(parent).state;
+            matches!(state, JobState::Failed | JobState::Cancelled)
+                || self.reachability(parent) != Reachability::Open
+        })
     }
 
     /// The reason why a job is not running. `None` if it is running or has ended.

@@ -3,7 +3,6 @@
 mod clock_advance;
 pub(crate) mod name_expiry;
 pub(crate) mod orphans;
-mod repair;
 
 use std::time::Duration;
 
@@ -327,7 +326,7 @@ impl Engine {
         // Jobs are read even if that failed, because the names may be on a node that is gone.
         let named = self.registered_queues(self.queues().mark_all_old()).await;
         let wanted = self.queues().next_queues(named, max_queues);
-        let found = self.refill_first(wanted).await? > 0;
+        let found = self.refill_first(&wanted).await? > 0;
         read.map(|()| found)
     }
 }

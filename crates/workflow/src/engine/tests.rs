@@ -15,7 +15,7 @@ use crate::graph::definition::{Definition, JobDefinition, LimitDefinition, Scope
 use crate::machine::outcome::Outcome;
 use crate::model::json::Json;
 use crate::model::workflow_state::JobState;
-use crate::queue::cache::{ClaimMode, PartitionScope};
+use crate::queue::cache::{ClaimMode, PartitionScope, RefillTarget};
 use crate::store::simulated::SimulatedStore;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -456,7 +456,7 @@ async fn who_is_woken_to_read_a_queue_and_leaves_wakes_another() {
     let second = engine.arrival(&names);
     engine
         .queues()
-        .end_background_refill(&names.clone().map(Into::into));
+        .end_background_refill(&RefillTarget::whole_queues(&names));
     drop(first);
     tokio::time::timeout(Duration::from_secs(10), second)
         .await

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::json::Json;
+use crate::model::workflow_state::Retention;
 
 /// The queue of a job without a queue.
 pub const DEFAULT_QUEUE: &str = "default";
@@ -189,15 +190,6 @@ pub enum OnFailure {
     Continue,
     /// All jobs that have not ended are cancelled.
     FailFast,
-}
-
-/// The time for which a workflow is kept after its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Retention {
-    /// This time.
-    For(Duration),
-    /// No end.
-    Forever,
 }
 
 #[cfg(test)]

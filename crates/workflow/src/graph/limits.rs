@@ -73,6 +73,21 @@ impl Limits {
         &self.limits
     }
 
+    /// Whether a rate limit is among them.
+    pub(crate) fn has_rate_limits(&self) -> bool {
+        self.limits
+            .iter()
+            .any(|limit| matches!(limit, Limit::Units { .. }))
+    }
+
+    /// The permit set and the maximum of running jobs of each concurrency limit.
+    pub(crate) fn concurrency_limits(&self) -> impl Iterator<Item = (&String, u32)> {
+        self.limits.iter().filter_map(|limit| match limit {
+            Limit::Concurrency { most, name } => Some((name, *most)),
+            Limit::Units { .. } => None,
+        })
+    }
+
     /// A text without control characters, which [`Limits::parse`] parses. Limits are equal if their
     /// keys are. It has 1 to [`MAX_LIMIT_KEY`] bytes.
     #[must_use]

@@ -1,9 +1,9 @@
 //! Adoption of a workflow from another system.
 
 use super::workflow::Workflow;
-use crate::graph::definition::Retention;
 use crate::model::id::JobIndex;
 use crate::model::time::Timestamp;
+use crate::model::workflow_state::Retention;
 use crate::model::workflow_state::{AttemptError, Job, JobState, RetentionDefaults, Status};
 
 /// The state of a workflow in another system.

@@ -1,10 +1,10 @@
 //! The events of a workflow.
 
 use super::outcome::Outcome;
-use crate::graph::definition::Retention;
 use crate::model::id::JobIndex;
 use crate::model::json::Json;
 use crate::model::time::Timestamp;
+use crate::model::workflow_state::Retention;
 use crate::model::workflow_state::WorkerName;
 
 /// An event of a workflow.

@@ -5,10 +5,10 @@ use super::reachability::Reachability;
 use super::refusal::{Refusal, wrong_job, wrong_status};
 use super::transition::revoke::cancel_rest;
 use super::workflow::Workflow;
-use crate::graph::definition::Retention;
 use crate::model::id::JobIndex;
 use crate::model::json::Json;
 use crate::model::time::Timestamp;
+use crate::model::workflow_state::Retention;
 use crate::model::workflow_state::{JobState, LeaseEnd, Rerun, RetentionDefaults, Status};
 
 const ENDED_ADVICE: &str = ": it has ended";

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use super::reachability::ParentOutcome;
 use super::workflow::Workflow;
 use crate::codec::change::NewerState;
+use crate::codec::error::StoreError;
 use crate::codec::records::decode;
 use crate::model::id::JobIndex;
 use crate::model::workflow_state::{Job, JobState, Meta};
-use crate::store::error::StoreError;
 
 /// Maximum updates per job. Beyond it, everything is recomputed in topological order, which visits
 /// each job once.

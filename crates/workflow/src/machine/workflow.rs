@@ -11,14 +11,14 @@ use super::pending_change::PendingChange;
 use super::reachability::{JobProgress, ParentOutcome, Reachability, RuleResult};
 use crate::codec::change::{Stamp, Stored, StoredState};
 use crate::codec::compact_state::{DecodedValue, decode_compact};
+use crate::codec::error::StoreError;
 use crate::codec::records::decode;
-use crate::graph::definition::Retention;
 use crate::graph::{Graph, allocation_bytes};
 use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
+use crate::model::workflow_state::Retention;
 use crate::model::workflow_state::{Counts, Job, JobState, Meta, Rerun, RetentionDefaults, Status};
-use crate::store::error::StoreError;
 
 /// Minimum jobs of a large workflow, for which reading changes is cheaper than reading everything.
 const MIN_LARGE_JOBS: usize = 256;

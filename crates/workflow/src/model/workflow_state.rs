@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 pub use super::job::Job;
 use super::time::Timestamp;
 pub use super::worker::WorkerName;
-use crate::codec::change::Stamp;
-use crate::graph::definition::Retention;
 
 /// The status of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -287,14 +285,15 @@ impl Meta {
             () => None,
         }
     }
+}
 
-    /// The write that made this meta.
-    pub(crate) fn stamp(&self) -> Stamp {
-        Stamp {
-            version: self.version,
-            writer: self.writer,
-        }
-    }
+/// The time for which a workflow is kept after its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Retention {
+    /// This time.
+    For(Duration),
+    /// No end.
+    Forever,
 }
 
 /// Retention of ended workflows whose definition has none.

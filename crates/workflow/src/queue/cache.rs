@@ -366,7 +366,7 @@ impl QueueCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::dequeue::excluded_jobs::ExcludedJobs;
+    use crate::queue::dequeue::ExcludedJobs;
 
     #[test]
     fn unused_names_are_forgotten() {

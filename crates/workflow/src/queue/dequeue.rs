@@ -1,12 +1,9 @@
 //! Dequeues jobs for a claim, and applies the outcome of the claim.
 
-pub(crate) mod excluded_jobs;
-
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
-use self::excluded_jobs::ExcludedJobs;
 use super::blocked_limits::BlockedLimits;
 use super::cache::QueueCache;
 use super::partitions::thread_map::CallerThread;
@@ -18,7 +15,35 @@ use super::scheduler::{ClaimFilter, StrideScheduler, candidates};
 use crate::codec::rows::ReadyKey;
 use crate::graph::limits::Limits;
 use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
+
+/// Jobs that a worker returned: it wants other ones.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ExcludedJobs(HashSet<(WorkflowId, JobIndex)>);
+
+impl ExcludedJobs {
+    pub(crate) fn from_leases(leases: &[LeaseRef]) -> Self {
+        Self(
+            leases
+                .iter()
+                .map(|lease| (lease.workflow, lease.job))
+                .collect(),
+        )
+    }
+
+    pub(crate) fn contains(&self, workflow: WorkflowId, job: JobIndex) -> bool {
+        !self.0.is_empty() && self.0.contains(&(workflow, job))
+    }
+
+    pub(crate) fn allows(&self, ready_key: &ReadyKey) -> bool {
+        self.0.is_empty() || !self.0.contains(&(ready_key.workflow(), ready_key.job()))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+}
 
 /// A ready job that was dequeued.
 #[derive(Debug, Clone, PartialEq, Eq)]

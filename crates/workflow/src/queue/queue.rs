@@ -8,14 +8,14 @@ use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
 
 use super::contention::RecentClaims;
-use super::dequeue::excluded_jobs::ExcludedJobs;
+use super::dequeue::ExcludedJobs;
 use super::partitions::LocalPartitions;
 use super::quarantine::Quarantine;
 use super::ready_jobs::lane::{Completeness, Lane, MoreRows};
 use super::ready_jobs::{KeyMemory, LaneKey, PassChange, ReadyJobs};
 use super::refill::{ChangeLog, PartitionRows, RefillResult, RefillRows, RefillStart};
 use super::scheduler::weights::Weights;
-use super::waiting::waiting_claim::{Delivery, WaitingClaim};
+use super::waiting::{Delivery, WaitingClaim};
 use crate::codec::rows::{ReadyKey, ReadyRow, Row};
 use crate::model::id::Partition;
 use crate::model::time::Timestamp;

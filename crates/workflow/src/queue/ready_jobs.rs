@@ -5,7 +5,6 @@
 //! keys cannot starve them. Under a key the most urgent and oldest job goes first. A blocked key is
 //! not in the order, so it costs no claim anything.
 
-mod key_memory;
 pub(crate) mod known_jobs;
 pub(crate) mod lane;
 mod limit_group;
@@ -15,10 +14,9 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-pub(super) use self::key_memory::KeyMemory;
 use self::known_jobs::KnownJobs;
 use self::lane::{Lane, MoreRows};
-pub(super) use self::limit_group::LimitGroup;
+pub(super) use self::limit_group::{KeyMemory, LimitGroup};
 use super::blocked_limits::UnblockPosition;
 use super::partitions::LocalPartitions;
 use super::scheduler::weights::Weights;
@@ -40,6 +38,17 @@ pub(crate) struct LaneKey {
     pub(crate) limits: Arc<str>,
     /// Handler of the jobs, empty if the store does not record it.
     pub(crate) handler: Arc<str>,
+}
+
+impl LaneKey {
+    /// The lane of a row. `None` if this version cannot read the row.
+    pub(crate) fn from_row(row: &[u8]) -> Option<Self> {
+        let row = ReadyRow::read(row)?;
+        Some(Self {
+            limits: row.limit_key.into(),
+            handler: row.handler.into(),
+        })
+    }
 }
 
 /// The ready jobs of one queue.
@@ -168,18 +177,14 @@ impl ReadyJobs {
 
     /// Whether a lane has runnable jobs in partitions that are assigned to this server.
     pub(super) fn has_local_jobs(&self) -> bool {
-        let groups = [&self.unlimited].into_iter().chain(self.groups_in_order());
-        groups
-            .flat_map(|group| group.lanes.values())
-            .any(|lane| !lane.known_jobs.local.is_empty())
+        self.runnable_lanes()
+            .any(|(_, lane)| !lane.known_jobs.local.is_empty())
     }
 
     /// Whether known remote jobs may be gone from the store.
     pub(super) fn are_stale(&self, now: Timestamp) -> bool {
-        let groups = [&self.unlimited].into_iter().chain(self.groups_in_order());
-        groups
-            .flat_map(|group| group.lanes.values())
-            .any(|lane| lane.known_jobs.are_stale(now))
+        self.runnable_lanes()
+            .any(|(_, lane)| lane.known_jobs.are_stale(now))
     }
 
     pub(super) fn contains(&self, key: &LaneKey, ready_key: &ReadyKey) -> bool {
@@ -419,12 +424,9 @@ impl ReadyJobs {
     /// are used up.
     pub(super) fn mark_incomplete(&mut self, lanes: &HashSet<LaneKey>) {
         for key in lanes {
-            if self
-                .group(&key.limits)
-                .is_some_and(|group| group.lanes.contains_key(&key.handler))
-            {
-                self.change(key, |lane| lane.more_rows = MoreRows::ALL);
-            }
+            self.change_lane(key, AbsentLane::Ignore, |lane| {
+                lane.more_rows = MoreRows::ALL
+            });
         }
     }
 

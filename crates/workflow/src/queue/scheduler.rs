@@ -10,7 +10,7 @@ use std::iter::Peekable;
 use std::sync::Arc;
 
 use super::blocked_limits::BlockedLimits;
-use super::dequeue::excluded_jobs::ExcludedJobs;
+use super::dequeue::ExcludedJobs;
 use super::partitions::thread_map::CallerThread;
 use super::ready_jobs::known_jobs::DispatchKey;
 use super::ready_jobs::{LaneKey, LimitGroup, ReadyJobs};

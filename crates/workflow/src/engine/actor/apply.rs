@@ -3,6 +3,7 @@
 mod event;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::event::event_for;
 use super::answer::{Answer, LeasedJob, ParentResult};
@@ -19,7 +20,7 @@ use crate::machine::workflow::Workflow;
 use crate::model::id::JobIndex;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, JobState, Status};
+use crate::model::workflow_state::{Job, JobState, Status, WorkerName};
 use crate::store::Store;
 
 /// Applies requests to states.
@@ -158,18 +159,7 @@ impl Applier<'_> {
                 break;
             }
             let next = lease.successor(job);
-            let expires = now + claim.lease;
-            let event = Event::Claim {
-                job,
-                lease: Lease {
-                    token: next.token,
-                    worker: claim.worker.clone(),
-                    expires,
-                },
-            };
-            if transition(&mut cached.workflow, &event, self.context.retention, now).is_ok() {
-                leased.push(self.leased_job(cached, next, expires, now));
-            }
+            leased.extend(self.lease(cached, next, &claim.worker, claim.lease, now));
         }
         leased
     }
@@ -183,22 +173,17 @@ impl Applier<'_> {
         ReportedLease { lease, claim }: ReportedLease<'_>,
         now: Timestamp,
     ) -> Vec<LeasedJob> {
-        let repeated = |(at, job): (usize, &Job)| match job.state {
+        let repeated = |(index, job): (JobIndex, &Job)| match job.state {
             JobState::Running { expires } => {
-                let repeated = lease.successor(JobIndex(at as u32));
+                let repeated = lease.successor(index);
                 // The worker has a job that it reports in the same call.
                 let wanted = job.token == repeated.token && !claim.reported.contains(&repeated);
                 wanted.then_some((repeated, expires))
             }
             _ => None,
         };
-        let found: Vec<_> = cached
-            .workflow
-            .jobs
-            .iter()
-            .enumerate()
-            .filter_map(repeated)
-            .collect();
+        let jobs = (0..).map(JobIndex).zip(&cached.workflow.jobs);
+        let found: Vec<_> = jobs.filter_map(repeated).collect();
         let mut leased = Vec::new();
         for (repeated, expires) in found.into_iter().take_while(|_| claim.reserve_one()) {
             cached.workflow.job_mut(repeated.job).fence += 1;
@@ -226,8 +211,30 @@ impl Applier<'_> {
             && self.context.queues.may_lease_directly(&definition.queue, definition.priority)
     }
 
+    /// Leases a ready job to a worker for this time. `None` if the job cannot be leased.
+    pub(super) fn lease(
+        &self,
+        cached: &mut CachedWorkflow,
+        lease: LeaseRef,
+        worker: &WorkerName,
+        time: Duration,
+        now: Timestamp,
+    ) -> Option<LeasedJob> {
+        let expires = now + time;
+        let event = Event::Claim {
+            job: lease.job,
+            lease: Lease {
+                token: lease.token,
+                worker: worker.clone(),
+                expires,
+            },
+        };
+        transition(&mut cached.workflow, &event, self.context.retention, now).ok()?;
+        Some(self.leased_job(cached, lease, expires, now))
+    }
+
     /// Returns a leased job, with the data that its worker gets.
-    pub(super) fn leased_job(
+    fn leased_job(
         &self,
         cached: &CachedWorkflow,
         lease: LeaseRef,
@@ -238,26 +245,20 @@ impl Applier<'_> {
         let LeaseRef { job, token, .. } = lease;
         let definition = &workflow.graph.jobs[job.index()];
         let output = |job| cached.outputs.get(&job).cloned();
-        let inputs = definition.parents.iter();
-        let inputs = inputs
-            .filter_map(|&job| {
-                ParentResult::from_parent(workflow, definition.rule, job, output(job))
-            })
-            .collect();
+        let inputs = definition.parents.iter().filter_map(|&job| {
+            ParentResult::from_parent(workflow, definition.rule, job, output(job))
+        });
         let Job { attempt, fence, .. } = *workflow.job(job);
-        let suspect = workflow.job(job).is_suspect();
-        let graph = Arc::clone(&workflow.graph);
-        let undelivered = UndeliveredLease::new(self.releaser, lease, fence, now);
         LeasedJob {
             job,
             token,
             expires,
             attempt,
             fence,
-            suspect,
-            graph,
-            inputs,
-            undelivered,
+            suspect: workflow.job(job).is_suspect(),
+            graph: Arc::clone(&workflow.graph),
+            inputs: inputs.collect(),
+            undelivered: UndeliveredLease::new(self.releaser, lease, fence, now),
         }
     }
 }
@@ -267,11 +268,7 @@ fn answer(workflow: &Workflow, job: Option<JobIndex>, effect: Effect) -> Answer 
         status: Some(workflow.meta().status),
         state: job.map(|job| workflow.job(job).state),
         already_done: effect == Effect::Already,
-        duration: None,
-        ended: Vec::new(),
-        overdue_leases: Vec::new(),
-        leased: Vec::new(),
-        existing: None,
+        ..Answer::default()
     }
 }
 

@@ -13,13 +13,11 @@ use super::answer::LeasedJob;
 use super::apply::{Applier, new_token};
 use super::cache::cached_workflow::CachedWorkflow;
 use crate::graph::Graph;
-use crate::machine::event::{Event, Lease};
-use crate::machine::transition::transition;
 use crate::model::id::JobIndex;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::{JobState, Status};
-use crate::queue::waiting::waiting_claim::{JobOffer, ReservedWorker};
+use crate::queue::waiting::{JobOffer, ReservedWorker};
 
 /// Jobs of one workflow for one waiting worker, which gets them when they are written.
 pub(super) struct Assignment {
@@ -96,38 +94,18 @@ impl Applier<'_> {
             };
             let Assignment { worker, leased } = &mut assignments[at];
             if worker.accepts(offer) {
-                leased.extend(self.lease_to(cached, job, worker, now));
+                let claim = worker.claim();
+                let lease = LeaseRef {
+                    workflow: cached.workflow.id,
+                    job,
+                    token: new_token(),
+                };
+                leased.extend(self.lease(cached, lease, &claim.worker, claim.lease, now));
             }
             if leased.len() < worker.claim().limit {
                 rotation.assignments.push_back(at);
             }
         }
         assignments
-    }
-
-    fn lease_to(
-        &self,
-        cached: &mut CachedWorkflow,
-        job: JobIndex,
-        worker: &ReservedWorker,
-        now: Timestamp,
-    ) -> Option<LeasedJob> {
-        let claim = worker.claim();
-        let expires = now + claim.lease;
-        let lease = LeaseRef {
-            workflow: cached.workflow.id,
-            job,
-            token: new_token(),
-        };
-        let event = Event::Claim {
-            job,
-            lease: Lease {
-                token: lease.token,
-                worker: claim.worker.clone(),
-                expires,
-            },
-        };
-        transition(&mut cached.workflow, &event, self.context.retention, now).ok()?;
-        Some(self.leased_job(cached, lease, expires, now))
     }
 }

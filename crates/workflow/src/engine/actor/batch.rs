@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::answer::Answer;
+use super::answer::{Answer, LeasedJob};
 use super::apply::Applier;
 use super::assign::Assignment;
 use super::cache::cached_workflow::{CacheValue, CachedWorkflow};
@@ -222,23 +222,18 @@ impl WorkflowBatch {
     /// Drops the leases of the answers, which were not written. Waiting workers are woken and claim
     /// for themselves.
     fn discard_leases(&mut self) {
-        for Assignment { leased, .. } in &mut self.assignments {
-            leased
-                .iter_mut()
-                .for_each(|leased| drop(leased.undelivered.mark_delivered()));
+        for assignment in self.assignments.drain(..) {
+            discard(assignment.leased);
         }
-        self.assignments.clear();
         for (envelope, answer) in self.envelopes.iter().zip(self.answers.drain(..)) {
-            let Ok(mut answer) = answer else { continue };
-            answer
-                .leased
-                .iter_mut()
-                .for_each(|leased| drop(leased.undelivered.mark_delivered()));
+            let Ok(answer) = answer else { continue };
+            let number = answer.leased.len();
+            discard(answer.leased);
             if let Request::Report {
                 claim: Some(claim), ..
             } = &envelope.request
             {
-                claim.return_unused(answer.leased.len());
+                claim.return_unused(number);
             }
         }
     }
@@ -258,6 +253,13 @@ impl WorkflowBatch {
                 ..Answer::default()
             }));
         }
+    }
+}
+
+/// Drops leases that were not written.
+fn discard(leased: Vec<LeasedJob>) {
+    for mut leased in leased {
+        leased.undelivered.mark_delivered();
     }
 }
 

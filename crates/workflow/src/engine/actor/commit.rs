@@ -14,7 +14,7 @@ use super::cache::StateCache;
 use super::load::load_missing;
 use super::partial_writes::PartialWrites;
 use super::request::Request;
-use crate::codec::change::{Applied, Change, Put, Write};
+use crate::codec::change::{Applied, Change, Write};
 use crate::engine::context::Context;
 use crate::engine::context::attempt_counts::AttemptResult;
 use crate::engine::context::watchers::VersionChange;
@@ -322,35 +322,28 @@ impl GroupCommit<'_> {
     /// Counts the reported attempts, and notifies the observer of those that ended.
     fn record_attempts(&self, batch: &WorkflowBatch) {
         let Some(cached) = &batch.cached else { return };
-        if let Some(attempts) = &self.context().attempt_observer {
-            for (envelope, answer) in batch.envelopes.iter().zip(&batch.answers) {
-                if let Ok(answer) = answer {
-                    let request = &envelope.request;
-                    let at = envelope.now;
-                    notify_ended(attempts, &cached.workflow, request, at, answer);
-                }
-            }
-        }
+        let workflow = &cached.workflow;
         for (envelope, answer) in batch.envelopes.iter().zip(&batch.answers) {
-            if let (Some((job, ended)), Some(duration)) = (
-                reported_result(&envelope.request),
-                answer.as_ref().ok().and_then(|answer| answer.duration),
-            ) {
-                self.context().attempt_counts.add_attempt(
-                    &cached.workflow.graph.jobs[job.index()].handler,
-                    ended,
-                    duration,
-                );
+            let (Ok(answer), request) = (answer, &envelope.request) else {
+                continue;
+            };
+            if let Some(observer) = &self.context().attempt_observer {
+                notify_ended(observer, workflow, request, envelope.now, answer);
+            }
+            if let (Some((job, ended)), Some(duration)) =
+                (reported_result(request), answer.duration)
+            {
+                let handler = &workflow.graph.jobs[job.index()].handler;
+                let counts = &self.context().attempt_counts;
+                counts.add_attempt(handler, ended, duration);
             }
         }
     }
 
     /// Releases the permits of leases that ended.
     fn release_permits(&self, batch: &WorkflowBatch) {
-        let ended = batch
-            .cached
-            .as_ref()
-            .map_or_else(Vec::new, |cached| cached.workflow.released_permits());
+        let Some(cached) = &batch.cached else { return };
+        let ended = cached.workflow.released_permits();
         if !ended.is_empty() {
             self.applier.releaser.release_permits(ended);
         }
@@ -368,24 +361,20 @@ impl GroupCommit<'_> {
             if let (Some(cached), Write::Put(put)) = (&mut batch.cached, &change.write) {
                 cached.workflow.on_applied();
                 cached.cache_outputs(&put.results);
-                batch
-                    .answers
-                    .iter_mut()
-                    .flatten()
-                    .for_each(|answer| cached.fill_inputs(&mut answer.leased));
-                batch
+                let answered = batch.answers.iter_mut().flatten();
+                let answered = answered.map(|answer| &mut answer.leased);
+                let assigned = batch
                     .assignments
                     .iter_mut()
-                    .for_each(|assignment| cached.fill_inputs(&mut assignment.leased));
+                    .map(|assignment| &mut assignment.leased);
+                answered
+                    .chain(assigned)
+                    .for_each(|leased| cached.fill_inputs(leased));
             }
         }
         for Assignment { worker, leased } in batch.assignments {
-            worker.deliver(
-                leased
-                    .into_iter()
-                    .map(|leased| (batch.id, leased))
-                    .collect(),
-            );
+            let jobs = leased.into_iter().map(|leased| (batch.id, leased));
+            worker.deliver(jobs.collect());
         }
         for (envelope, outcome) in batch.envelopes.into_iter().zip(batch.answers) {
             envelope.send_reply(outcome);
@@ -406,17 +395,12 @@ impl GroupCommit<'_> {
 /// Returns how the attempt ended that a request reports. `None` if the request reports none that
 /// counts.
 fn reported_result(request: &Request) -> Option<(JobIndex, AttemptResult)> {
-    match request {
-        Request::Report {
-            job,
-            outcome: Outcome::Succeeded { .. },
-            ..
-        } => Some((*job, AttemptResult::Succeeded)),
-        Request::Report {
-            job,
-            outcome: Outcome::Failed { .. },
-            ..
-        } => Some((*job, AttemptResult::Failed)),
+    let Request::Report { job, outcome, .. } = request else {
+        return None;
+    };
+    match outcome {
+        Outcome::Succeeded { .. } => Some((*job, AttemptResult::Succeeded)),
+        Outcome::Failed { .. } => Some((*job, AttemptResult::Failed)),
         _ => None,
     }
 }
@@ -427,35 +411,28 @@ fn is_delete(change: &Change) -> bool {
 
 /// Notifies queues and watchers of a change.
 fn publish(context: &Context, batch: &WorkflowBatch, change: &Change) {
-    match &change.write {
-        Write::Put(put) => publish_put(context, batch, put),
+    let published = match &change.write {
+        Write::Put(put) => {
+            context.queues.apply_rows(&put.ready.remove, &put.ready.add);
+            let Some(cached) = &batch.cached else { return };
+            let meta = cached.workflow.meta();
+            for due in [meta.timer, meta.expires_at].into_iter().flatten() {
+                context.schedule_sweep(batch.id.partition(), due);
+            }
+            VersionChange {
+                version: meta.version,
+                status: Some(meta.status),
+            }
+        }
         Write::Delete(delete) => {
             context.queues.apply_rows(&delete.ready, &[]);
-            context.watchers.notify(
-                batch.id,
-                VersionChange {
-                    version: 0,
-                    status: None,
-                },
-            );
+            VersionChange {
+                version: 0,
+                status: None,
+            }
         }
-    }
-}
-
-fn publish_put(context: &Context, batch: &WorkflowBatch, put: &Put) {
-    context.queues.apply_rows(&put.ready.remove, &put.ready.add);
-    let Some(cached) = &batch.cached else { return };
-    let meta = cached.workflow.meta();
-    context.watchers.notify(
-        batch.id,
-        VersionChange {
-            version: meta.version,
-            status: Some(meta.status),
-        },
-    );
-    for due in [meta.timer, meta.expires_at].into_iter().flatten() {
-        context.schedule_sweep(batch.id.partition(), due);
-    }
+    };
+    context.watchers.notify(batch.id, published);
 }
 
 /// Whether the written changes are as safe as if the answer had not been lost. False if nothing was

@@ -29,6 +29,15 @@ struct PartialWriteTable {
     repaired_at: Option<Timestamp>,
 }
 
+impl PartialWriteTable {
+    /// The orphan rows of a workflow, which is recorded if there is room. `None` if there is not.
+    fn orphans_of(&mut self, workflow: WorkflowId) -> Option<&mut Delete> {
+        let orphans = &mut self.orphans_by_workflow;
+        let has_room = orphans.len() < MAX_WORKFLOWS || orphans.contains_key(&workflow);
+        has_room.then(|| orphans.entry(workflow).or_default())
+    }
+}
+
 impl PartialWrites {
     fn table(&self) -> MutexGuard<'_, PartialWriteTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,40 +46,29 @@ impl PartialWrites {
     /// Records a change that was not written as a whole.
     pub(super) fn record(&self, change: &Change) {
         let mut table = self.table();
-        if table.orphans_by_workflow.len() >= MAX_WORKFLOWS
-            && !table.orphans_by_workflow.contains_key(&change.workflow)
-        {
+        let Some(orphans) = table.orphans_of(change.workflow) else {
             return;
-        }
-        let orphans = table
-            .orphans_by_workflow
-            .entry(change.workflow)
-            .or_default();
-        if let Write::Put(put) = &change.write {
-            orphans
-                .ready
-                .extend(put.ready.add.iter().chain(&put.ready.remove).cloned());
-            orphans
-                .index
-                .extend(put.index.add.iter().chain(&put.index.remove).cloned());
-            orphans.idempotency_key = put
-                .creation
-                .as_ref()
-                .and_then(|birth| birth.idempotency_key.clone());
-        }
-        if let Write::Delete(delete) = &change.write {
-            orphans.ready.extend(delete.ready.iter().cloned());
-            orphans.index.extend(delete.index.iter().cloned());
+        };
+        match &change.write {
+            Write::Put(put) => {
+                let ready = put.ready.add.iter().chain(&put.ready.remove);
+                let index = put.index.add.iter().chain(&put.index.remove);
+                orphans.ready.extend(ready.cloned());
+                orphans.index.extend(index.cloned());
+                let creation = put.creation.as_ref();
+                orphans.idempotency_key =
+                    creation.and_then(|creation| creation.idempotency_key.clone());
+            }
+            Write::Delete(delete) => {
+                orphans.ready.extend(delete.ready.iter().cloned());
+                orphans.index.extend(delete.index.iter().cloned());
+            }
         }
     }
 
     /// Records rows that are in the store and should not.
     pub(crate) fn record_rows(&self, workflow: WorkflowId, ready: &[Row], index: &[Row]) {
-        let mut table = self.table();
-        if table.orphans_by_workflow.len() < MAX_WORKFLOWS
-            || table.orphans_by_workflow.contains_key(&workflow)
-        {
-            let orphans = table.orphans_by_workflow.entry(workflow).or_default();
+        if let Some(orphans) = self.table().orphans_of(workflow) {
             orphans.ready.extend(ready.iter().cloned());
             orphans.index.extend(index.iter().cloned());
         }
@@ -79,20 +77,12 @@ impl PartialWrites {
     /// Returns the rows of a workflow that may be in the store and should not. `None` if its rows
     /// match its state.
     pub(crate) fn orphan_rows(&self, workflow: WorkflowId) -> Option<Delete> {
-        let table = self.table();
-        if table.orphans_by_workflow.is_empty() {
-            None
-        } else {
-            table.orphans_by_workflow.get(&workflow).cloned()
-        }
+        self.table().orphans_by_workflow.get(&workflow).cloned()
     }
 
     /// Forgets a workflow whose rows were all written again, or that was deleted with all of them.
     pub(crate) fn repaired(&self, workflow: WorkflowId) {
-        let mut table = self.table();
-        if !table.orphans_by_workflow.is_empty() {
-            table.orphans_by_workflow.remove(&workflow);
-        }
+        self.table().orphans_by_workflow.remove(&workflow);
     }
 
     /// Whether no workflow is recorded.

@@ -13,20 +13,17 @@ type Reply = Result<Answer, EngineError>;
 /// The replies to requests that were sent together.
 #[derive(Debug)]
 pub(crate) struct ReplySet {
-    shared: Arc<SharedReplies>,
+    shared: Arc<Mutex<ReplyState>>,
 }
 
 /// Sends the reply to one request. If dropped without a reply, the caller gets the error that the
 /// engine is closed.
 #[derive(Debug)]
 pub(crate) struct ReplySender {
-    shared: Arc<SharedReplies>,
+    shared: Arc<Mutex<ReplyState>>,
     index: usize,
     sent: bool,
 }
-
-#[derive(Debug)]
-struct SharedReplies(Mutex<ReplyState>);
 
 #[derive(Debug)]
 struct ReplyState {
@@ -42,25 +39,8 @@ enum ReplyWaiter {
     Gone,
 }
 
-impl SharedReplies {
-    fn state(&self) -> MutexGuard<'_, ReplyState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Stores a reply. Returns it if the caller has gone.
-    fn store(&self, index: usize, reply: Reply) -> Option<Reply> {
-        let mut locked = self.state();
-        let state = &mut *locked;
-        let ReplyWaiter::Waiting(waker) = &mut state.waiter else {
-            return Some(reply);
-        };
-        state.replies[index] = Some(reply);
-        state.missing -= 1;
-        let waker = waker.take_if(|_| state.missing == 0);
-        drop(locked);
-        waker.into_iter().for_each(Waker::wake);
-        None
-    }
+fn lock(shared: &Mutex<ReplyState>) -> MutexGuard<'_, ReplyState> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ReplySet {
@@ -73,7 +53,7 @@ impl ReplySet {
             waiter: ReplyWaiter::Waiting(None),
         };
         Self {
-            shared: Arc::new(SharedReplies(Mutex::new(state))),
+            shared: Arc::new(Mutex::new(state)),
         }
     }
 
@@ -92,7 +72,7 @@ impl ReplySet {
     /// When the future is dropped, replies are dropped as they come.
     pub(crate) async fn wait(self) -> Vec<Reply> {
         poll_fn(|context| {
-            let mut state = self.shared.state();
+            let mut state = lock(&self.shared);
             if state.missing > 0 {
                 state.waiter = ReplyWaiter::Waiting(Some(context.waker().clone()));
                 return Poll::Pending;
@@ -111,7 +91,7 @@ impl ReplySet {
 
 impl Drop for ReplySet {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
+        let mut state = lock(&self.shared);
         state.waiter = ReplyWaiter::Gone;
         let replies = std::mem::take(&mut state.replies);
         // Dropping replies may send requests, which takes other locks.
@@ -124,20 +104,36 @@ impl ReplySender {
     /// Sends the reply. If the caller has gone, the jobs in the reply are released as it is
     /// dropped.
     pub(crate) fn send(mut self, reply: Reply) {
+        self.store(reply);
+    }
+
+    /// Stores the reply, or drops it if the caller has gone.
+    fn store(&mut self, reply: Reply) {
         self.sent = true;
-        let _abandoned = self.shared.store(self.index, reply);
+        let mut locked = lock(&self.shared);
+        let state = &mut *locked;
+        let ReplyWaiter::Waiting(waker) = &mut state.waiter else {
+            // Dropping the reply may send requests, which takes other locks.
+            drop(locked);
+            return;
+        };
+        state.replies[self.index] = Some(reply);
+        state.missing -= 1;
+        let waker = waker.take_if(|_| state.missing == 0);
+        drop(locked);
+        waker.into_iter().for_each(Waker::wake);
     }
 
     /// Whether the caller has gone.
     pub(crate) fn is_abandoned(&self) -> bool {
-        matches!(self.shared.state().waiter, ReplyWaiter::Gone)
+        matches!(lock(&self.shared).waiter, ReplyWaiter::Gone)
     }
 }
 
 impl Drop for ReplySender {
     fn drop(&mut self) {
         if !self.sent {
-            let _abandoned = self.shared.store(self.index, Err(EngineError::Closed));
+            self.store(Err(EngineError::Closed));
         }
     }
 }

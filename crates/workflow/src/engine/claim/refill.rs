@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::{REFILL_ROWS, REFRESH_ROWS, remote};
-use crate::codec::rows::{ReadyRow, Row, lane_rows, queue_rows};
+use crate::codec::rows::{Row, lane_rows, queue_rows};
 use crate::engine::Engine;
 use crate::model::id::Partition;
 use crate::queue::cache::{ClaimMode, PartitionScope, RefillTarget};
@@ -56,21 +56,9 @@ impl Engine {
     /// Reads ready rows of queues that may have more than the known ones. Returns the number of
     /// jobs that were not known.
     pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
-        let queues: Vec<RefillTarget> = queues.iter().cloned().map(RefillTarget::from).collect();
-        self.refill_all_partitions(&queues, REFILL_ROWS).await
-    }
-
-    pub(super) async fn refill_all_partitions(
-        &self,
-        queues: &[RefillTarget],
-        most: usize,
-    ) -> Result<usize, StoreError> {
-        self.refill_in(
-            queues,
-            &self.store().all_partitions().collect::<Vec<_>>(),
-            most,
-        )
-        .await
+        let all: Vec<Partition> = self.store().all_partitions().collect();
+        self.refill_in(&RefillTarget::whole_queues(queues), &all, REFILL_ROWS)
+            .await
     }
 
     /// Reads at most `most` ready rows of queues in each of these partitions. Returns the number of
@@ -102,16 +90,11 @@ impl Engine {
             .partition(|to_read| to_read.lanes.is_none());
         self.read_ready(&lanes, wanted, most, RefillDepth::All)
             .await?;
-        match mode {
-            ClaimMode::Immediate => {
-                self.read_ready(&whole, wanted, most, RefillDepth::All)
-                    .await?
-            }
-            ClaimMode::LongPoll => {
-                self.read_ready(&whole, wanted, REFRESH_ROWS, RefillDepth::First)
-                    .await?
-            }
+        let (most, depth) = match mode {
+            ClaimMode::Immediate => (most, RefillDepth::All),
+            ClaimMode::LongPoll => (REFRESH_ROWS, RefillDepth::First),
         };
+        self.read_ready(&whole, wanted, most, depth).await?;
         Ok(())
     }
 
@@ -119,9 +102,9 @@ impl Engine {
     /// of queues that have more.
     pub(in crate::engine) async fn refill_first(
         &self,
-        names: Vec<String>,
+        names: &[String],
     ) -> Result<usize, StoreError> {
-        let queues: Vec<RefillTarget> = names.iter().cloned().map(RefillTarget::from).collect();
+        let queues = RefillTarget::whole_queues(names);
         let all: Vec<Partition> = self.store().all_partitions().collect();
         let found = self
             .read_ready(&queues, &all, REFRESH_ROWS, RefillDepth::First)
@@ -445,7 +428,7 @@ impl<'a> RefillQuery<'a> {
         let last = rows
             .last()
             .filter(|_| rows.len() >= self.limit)
-            .and_then(|row| lane_key_of(row));
+            .and_then(|row| LaneKey::from_row(row));
         match last {
             None => PartitionRows {
                 rows,
@@ -460,47 +443,12 @@ impl<'a> RefillQuery<'a> {
     }
 }
 
-impl PartitionRows {
-    /// Adds rows of lanes behind the covered ones, at most `each` of a lane. `all` says whether
-    /// these are all lanes. Rows of skipped lanes are left out.
-    fn add_lanes(
-        &mut self,
-        rows: Vec<Row>,
-        all: bool,
-        lane_limit: usize,
-        skipped: &HashSet<LaneKey>,
-    ) {
-        let mut last: Option<(LaneKey, usize)> = None;
-        for row in rows {
-            let Some(lane) = lane_key_of(&row) else {
-                continue;
-            };
-            let number = match &last {
-                Some((same, number)) if *same == lane => number + 1,
-                _ => 1,
-            };
-            if !skipped.contains(&lane) {
-                if number >= lane_limit {
-                    self.truncated_lanes.insert(lane.clone());
-                }
-                self.rows.push(row);
-            }
-            last = Some((lane, number));
-        }
-        self.lanes = match last {
-            _ if all => LanesRead::All,
-            Some((last, _)) => LanesRead::UpTo(last),
-            None => std::mem::take(&mut self.lanes),
-        };
-    }
-}
-
 /// Leaves the first rows of a read to the server of their partition. Returns their number.
 fn leave_reserved(read: &mut PartitionRows) -> usize {
     let truncated_lanes = read
         .rows
         .iter()
-        .filter_map(|row| lane_key_of(row))
+        .filter_map(|row| LaneKey::from_row(row))
         .collect();
     let (rows, reserved) = remote::rows_past_backlog(std::mem::take(&mut read.rows));
     *read = PartitionRows {
@@ -509,12 +457,4 @@ fn leave_reserved(read: &mut PartitionRows) -> usize {
         truncated_lanes,
     };
     reserved
-}
-
-fn lane_key_of(row: &[u8]) -> Option<LaneKey> {
-    let row = ReadyRow::read(row)?;
-    Some(LaneKey {
-        limits: row.limit_key.into(),
-        handler: row.handler.into(),
-    })
 }

@@ -99,7 +99,7 @@ impl Engine {
     }
 
     /// Returns the partitions that are assigned to other servers.
-    pub(super) fn remote_partitions(&self) -> Vec<Partition> {
+    pub(in crate::engine) fn remote_partitions(&self) -> Vec<Partition> {
         let local_partitions = &self.core.context.membership.local_partitions;
         self.store()
             .all_partitions()

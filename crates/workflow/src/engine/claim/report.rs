@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use hashbrown::HashSet;
 
 use super::Claim;
-use super::claimed::Claimed;
 use super::leases::LeasedBatch;
 use crate::engine::Engine;
 use crate::engine::actor::answer::{Answer, LeasedJob};
@@ -19,7 +18,7 @@ use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::{JobState, Status};
 use crate::queue::cache::ClaimMode;
-use crate::queue::dequeue::excluded_jobs::ExcludedJobs;
+use crate::queue::dequeue::ExcludedJobs;
 use crate::store::permits::PermitExtension;
 
 /// Outcome of an attempt.
@@ -92,31 +91,11 @@ pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
 impl Engine {
     /// Applies reports, independently of each other, and leases more jobs to the worker: first
     /// those that its reports made ready, which do not enter the queue, then others. Jobs that the
-    /// worker returned are excluded.
+    /// worker returned are excluded. [`Engine::deliver`] reads the inputs of the jobs.
     ///
     /// # Cancellation
     /// When the future is dropped, reports may have been accepted. Leased jobs are returned to
     /// their queues at once.
-    pub async fn report(
-        &self,
-        reports: Vec<Report>,
-        next_claim: Option<&Claim>,
-        now: Timestamp,
-    ) -> (
-        Vec<Result<ReportAnswer, EngineError>>,
-        Result<Vec<Claimed>, EngineError>,
-    ) {
-        let next_claim = next_claim.map(|claim| (claim, ClaimMode::Immediate));
-        let (reported, leases) = self.report_and_lease(reports, next_claim, now).await;
-        let claimed = match leases {
-            Ok(leases) => self.deliver(leases).await,
-            Err(error) => Err(error),
-        };
-        (reported, claimed)
-    }
-
-    /// Applies reports and leases jobs without reading their inputs: the first half of
-    /// [`Engine::report`]. The other half is [`Engine::deliver`].
     pub async fn report_and_lease(
         &self,
         mut reports: Vec<Report>,
@@ -214,15 +193,6 @@ impl Engine {
             }
         }
         Ok(leases)
-    }
-
-    /// Extends leases, independently of each other, of workers that continue.
-    pub async fn extend(
-        &self,
-        extensions: Vec<Extension>,
-        now: Timestamp,
-    ) -> Vec<Result<(), EngineError>> {
-        self.extend_for(extensions, Intent::Continue, now).await
     }
 
     /// Extends leases, independently of each other.

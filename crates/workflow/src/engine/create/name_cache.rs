@@ -152,8 +152,14 @@ impl NameCache {
 }
 
 /// The register entry of a workflow name: it has no value.
-fn workflow_entry(name: &str) -> (String, String) {
-    (name.to_owned(), String::new())
+fn workflow_entry(name: String) -> (String, String) {
+    (name, String::new())
+}
+
+/// The register entry of a queue.
+fn queue_entry(name: String, paused: &HashSet<String>) -> (String, String) {
+    let value = Paused::from_flag(paused.contains(&name)).value();
+    (name, value.to_owned())
 }
 
 impl Engine {
@@ -170,7 +176,7 @@ impl Engine {
             self.enter_names(Register::Queues, queues.iter().map(unpaused), now),
             self.enter_names(
                 Register::Names,
-                workflows.iter().map(|name| workflow_entry(name)),
+                workflows.iter().cloned().map(workflow_entry),
                 now
             ),
         )?;
@@ -202,24 +208,13 @@ impl Engine {
         {
             Err(StoreError::Unavailable { .. }) if self.is_partially_available() => {
                 let paused: HashSet<String> = self.queues().paused().into_iter().collect();
-                let value = |name: &str| {
-                    if paused.contains(name) {
-                        Paused::Yes
-                    } else {
-                        Paused::No
-                    }
-                    .value()
-                    .to_owned()
-                };
+                let entry = |name| queue_entry(name, &paused);
                 let mut known: Vec<String> =
                     self.core.name_cache.lock().queues.keys().cloned().collect();
                 known.retain(|name| after.is_none_or(|after| name.as_str() > after));
                 known.sort_unstable();
                 known.truncate(limit);
-                Ok(known
-                    .into_iter()
-                    .map(|name| (name.clone(), value(&name)))
-                    .collect())
+                Ok(known.into_iter().map(entry).collect())
             }
             read => read,
         }
@@ -289,26 +284,19 @@ impl Engine {
                 known.workflows.keys().cloned().collect(),
             )
         };
-        let entry = |name: &String| {
-            let value = if paused.contains(name) {
-                Paused::Yes
-            } else {
-                Paused::No
-            };
-            (name.clone(), value.value().to_owned())
-        };
-        self.enter_names(Register::Queues, queues.iter().map(entry), now)
-            .await?;
+        let numbers = (queues.len(), workflows.len());
+        let queues = queues.into_iter().map(|name| queue_entry(name, &paused));
+        self.enter_names(Register::Queues, queues, now).await?;
         self.enter_names(
             Register::Names,
-            workflows.iter().map(|name| workflow_entry(name)),
+            workflows.into_iter().map(workflow_entry),
             now,
         )
         .await?;
         names.restored.store(registers.losses, Relaxed);
         warn!(
-            queues = queues.len(),
-            workflows = workflows.len(),
+            queues = numbers.0,
+            workflows = numbers.1,
             "names of queues and workflows, which the store had lost, are written again"
         );
         Ok(())

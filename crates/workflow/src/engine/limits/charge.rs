@@ -8,17 +8,17 @@ use hashbrown::HashMap;
 use super::status::retry_delay;
 use super::unit_counter::{LimitExhausted, Receipt, UnitCounter, UnitGrant, UnitRequest};
 use super::unstarted::ChargedUnits;
-use super::{concurrency_limit_name, limit_name};
 use crate::engine::Engine;
 use crate::engine::actor::answer::Answer;
 use crate::engine::actor::apply::new_token;
-use crate::engine::claim::call_clock::CallClock;
+use crate::engine::claim::CallClock;
 use crate::engine::claim::pending_claims::PendingClaims;
 use crate::engine::context::error::EngineError;
 use crate::graph::limits::{Limit, Limits};
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::queue::blocked_limits::LimitBlock;
+use crate::queue::blocked_limits::limit_names::{concurrency_limit_name, limit_name};
 use crate::queue::cache::DequeuedJob;
 use crate::store::error::StoreError;
 use crate::store::permits::{PermitGrant, PermitRequest};
@@ -95,31 +95,18 @@ impl LimitCharge {
         }
     }
 
-    fn concurrency_limits(&self) -> impl Iterator<Item = (&String, u32)> {
-        self.limits
-            .as_slice()
-            .iter()
-            .filter_map(|limit| match limit {
-                Limit::Concurrency { most, name } => Some((name, *most)),
-                Limit::Units { .. } => None,
-            })
-    }
-
-    fn has_concurrency_limits(&self) -> bool {
-        self.concurrency_limits().next().is_some()
-    }
-
     /// The job whose queue and lane stand for all jobs of the charge, because their limits are
     /// equal.
     fn first<'t>(&self, dequeued: &'t [DequeuedJob]) -> &'t DequeuedJob {
         &dequeued[self.jobs[0]]
     }
 
-    fn has_rate_limits(&self) -> bool {
-        self.limits
-            .as_slice()
-            .iter()
-            .any(|limit| matches!(limit, Limit::Units { .. }))
+    /// Refunds the units of the last `jobs` jobs, if units were charged.
+    fn refund(&mut self, engine: &Engine, jobs: usize) {
+        if let Some(receipt) = self.receipt.take() {
+            let limits = Arc::clone(&self.limits);
+            engine.refund(ChargedUnits { limits, receipt }, jobs as u32);
+        }
     }
 
     /// Removes and returns the permits of all leases but the first `number`.
@@ -228,7 +215,8 @@ impl Charge {
                 charge
             });
             self.tokens.push(lease_token(charge.is_some_and(|charge| {
-                self.limit_charges[charge].has_concurrency_limits()
+                let limits = &self.limit_charges[charge].limits;
+                limits.concurrency_limits().next().is_some()
             })));
         }
         for charge in &mut self.limit_charges {
@@ -304,7 +292,7 @@ impl Charge {
         let mut limits = Vec::new();
         for (at, charge) in self.limit_charges.iter().enumerate() {
             let DequeuedJob { queue, lane, .. } = charge.first(dequeued);
-            for (set, own) in charge.concurrency_limits() {
+            for (set, own) in charge.limits.concurrency_limits() {
                 let most = policies.lowest_concurrency(Some(queue), Some(&lane.handler), set, own);
                 let leases = &charge.leases;
                 requests.push(PermitRequest {
@@ -342,7 +330,8 @@ impl Charge {
         clock: CallClock,
         release_count: u64,
     ) {
-        let wants = |charge: &LimitCharge| charge.has_rate_limits() && !charge.leases.is_empty();
+        let wants =
+            |charge: &LimitCharge| charge.limits.has_rate_limits() && !charge.leases.is_empty();
         let charges: Vec<usize> = (0..self.limit_charges.len())
             .filter(|&charge| wants(&self.limit_charges[charge]))
             .collect();
@@ -461,12 +450,11 @@ impl Charge {
     pub(in crate::engine) fn resolve(mut self, answers: &mut [Result<Answer, EngineError>]) {
         for charge in &mut self.limit_charges {
             let mut unleased = Vec::new();
-            let receipt = charge.receipt.take();
             for (&at, lease) in charge.jobs.iter().zip(&charge.leases) {
                 match &mut answers[at] {
                     Ok(answer) => {
                         for leased in &mut answer.leased {
-                            let Some(receipt) = receipt.clone() else {
+                            let Some(receipt) = charge.receipt.clone() else {
                                 continue;
                             };
                             leased.undelivered.with_charge(ChargedUnits {
@@ -484,13 +472,7 @@ impl Charge {
                 .iter()
                 .flat_map(|(set, _)| unleased.iter().map(|lease| (set.clone(), *lease)));
             self.engine.release_later(permits.collect());
-            if let Some(receipt) = receipt {
-                let charged = ChargedUnits {
-                    limits: Arc::clone(&charge.limits),
-                    receipt,
-                };
-                self.engine.refund(charged, unleased.len() as u32);
-            }
+            charge.refund(&self.engine, unleased.len());
         }
     }
 }
@@ -503,13 +485,7 @@ impl Drop for Charge {
         }
         for charge in &mut self.limit_charges {
             self.engine.release_later(charge.permits_after(0));
-            if let Some(receipt) = charge.receipt.take() {
-                let charged = ChargedUnits {
-                    limits: Arc::clone(&charge.limits),
-                    receipt,
-                };
-                self.engine.refund(charged, charge.leases.len() as u32);
-            }
+            charge.refund(&self.engine, charge.leases.len());
         }
     }
 }

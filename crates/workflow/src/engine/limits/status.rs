@@ -93,8 +93,8 @@ impl Engine {
     ) -> Result<Vec<LimitStatus>, StoreError> {
         let sets: Vec<&str> = jobs
             .iter()
-            .flat_map(|limits| limits.as_slice())
-            .filter_map(permit_set)
+            .flat_map(|limits| limits.concurrency_limits())
+            .map(|(set, _)| set.as_str())
             .collect();
         let mut found = self
             .store()
@@ -107,10 +107,12 @@ impl Engine {
         for limits in jobs {
             let mut holders = Vec::with_capacity(limits.as_slice().len());
             for limit in limits.as_slice() {
-                let found = permit_set(limit).and_then(|_| found.next()).transpose()?;
-                holders.push(match found {
-                    Some(found) => Some(self.with_names(found, &mut names).await),
-                    None => None,
+                holders.push(match limit {
+                    Limit::Units { .. } => None,
+                    Limit::Concurrency { .. } => {
+                        let found = found.next().expect("each of the sets was queried")?;
+                        Some(self.with_names(found, &mut names).await)
+                    }
                 });
             }
             let exhausted = limits
@@ -162,16 +164,10 @@ impl Engine {
         let Some(counter) = self.unit_counter() else {
             return;
         };
-        let has_rate_limit = |limits: &Limits| {
-            limits
-                .as_slice()
-                .iter()
-                .any(|limit| matches!(limit, Limit::Units { .. }))
-        };
         let (indexes, requests): (Vec<usize>, Vec<UnitRequest>) = jobs
             .iter()
             .enumerate()
-            .filter(|(at, limits)| statuses[*at].exhausted.is_none() && has_rate_limit(limits))
+            .filter(|(at, limits)| statuses[*at].exhausted.is_none() && limits.has_rate_limits())
             .map(|(at, limits)| {
                 (
                     at,
@@ -186,27 +182,15 @@ impl Engine {
             return;
         }
         for (at, granted) in indexes.into_iter().zip(counter.acquire(requests).await) {
-            let exhausted = |limit: &Limit, after: Duration| ExhaustedLimit {
-                limit: limit.clone(),
-                until: now + after,
-                running: 0,
-                holders: Vec::new(),
-            };
-            statuses[at].exhausted = granted.exhausted.and_then(|none| {
-                Some(exhausted(
-                    jobs[at].as_slice().get(none.limit_index)?,
-                    none.available_after,
-                ))
+            statuses[at].exhausted = granted.exhausted.and_then(|exhausted| {
+                Some(ExhaustedLimit {
+                    limit: jobs[at].as_slice().get(exhausted.limit_index)?.clone(),
+                    until: now + exhausted.available_after,
+                    running: 0,
+                    holders: Vec::new(),
+                })
             });
         }
-    }
-}
-
-/// The permit set of a concurrency limit.
-fn permit_set(limit: &Limit) -> Option<&str> {
-    match limit {
-        Limit::Concurrency { name, .. } => Some(name),
-        Limit::Units { .. } => None,
     }
 }
 
@@ -222,13 +206,11 @@ fn exhausted_concurrency_limit(
     };
     let most = policies.lowest_concurrency(None, None, name, *most);
     let until = holders.first.first().map_or(now, |first| first.until);
-    let running = holders.number;
-    let holders = holders.first.clone();
-    (running >= most).then(|| ExhaustedLimit {
+    (holders.number >= most).then(|| ExhaustedLimit {
         limit: limit.clone(),
         until,
-        running,
-        holders,
+        running: holders.number,
+        holders: holders.first.clone(),
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::engine::claim::report::Report;
-use crate::graph::limits::{Limit, Limits};
+use crate::graph::limits::Limits;
 use crate::machine::outcome::Outcome;
 use crate::model::lease_ref::LeaseRef;
 
@@ -36,21 +36,11 @@ impl Engine {
             // A graph that cannot be read is refused with the report.
             let graph = self.graph(lease.workflow).await.ok().flatten();
             let limits = graph.and_then(|(graph, _)| {
-                Some(
-                    graph
-                        .limits(lease.job)?
-                        .for_workflow(lease.workflow)
-                        .into_owned(),
-                )
+                let limits = graph.limits(lease.job)?.for_workflow(lease.workflow);
+                Some(limits.into_owned())
             });
-            let has_rate_limit = |limits: &Limits| {
-                limits
-                    .as_slice()
-                    .iter()
-                    .any(|limit| matches!(limit, Limit::Units { .. }))
-            };
             let limits =
-                limits.filter(|limits| has_rate_limit(limits) && self.unit_counter().is_some());
+                limits.filter(|limits| limits.has_rate_limits() && self.unit_counter().is_some());
             report.outcome = Outcome::Returned {
                 pause: if limits.is_some() {
                     pause.min(JOB_DELAY)

@@ -131,27 +131,17 @@ pub(super) fn members_from_records(
             continue;
         };
         seen.push(id);
-        let MemberRecord {
-            heartbeat_micros,
-            started_micros: started_at,
-            description,
-            cannot_publish,
-            served_since_micros,
-        } = record;
-        let last_heartbeat = Timestamp::from_micros(heartbeat_micros);
-        let started_at = Timestamp::from_micros(started_at);
-        match future_records.liveness(id, heartbeat_micros, now) {
+        match future_records.liveness(id, record.heartbeat_micros, now) {
             Liveness::Alive => {
-                let served_since = served_since_micros.map(Timestamp::from_micros);
                 members.alive.push(Member {
                     id,
-                    description,
-                    started_at,
-                    last_heartbeat,
-                    served_since,
+                    description: record.description,
+                    started_at: Timestamp::from_micros(record.started_micros),
+                    last_heartbeat: Timestamp::from_micros(record.heartbeat_micros),
+                    served_since: record.served_since_micros.map(Timestamp::from_micros),
                     partitions: Vec::new(),
                 });
-                members.cannot_publish |= cannot_publish;
+                members.cannot_publish |= record.cannot_publish;
             }
             Liveness::Suspect => {}
             Liveness::Expired => members.expired.push(id),

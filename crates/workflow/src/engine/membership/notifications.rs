@@ -8,9 +8,10 @@ use hashbrown::HashSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::engine::Engine;
+use crate::engine::context::Context;
 use crate::model::id::Partition;
 use crate::model::time::Timestamp;
-use crate::queue::cache;
+use crate::queue::cache::RefillTarget;
 use crate::store::change_notice::{Audience, ChangeNotice, ReadyQueues};
 use crate::store::subscription::{Broadcast, StoreEvent, Subscription, Topic};
 
@@ -32,7 +33,7 @@ const MAX_DELAY_DOUBLINGS: u32 = 3;
 /// Queues and partitions that must be read because of notifications.
 #[derive(Debug, Default)]
 struct PendingReads {
-    queues: BTreeSet<cache::RefillTarget>,
+    queues: BTreeSet<RefillTarget>,
     partitions: BTreeSet<Partition>,
     read_at: Option<Instant>,
 }
@@ -86,13 +87,11 @@ impl Engine {
     }
 
     async fn run_notification_loop(&self, subscription: Subscription, now: impl Fn() -> Timestamp) {
-        let topics = Vec::new();
-        let subscribed = HashSet::new();
         let mut notification_loop = NotificationLoop {
             engine: self,
             subscription,
-            topics,
-            subscribed,
+            topics: Vec::new(),
+            subscribed: HashSet::new(),
             includes_waiting: false,
             pending: PendingReads::default(),
             lost_races: 0,
@@ -156,7 +155,11 @@ impl Drop for UnsubscribeGuard<'_> {
     }
 }
 
-impl NotificationLoop<'_> {
+impl<'a> NotificationLoop<'a> {
+    fn context(&self) -> &'a Context {
+        &self.engine.core.context
+    }
+
     async fn run(&mut self, now: impl Fn() -> Timestamp) {
         let engine = self.engine;
         let mut tick = pin!(tokio::time::sleep(IDLE_POLL_INTERVAL));
@@ -211,9 +214,7 @@ impl NotificationLoop<'_> {
             .topics
             .iter()
             .all(|topic| self.subscribed.contains(topic));
-        self.engine
-            .core
-            .context
+        self.context()
             .membership
             .set_subscribed(all, all && self.includes_waiting);
         self.engine.update_queues_complete();
@@ -229,19 +230,9 @@ impl NotificationLoop<'_> {
         let busy = queues.busy_queues();
         let shared = queues.has_remote_partitions();
         if !busy.is_empty() && shared {
-            let local_partitions = &self.engine.core.context.membership.local_partitions;
-            let remote: Vec<Partition> = self
-                .engine
-                .store()
-                .all_partitions()
-                .filter(|partition| !local_partitions.contains(*partition))
-                .collect();
+            let remote = self.engine.remote_partitions();
             // The next poll finds the jobs that this one does not.
-            let busy: Vec<cache::RefillTarget> = busy
-                .iter()
-                .cloned()
-                .map(cache::RefillTarget::from)
-                .collect();
+            let busy = RefillTarget::whole_queues(&busy);
             let _later = self
                 .engine
                 .refill_in(&busy, &remote, REMOTE_POLL_ROWS)
@@ -258,7 +249,7 @@ impl NotificationLoop<'_> {
                 self.subscribed.insert(topic);
                 self.update_subscribed();
                 match topic {
-                    Topic::Servers => engine.core.context.membership.members_changed.notify_one(),
+                    Topic::Servers => self.context().membership.members_changed.notify_one(),
                     Topic::Partition(partition, _) => self.on_gap(&[partition], now),
                 }
             }
@@ -269,15 +260,11 @@ impl NotificationLoop<'_> {
             } => {
                 self.subscribed.remove(&topic);
                 self.update_subscribed();
-                engine
-                    .core
-                    .context
+                self.context()
                     .membership
                     .on_refused(refused.then_some(reason));
             }
-            StoreEvent::Gap => {
-                self.on_gap(&engine.store().all_partitions().collect::<Vec<_>>(), now)
-            }
+            StoreEvent::Gap => self.on_gap_everywhere(now),
             StoreEvent::Broadcast(by, broadcast) if by != engine.server_id() => {
                 self.on_broadcast(broadcast, now).await
             }
@@ -293,20 +280,11 @@ impl NotificationLoop<'_> {
 
     async fn on_broadcast(&mut self, broadcast: Broadcast, now: Timestamp) {
         match broadcast {
-            Broadcast::Servers => self
-                .engine
-                .core
-                .context
-                .membership
-                .members_changed
-                .notify_one(),
-            Broadcast::Resync => self.on_gap(
-                &self.engine.store().all_partitions().collect::<Vec<_>>(),
-                now,
-            ),
+            Broadcast::Servers => self.context().membership.members_changed.notify_one(),
+            Broadcast::Resync => self.on_gap_everywhere(now),
             // If these reads fail, the next poll repeats them.
             Broadcast::Queues => {
-                self.engine.core.context.broadcast_received.notify_one();
+                self.context().broadcast_received.notify_one();
                 let _names = self.engine.read_names().await;
                 let _found = self
                     .engine
@@ -316,9 +294,14 @@ impl NotificationLoop<'_> {
         }
     }
 
+    fn on_gap_everywhere(&mut self, now: Timestamp) {
+        let all: Vec<Partition> = self.engine.store().all_partitions().collect();
+        self.on_gap(&all, now);
+    }
+
     /// Handles missed notifications: anything may have happened in these partitions.
     fn on_gap(&mut self, partitions: &[Partition], now: Timestamp) {
-        let context = &self.engine.core.context;
+        let context = self.context();
         // Freed permits are announced, refunded units of rate limits are not. So any set may be
         // free.
         context.queues.unblock_concurrency_limits();
@@ -338,7 +321,7 @@ impl NotificationLoop<'_> {
             ..
         }: ChangeNotice,
     ) {
-        let context = &self.engine.core.context;
+        let context = self.context();
         if context.membership.local_partitions.contains(partition) {
             self.engine.queues().on_remote_claim(&taken);
         }
@@ -368,10 +351,8 @@ impl NotificationLoop<'_> {
         let PendingReads {
             queues, partitions, ..
         } = std::mem::take(&mut self.pending);
-        let (queues, partitions): (Vec<_>, Vec<_>) = (
-            queues.into_iter().collect(),
-            partitions.into_iter().collect(),
-        );
+        let queues = queues.into_iter().collect();
+        let partitions: Vec<Partition> = partitions.into_iter().collect();
         match self.engine.refill_announced(queues, &partitions).await {
             Ok(0) => self.lost_races = (self.lost_races + 1).min(MAX_DELAY_DOUBLINGS),
             Ok(_) => self.lost_races = 0,
@@ -390,8 +371,9 @@ mod with_redis {
 
     use super::*;
     use crate::engine::EngineOptions;
-    use crate::engine::membership::{HeartbeatQuery, ServerDescription};
+    use crate::engine::membership::ServerDescription;
     use crate::store::Store;
+    use crate::store::query::HeartbeatQuery;
     use crate::store::redis::{RedisOptions, RedisStore};
 
     fn now() -> Timestamp {

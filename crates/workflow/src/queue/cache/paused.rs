@@ -15,7 +15,11 @@ const PAUSED: &str = "paused";
 impl Paused {
     /// Parses a value of the register.
     pub(crate) fn read(value: &str) -> Self {
-        if value == PAUSED { Self::Yes } else { Self::No }
+        Self::from_flag(value == PAUSED)
+    }
+
+    pub(crate) const fn from_flag(is_paused: bool) -> Self {
+        if is_paused { Self::Yes } else { Self::No }
     }
 
     /// Returns the value for the register.

@@ -152,22 +152,18 @@ impl Lane {
         found: &[Option<LaneReadResult>],
         local_partitions: &LocalPartitions,
     ) {
-        let all = |is_local: bool| {
-            let mut partitions = found
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| local_partitions.contains(Partition(*at as u16)) == is_local);
-            partitions.all(|(_, found)| found.as_ref().is_some_and(|found| !found.more))
-        };
-        let some = |is_local: bool| {
-            let mut partitions = found
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| local_partitions.contains(Partition(*at as u16)) == is_local);
-            partitions.any(|(_, found)| found.as_ref().is_some_and(|found| found.more))
+        // A partition that was not read has as many rows as before.
+        let more = |is_local: bool, before: bool| {
+            (0..)
+                .map(Partition)
+                .zip(found)
+                .filter(|(at, _)| local_partitions.contains(*at) == is_local)
+                .any(|(_, found)| found.as_ref().map_or(before, |found| found.more))
         };
         self.stale = false;
-        self.more_rows.local = some(true) || (self.more_rows.local && !all(true));
-        self.more_rows.remote = some(false) || (self.more_rows.remote && !all(false));
+        self.more_rows = MoreRows {
+            local: more(true, self.more_rows.local),
+            remote: more(false, self.more_rows.remote),
+        };
     }
 }

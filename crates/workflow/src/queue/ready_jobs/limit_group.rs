@@ -1,13 +1,14 @@
 //! The ready jobs of one queue under one key of limits, by handler.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use hashbrown::HashMap;
 
 use super::LaneKey;
 use super::lane::Lane;
-use crate::engine::limits::limit_name;
 use crate::graph::limits::Limits;
+use crate::queue::blocked_limits::limit_names::limit_name;
 use crate::queue::scheduler::weights::Weights;
 
 /// Distance by which a dispatched job advances the pass of a key of weight 1.
@@ -97,5 +98,29 @@ impl LimitGroup {
         self.known == 0
             && self.blocked_by.is_none()
             && self.lanes.values().all(|lane| !lane.more_rows.any())
+    }
+}
+
+/// Remaining memory for the keys of all queues, in bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyMemory(Arc<AtomicI64>);
+
+impl KeyMemory {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(Arc::new((bytes as i64).into()))
+    }
+
+    pub(super) fn reserve(&self, bytes: usize) -> bool {
+        let rest = |left: i64| Some(left - bytes as i64).filter(|left| *left >= 0);
+        self.0.fetch_update(Relaxed, Relaxed, rest).is_ok()
+    }
+
+    /// Reserves memory beyond the bound.
+    pub(super) fn overdraw(&self, bytes: usize) {
+        self.0.fetch_sub(bytes as i64, Relaxed);
+    }
+
+    pub(super) fn release(&self, bytes: usize) {
+        self.0.fetch_add(bytes as i64, Relaxed);
     }
 }

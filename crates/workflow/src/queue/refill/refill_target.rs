@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::queue::cache::QueueCache;
+use crate::queue::queue::Queue;
 use crate::queue::ready_jobs::LaneKey;
 use crate::queue::ready_jobs::lane::MoreRows;
 
@@ -21,9 +22,28 @@ pub(crate) struct RefillTarget {
     pub(crate) lanes: Option<Vec<LaneKey>>,
 }
 
-impl From<String> for RefillTarget {
-    fn from(queue: String) -> Self {
-        Self { queue, lanes: None }
+impl RefillTarget {
+    fn whole(queue: &String) -> Self {
+        Self {
+            queue: queue.clone(),
+            lanes: None,
+        }
+    }
+
+    /// Targets for all lanes of these queues.
+    pub(crate) fn whole_queues(queues: &[String]) -> Vec<Self> {
+        queues.iter().map(Self::whole).collect()
+    }
+
+    /// The lanes of a queue that have no known jobs while the store may have some, as far as they
+    /// matter to `wants`. `None` if there are none.
+    fn empty_lanes(name: &str, queue: &Queue, wants: impl Fn(MoreRows) -> bool) -> Option<Self> {
+        let lanes = queue.ready_jobs.lanes_to_refill(wants);
+        let lanes: Vec<LaneKey> = lanes.take(MAX_REFILL_LANES).cloned().collect();
+        (!lanes.is_empty()).then(|| Self {
+            queue: name.to_owned(),
+            lanes: Some(lanes),
+        })
     }
 }
 
@@ -32,7 +52,7 @@ impl From<String> for RefillTarget {
 pub enum ClaimMode {
     /// The claim answers that there are no jobs, so all of its queues are read if necessary.
     Immediate,
-    /// The claim waits for [`crate::Engine::arrival_except`]. It may leave jobs to a read that is
+    /// The claim waits for [`crate::Engine::arrival_for`]. It may leave jobs to a read that is
     /// in progress.
     LongPoll,
 }
@@ -72,7 +92,7 @@ impl QueueCache {
         let notified_of_all = self.notified_of_all.load(Relaxed);
         let to_read = |name: &String| {
             let Some(queue) = by_name.get(name.as_str()) else {
-                return Some(name.clone().into());
+                return Some(RefillTarget::whole(name));
             };
             if queue.paused {
                 return None;
@@ -85,20 +105,11 @@ impl QueueCache {
             };
             if !notified_of_all || !is_complete {
                 let is_left_to_refill = queue.is_being_read && mode == ClaimMode::LongPoll;
-                return (!is_left_to_refill).then(|| name.clone().into());
+                return (!is_left_to_refill).then(|| RefillTarget::whole(name));
             }
             let wants =
                 |more: MoreRows| more.local || (more.remote && scope == PartitionScope::All);
-            let lanes: Vec<LaneKey> = queue
-                .ready_jobs
-                .lanes_to_refill(wants)
-                .take(MAX_REFILL_LANES)
-                .cloned()
-                .collect();
-            (!lanes.is_empty()).then(|| RefillTarget {
-                queue: name.clone(),
-                lanes: Some(lanes),
-            })
+            RefillTarget::empty_lanes(name, queue, wants)
         };
         names.iter().filter_map(to_read).collect()
     }
@@ -126,8 +137,7 @@ impl QueueCache {
         names
             .iter()
             .filter(&mut is_overdue)
-            .cloned()
-            .map(RefillTarget::from)
+            .map(RefillTarget::whole)
             .collect()
     }
 
@@ -167,16 +177,7 @@ impl QueueCache {
             let queue = by_name
                 .get(name.as_str())
                 .filter(|queue| !queue.paused && queue.ready_jobs.has_limits())?;
-            let lanes: Vec<LaneKey> = queue
-                .ready_jobs
-                .lanes_to_refill(|more| more.local)
-                .take(MAX_REFILL_LANES)
-                .cloned()
-                .collect();
-            (!lanes.is_empty()).then(|| RefillTarget {
-                queue: name.clone(),
-                lanes: Some(lanes),
-            })
+            RefillTarget::empty_lanes(name, queue, |more| more.local)
         };
         names.iter().filter_map(to_read).collect()
     }

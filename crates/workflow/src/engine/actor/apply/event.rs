@@ -109,44 +109,37 @@ fn event_for_action(
     })
 }
 
+fn no_job(workflow: &Workflow, job: impl Into<String>) -> EngineError {
+    EngineError::NoJob {
+        workflow: workflow.id,
+        job: job.into(),
+    }
+}
+
 /// Returns `job` if the workflow has a job with that index.
 fn checked_index(workflow: &Workflow, job: JobIndex) -> Result<JobIndex, EngineError> {
-    let not_found = || EngineError::NoJob {
-        workflow: workflow.id,
-        job: format!("#{job}"),
-    };
-    workflow
-        .graph
-        .jobs
-        .get(job.index())
-        .map(|_| job)
-        .ok_or_else(not_found)
+    if job.index() < workflow.graph.jobs.len() {
+        Ok(job)
+    } else {
+        Err(no_job(workflow, format!("#{job}")))
+    }
 }
 
 fn find_job(workflow: &Workflow, name: &str) -> Result<JobIndex, EngineError> {
-    let not_found = || EngineError::NoJob {
-        workflow: workflow.id,
-        job: name.to_owned(),
-    };
-    workflow.graph.find(name).ok_or_else(not_found)
+    let found = workflow.graph.find(name);
+    found.ok_or_else(|| no_job(workflow, name))
 }
 
 /// Returns the indices of the jobs with these names, without duplicates.
 fn find_jobs(workflow: &Workflow, names: &[String]) -> Result<Vec<JobIndex>, EngineError> {
     // There may be as many names as jobs, so a search for each name would be quadratic.
-    let indexed = workflow.graph.jobs.iter().enumerate();
+    let indexed = (0..).map(JobIndex).zip(workflow.graph.jobs.iter());
     let index_by_name: HashMap<&str, JobIndex> = indexed
-        .map(|(at, job)| (job.name.as_str(), JobIndex(at as u32)))
+        .map(|(index, job)| (job.name.as_str(), index))
         .collect();
-    let not_found = |name: &String| EngineError::NoJob {
-        workflow: workflow.id,
-        job: name.clone(),
-    };
     let find = |name: &String| {
-        index_by_name
-            .get(name.as_str())
-            .copied()
-            .ok_or_else(|| not_found(name))
+        let found = index_by_name.get(name.as_str()).copied();
+        found.ok_or_else(|| no_job(workflow, name))
     };
     let mut jobs = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     jobs.sort_unstable();

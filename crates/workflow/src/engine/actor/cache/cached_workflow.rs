@@ -243,7 +243,7 @@ mod tests {
         if std::env::var_os(MEASURE_VARIABLE).is_some() {
             return weigh();
         }
-        let test = "engine::actor::cached_workflow::tests::a_weight_is_near_the_truth";
+        let test = "engine::actor::cache::cached_workflow::tests::a_weight_is_near_the_truth";
         let mut command = Command::new(std::env::current_exe().unwrap());
         let ran = command
             .args(["--exact", test, "--nocapture"])
