@@ -120,10 +120,9 @@ pub(super) fn build(values: &mut Values) -> Option<TraceSettings> {
     if !values.boolean("TRACING_ENABLED") {
         return None;
     }
-    let mut instance = values.text("TRACING_SERVICE_INSTANCE_ID");
-    if instance.is_empty() {
-        instance = random_uuid();
-    }
+    let instance = values
+        .filled("TRACING_SERVICE_INSTANCE_ID")
+        .unwrap_or_else(random_uuid);
     Some(TraceSettings {
         service: [
             values.text("TRACING_SERVICE_NAME"),
@@ -144,7 +143,7 @@ fn collector(values: &mut Values) -> Option<CollectorSettings> {
     let gzip = match given(values, COMPRESSION) {
         Some((_, text)) if text.eq_ignore_ascii_case("gzip") => true,
         Some((name, text)) if !text.eq_ignore_ascii_case("none") => {
-            values.problem(name, &text, "expected gzip or none".to_owned());
+            values.problem(name, &text, "expected gzip or none");
             false
         }
         _ => false,
@@ -195,15 +194,11 @@ fn headers(values: &mut Values) -> Vec<(HeaderName, HeaderValue)> {
         Some((name.trim().parse().ok()?, value))
     };
     let items = text.split(',').filter(|item| !item.trim().is_empty());
-    let headers: Option<Vec<_>> = items.map(header).collect();
-    if headers.is_none() {
-        values.problem(
-            variable,
-            &text,
-            "expected name=value pairs, separated by commas".to_owned(),
-        );
-    }
-    headers.unwrap_or_default()
+    let headers: Option<_> = items.map(header).collect();
+    let headers = headers.ok_or("expected name=value pairs, separated by commas");
+    values
+        .reported(variable, &text, headers)
+        .unwrap_or_default()
 }
 
 /// Parses a duration, which OpenTelemetry writes as a number of milliseconds.
@@ -218,7 +213,7 @@ fn milliseconds(values: &mut Values, names: &[&'static str], default: u64) -> Du
             _ => values.problem(
                 name,
                 &text,
-                "expected a whole number of milliseconds, 1 or more".to_owned(),
+                "expected a whole number of milliseconds, 1 or more",
             ),
         }
     }

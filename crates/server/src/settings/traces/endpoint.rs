@@ -31,7 +31,7 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Coll
     let is_secure = match &insecure {
         Some((_, text)) if text.eq_ignore_ascii_case("true") => false,
         Some((name, text)) if !text.eq_ignore_ascii_case("false") => {
-            values.problem(name, text, "expected true or false".to_owned());
+            values.problem(name, text, "expected true or false");
             return None;
         }
         _ => true,

@@ -46,13 +46,7 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> PeerTls {
         protocol,
     };
     if tls.authorities.is_some() || tls.pair.is_some() {
-        for flaw in tls.load().err().unwrap_or_default() {
-            values.problem(
-                flaw.file.variable,
-                &flaw.file.path.to_string_lossy(),
-                flaw.reason,
-            );
-        }
+        values.file_errors(tls.load().err().unwrap_or_default());
     }
     tls
 }

@@ -152,11 +152,7 @@ impl MappingReader<'_> {
 
     pub(super) fn mistake(&mut self, path: &str, reason: &str) {
         let mistake = self.definition.mistake(path, reason);
-        let place = mistake
-            .position
-            .map(|(line, column)| format!("{line}:{column}: "))
-            .unwrap_or_default();
-        self.read.mistakes.push(format!("{place}{reason}"));
+        self.read.mistakes.push(located(mistake.position, reason));
         self.places.push(mistake.position);
     }
 
@@ -377,6 +373,14 @@ const QUANTILES: NumberListField = NumberListField {
 const MAX_NUMBERS: usize = 200;
 pub(super) const OBSERVERS: [&str; 2] = ["histogram", "summary"];
 pub(super) const MATCHES: [&str; 2] = ["glob", "regex"];
+
+/// A mistake behind its line and column, if they are known.
+pub(super) fn located(position: Option<(usize, usize)>, reason: &str) -> String {
+    match position {
+        Some((line, column)) => format!("{line}:{column}: {reason}"),
+        None => reason.to_owned(),
+    }
+}
 
 /// The path of the field `name` in `path`.
 pub(super) fn at(path: &str, name: &str) -> String {
