@@ -4,6 +4,8 @@ pub(crate) mod problem;
 pub(crate) mod show;
 pub(crate) mod value;
 
+use tidegate_cli::DEFAULT_SERVER;
+
 use self::value::VariableKind;
 use self::value::VariableKind::{
     Boolean, Bytes, Choice, Duration, Float, Headers, Integer, List, Map, Path, Retention, Secret,
@@ -194,7 +196,7 @@ sections! {
     }
     "Command line" {
         /// Address of the server for commands such as `tidegate workflow list`. The option `--server` takes precedence.
-        TIDEGATE_SERVER: Url, (tidegate_cli::DEFAULT_SERVER);
+        TIDEGATE_SERVER: Url, DEFAULT_SERVER;
         /// Token for these commands. The option `--token-file` takes precedence.
         TIDEGATE_TOKEN: Secret, "";
         /// File with certificate authorities that these commands trust in addition to the system's, PEM. The option `--cacert` takes precedence.
