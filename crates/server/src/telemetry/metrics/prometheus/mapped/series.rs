@@ -134,20 +134,17 @@ impl SeriesTable {
         };
     }
 
-    pub(super) fn observe(&mut self, id: usize, micros: u64, calls: u64) {
+    /// Adds calls with a response time of `micros` to the list of the series that `times` chooses.
+    pub(super) fn observe(
+        &mut self,
+        id: usize,
+        micros: u64,
+        calls: u64,
+        times: fn(&mut SampleValue) -> &mut Vec<(f64, u64)>,
+    ) {
         let series = &mut self.states[id];
         let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
-        series.value.get_or_insert_default().all.push((time, calls));
-    }
-
-    pub(super) fn observe_recent(&mut self, id: usize, micros: u64, calls: u64) {
-        let series = &mut self.states[id];
-        let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
-        series
-            .value
-            .get_or_insert_default()
-            .recent
-            .push((time, calls));
+        times(series.value.get_or_insert_default()).push((time, calls));
     }
 
     /// Appends all values.
@@ -159,11 +156,9 @@ impl SeriesTable {
                 help,
                 series,
             } = family;
-            let mut values = series
-                .iter()
-                .filter_map(|id| {
-                    Some((&*self.states[*id].labels, self.states[*id].value.as_ref()?))
-                })
+            let states = series.iter().map(|id| &self.states[*id]);
+            let mut values = states
+                .filter_map(|state| Some((&*state.labels, state.value.as_ref()?)))
                 .peekable();
             if values.peek().is_none() {
                 continue;
