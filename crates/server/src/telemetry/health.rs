@@ -1,12 +1,10 @@
 //! Health of the server, for `/healthcheck` and the gRPC health service.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tonic::codegen::tokio_stream::Stream;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
@@ -55,29 +53,22 @@ pub(crate) enum PartHealth {
 impl HealthParts {
     /// Reasons why the server is unhealthy, one per line.
     fn reasons(self) -> String {
+        let is_unhealthy = |part| part == PartHealth::Unhealthy;
         let reasons = [
-            (self.process, "the server is about to end"),
+            (is_unhealthy(self.process), "the server is about to end"),
             (
-                self.store,
+                is_unhealthy(self.store),
                 "redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)",
             ),
             (
-                self.configuration,
+                is_unhealthy(self.configuration),
                 "no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)",
             ),
-            (
-                if self.unhealthy > 0 {
-                    PartHealth::Unhealthy
-                } else {
-                    PartHealth::Healthy
-                },
-                "a part of the server is started again",
-            ),
+            (self.unhealthy > 0, "a part of the server is started again"),
         ];
-        let unhealthy = reasons
-            .iter()
-            .filter(|(part, _)| *part == PartHealth::Unhealthy);
-        unhealthy
+        reasons
+            .into_iter()
+            .filter(|(applies, _)| *applies)
             .map(|(_, reason)| format!("not healthy: {reason}\n"))
             .collect()
     }
@@ -88,10 +79,7 @@ impl HealthParts {
     }
 
     pub(crate) fn serving(self) -> bool {
-        self.unhealthy == 0
-            && [self.store, self.configuration, self.process]
-                .iter()
-                .all(|part| *part == PartHealth::Healthy)
+        self.reasons().is_empty()
     }
 }
 
@@ -224,12 +212,12 @@ impl health_server::Health for HealthService {
         }
     }
 
-    type WatchStream = StatusStream;
+    type WatchStream = ReceiverStream<Result<HealthCheckResponse, Status>>;
 
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
-    ) -> Result<Response<StatusStream>, Status> {
+    ) -> Result<Response<Self::WatchStream>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         let watcher = Watcher {
             subject: Subject::from_request(request.get_ref()),
@@ -239,7 +227,7 @@ impl health_server::Health for HealthService {
             sender,
         };
         self.supervisor.tasks.spawn(watcher.run());
-        Ok(Response::new(StatusStream { receiver }))
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }
 
@@ -297,19 +285,5 @@ impl Watcher {
             Subject::RateLimits => status(self.parts.borrow_and_update().serving()),
             Subject::Unknown => ServingStatus::ServiceUnknown,
         }
-    }
-}
-
-/// Stream of statuses for one watcher.
-#[derive(Debug)]
-pub(crate) struct StatusStream {
-    receiver: mpsc::Receiver<Result<HealthCheckResponse, Status>>,
-}
-
-impl Stream for StatusStream {
-    type Item = Result<HealthCheckResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.receiver.poll_recv(context)
     }
 }
