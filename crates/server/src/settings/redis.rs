@@ -133,52 +133,37 @@ struct PoolVariables {
     parallelism: &'static str,
 }
 
-const MAIN: RedisVariables = RedisVariables {
-    url: "REDIS_URL",
-    kind: "REDIS_TYPE",
-    sentinel_auth: "REDIS_SENTINEL_AUTH",
-    tls: "REDIS_TLS",
-    server_name: "TIDEGATE_REDIS_TLS_SERVER_NAME",
-    address_map: "TIDEGATE_REDIS_ADDRESS_MAP",
-    auth: "REDIS_AUTH",
-    auth_file: Some("TIDEGATE_REDIS_AUTH_FILE"),
-    timeout: "REDIS_TIMEOUT",
-    socket: Some("REDIS_SOCKET_TYPE"),
-    load: Some(PoolVariables {
-        pool: "REDIS_POOL_SIZE",
-        parallelism: "REDIS_CLUSTER_PIPELINE_PARALLELISM",
-    }),
-};
+/// Variables with a prefix for those of the reference, and a prefix for those of Tidegate.
+macro_rules! redis_variables {
+    ($prefix:literal, $own_prefix:literal) => {
+        RedisVariables {
+            url: concat!($prefix, "URL"),
+            kind: concat!($prefix, "TYPE"),
+            sentinel_auth: concat!($prefix, "SENTINEL_AUTH"),
+            tls: concat!($prefix, "TLS"),
+            server_name: concat!($own_prefix, "TLS_SERVER_NAME"),
+            address_map: concat!($own_prefix, "ADDRESS_MAP"),
+            auth: concat!($prefix, "AUTH"),
+            auth_file: Some(concat!($own_prefix, "AUTH_FILE")),
+            timeout: concat!($prefix, "TIMEOUT"),
+            socket: Some(concat!($prefix, "SOCKET_TYPE")),
+            load: Some(PoolVariables {
+                pool: concat!($prefix, "POOL_SIZE"),
+                parallelism: concat!($prefix, "CLUSTER_PIPELINE_PARALLELISM"),
+            }),
+        }
+    };
+}
 
+const MAIN: RedisVariables = redis_variables!("REDIS_", "TIDEGATE_REDIS_");
 const PER_SECOND: RedisVariables = RedisVariables {
-    url: "REDIS_PERSECOND_URL",
-    kind: "REDIS_PERSECOND_TYPE",
-    sentinel_auth: "REDIS_PERSECOND_SENTINEL_AUTH",
-    tls: "REDIS_PERSECOND_TLS",
-    server_name: "TIDEGATE_REDIS_TLS_SERVER_NAME",
-    address_map: "TIDEGATE_REDIS_ADDRESS_MAP",
-    auth: "REDIS_PERSECOND_AUTH",
     auth_file: None,
-    timeout: "REDIS_PERSECOND_TIMEOUT",
-    socket: Some("REDIS_PERSECOND_SOCKET_TYPE"),
-    load: Some(PoolVariables {
-        pool: "REDIS_PERSECOND_POOL_SIZE",
-        parallelism: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
-    }),
+    ..redis_variables!("REDIS_PERSECOND_", "TIDEGATE_REDIS_")
 };
-
 const STORE: RedisVariables = RedisVariables {
-    url: "TIDEGATE_STORE_URL",
-    kind: "TIDEGATE_STORE_TYPE",
-    sentinel_auth: "TIDEGATE_STORE_SENTINEL_AUTH",
-    tls: "TIDEGATE_STORE_TLS",
-    server_name: "TIDEGATE_STORE_TLS_SERVER_NAME",
-    address_map: "TIDEGATE_STORE_ADDRESS_MAP",
-    auth: "TIDEGATE_STORE_AUTH",
-    auth_file: Some("TIDEGATE_STORE_AUTH_FILE"),
-    timeout: "TIDEGATE_STORE_TIMEOUT",
     socket: None,
     load: None,
+    ..redis_variables!("TIDEGATE_STORE_", "TIDEGATE_STORE_")
 };
 /// Size limit of a file with credentials in bytes. Tokens of cloud providers have a few KiB.
 const MAX_CREDENTIALS_BYTES: u64 = 64 * 1024;

@@ -37,36 +37,25 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Coll
         _ => true,
     };
     let Some((name, text)) = given(values, ENDPOINT) else {
-        let (port, path) = match protocol {
-            TraceProtocol::Http => (4318, "/v1/traces"),
-            TraceProtocol::Grpc => (4317, METHOD),
-        };
-        let host = "localhost".to_owned();
-        return Some(CollectorEndpoint {
-            host,
-            port,
-            path: path.to_owned(),
-            is_secure: false,
-        });
+        return read("http://localhost", false, protocol, false);
     };
-    let read = read(&text, is_secure, protocol, name == ENDPOINT[0]);
-    if read.is_none() {
-        let expected = match protocol {
-            TraceProtocol::Http => {
-                "expected an address such as http://collector:4318 or https://collector:4318"
-            }
-            TraceProtocol::Grpc => {
-                "expected an address such as http://collector:4317 or https://collector:4317"
-            }
-        };
-        let secret = if text.contains('@') {
-            "; what is secret belongs in OTEL_EXPORTER_OTLP_HEADERS"
-        } else {
-            ""
-        };
-        values.problem(name, &text, format!("{expected}{secret}"));
+    let secret = if text.contains('@') {
+        "; what is secret belongs in OTEL_EXPORTER_OTLP_HEADERS"
+    } else {
+        ""
+    };
+    let port = default_port(protocol);
+    let parsed = read(&text, is_secure, protocol, name == ENDPOINT[0]).ok_or_else(|| {
+        format!("expected an address such as http://collector:{port} or https://collector:{port}{secret}")
+    });
+    values.reported(name, &text, parsed)
+}
+
+fn default_port(protocol: TraceProtocol) -> u16 {
+    match protocol {
+        TraceProtocol::Http => 4318,
+        TraceProtocol::Grpc => 4317,
     }
-    read
 }
 
 /// Parses an address. Only gRPC allows one without a scheme, which uses TLS unless `is_secure` is
@@ -92,11 +81,9 @@ fn read(
     let authority = uri
         .authority()
         .filter(|authority| !authority.as_str().contains('@'))?;
-    let port = match (authority.port_u16(), protocol) {
-        (Some(port), _) => port,
-        (None, _) if authority.as_str().ends_with(':') => return None,
-        (None, TraceProtocol::Http) => 4318,
-        (None, TraceProtocol::Grpc) => 4317,
+    let port = match authority.port_u16() {
+        None if authority.as_str().ends_with(':') => return None,
+        port => port.unwrap_or_else(|| default_port(protocol)),
     };
     let path = match (protocol, is_for_traces) {
         (TraceProtocol::Grpc, _) => METHOD.to_owned(),
