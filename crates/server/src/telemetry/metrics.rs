@@ -204,29 +204,25 @@ impl Metrics {
     /// Current values of all counters.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut sum = Snapshot::default();
-        let global_shadow_mode = self
-            .shards
-            .iter()
-            .map(|shard| read(&shard.global_shadow_mode))
-            .sum();
         self.shards.iter().for_each(|shard| sum.add(shard));
         self.add_limits(&mut sum);
+        let loads = &self.loads;
         sum.counters = vec![
             (
                 "ratelimit.service.config_load_success",
-                read(&self.loads.success),
+                read(&loads.success),
             ),
+            ("ratelimit.service.config_load_error", read(&loads.error)),
             (
-                "ratelimit.service.config_load_error",
-                read(&self.loads.error),
+                "ratelimit.service.global_shadow_mode",
+                sum.global_shadow_mode,
             ),
-            ("ratelimit.service.global_shadow_mode", global_shadow_mode),
-            ("runtime.load_attempts", read(&self.loads.attempts)),
-            ("runtime.load_failures", read(&self.loads.failures)),
+            ("runtime.load_attempts", read(&loads.attempts)),
+            ("runtime.load_failures", read(&loads.failures)),
         ];
         sum.gauges = vec![
-            ("runtime.num_values", read(&self.loads.files)),
-            ("tidegate.config.kept_files", read(&self.loads.kept)),
+            ("runtime.num_values", read(&loads.files)),
+            ("tidegate.config.kept_files", read(&loads.kept)),
         ];
         if let Some(sample) = self
             .certificates

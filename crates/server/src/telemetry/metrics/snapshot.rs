@@ -14,25 +14,16 @@ use super::shard::Shard;
 use super::shard::shared::read;
 use crate::net::bounds::PortSample;
 
-/// Pools of the reference, with its names for connections that are open, were opened and were
-/// closed.
-const REFERENCE_POOLS: [(&str, [&str; 3]); 2] = [
-    (
-        "main",
-        [
-            "ratelimit.redis_pool.cx_active",
-            "ratelimit.redis_pool.cx_total",
-            "ratelimit.redis_pool.cx_local_close",
-        ],
-    ),
-    (
-        "per_second",
-        [
-            "ratelimit.redis_per_second_pool.cx_active",
-            "ratelimit.redis_per_second_pool.cx_total",
-            "ratelimit.redis_per_second_pool.cx_local_close",
-        ],
-    ),
+/// Names of the reference for connections of a pool that are open, were opened and were closed.
+const MAIN_POOL: [&str; 3] = [
+    "ratelimit.redis_pool.cx_active",
+    "ratelimit.redis_pool.cx_total",
+    "ratelimit.redis_pool.cx_local_close",
+];
+const PER_SECOND_POOL: [&str; 3] = [
+    "ratelimit.redis_per_second_pool.cx_active",
+    "ratelimit.redis_per_second_pool.cx_total",
+    "ratelimit.redis_per_second_pool.cx_local_close",
 ];
 
 /// The sum of all shards, and the values of the sources.
@@ -58,6 +49,7 @@ pub(crate) struct Snapshot {
     pub(super) redis: Vec<(&'static str, Stats)>,
     pub(super) store_errors: u64,
     pub(super) service_errors: u64,
+    pub(super) global_shadow_mode: u64,
     /// Requests that were refused for the number of their descriptors, and of their entries.
     pub(super) excess: [u64; 2],
     pub(super) ports: Vec<PortSample>,
@@ -74,6 +66,7 @@ impl Snapshot {
         }
         self.store_errors += read(&shard.store_errors);
         self.service_errors += read(&shard.service_errors);
+        self.global_shadow_mode += read(&shard.global_shadow_mode);
         for (into, from) in self.excess.iter_mut().zip(&shard.excess) {
             *into += read(from);
         }
@@ -102,14 +95,14 @@ impl Snapshot {
     /// Adds the metrics that the reference has for its pools.
     pub(super) fn add_reference_pools(&mut self) {
         for (pool, stats) in &self.redis {
-            let Some((_, [active, opened, closed])) =
-                REFERENCE_POOLS.iter().find(|(name, _)| name == pool)
-            else {
-                continue;
+            let [active, opened, closed] = match *pool {
+                "main" => MAIN_POOL,
+                "per_second" => PER_SECOND_POOL,
+                _ => continue,
             };
-            self.gauges.push((*active, stats.connections));
+            self.gauges.push((active, stats.connections));
             self.counters
-                .extend([(*opened, stats.opened), (*closed, stats.closed)]);
+                .extend([(opened, stats.opened), (closed, stats.closed)]);
         }
     }
 }
