@@ -167,7 +167,7 @@ sections! {
         TIDEGATE_STORE_ADDRESS_MAP: List, "";
         /// As REDIS_TIMEOUT.
         TIDEGATE_STORE_TIMEOUT: Duration, "10s".unset(TIMEOUT_UNSET);
-        /// What the names of all keys of workflows in Redis begin with: 1 to 64 ASCII letters, digits and `: . _ - /`. Give each environment its own when several share one Redis. A store keeps its keys: with another prefix, it is not found.
+        #[doc = "What the names of all keys of workflows in Redis begin with: 1 to 64 ASCII letters, digits and `: . _ - /`. Give each environment its own when several share one Redis. A store keeps its keys: with another prefix, it is not found."]
         TIDEGATE_STORE_PREFIX: Text, "tg:";
         /// Folder for workflows when they are in a file. The first call of the API creates it. Only one server may use it at a time; while it cannot be used, limits are served and calls of the API are answered with 503.
         TIDEGATE_DATA_DIR: Path, "./tidegate-data";
@@ -257,7 +257,7 @@ sections! {
         RUNTIME_WATCH_ROOT: Boolean, "true";
         /// Allow several files for one domain.
         MERGE_DOMAIN_CONFIG: Boolean, "false";
-        /// What this server is called at the management server.
+        #[doc = "What this server is called at the management server."]
         CONFIG_GRPC_XDS_NODE_ID: Text, "default";
         /// Metadata of this server for the management server: `name=value,other=value`. Items without `=` are left out.
         CONFIG_GRPC_XDS_NODE_METADATA: Text, "";
@@ -319,7 +319,7 @@ sections! {
         USE_DOG_STATSD: Boolean, "false";
         /// Names of rules that change names for DogStatsD, in the order in which they are tried. The rule `x` is in `DOG_STATSD_MOGRIFIER_X_PATTERN` (a regular expression), `DOG_STATSD_MOGRIFIER_X_NAME` (the new name) and `DOG_STATSD_MOGRIFIER_X_TAGS` (a map); `$1` is what the first group matched.
         USE_DOG_STATSD_MOGRIFIERS: List, "";
-        /// The same under a deprecated name.
+        #[doc = "The same under a deprecated name."]
         DOG_STATSD_MOGRIFIERS: List, "";
     }
     "Counting" {
@@ -377,7 +377,7 @@ sections! {
         REDIS_STARTUP_MAX_INTERVAL: Duration, "30s";
         /// End the start with an error after this time without an answer. 0: keep trying.
         REDIS_STARTUP_MAX_ELAPSED_TIME: Duration, "0";
-        /// What to do when every connection is busy.
+        #[doc = "What to do when every connection is busy."]
         REDIS_POOL_ON_EMPTY_BEHAVIOR: Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT".refused("WAIT", ON_EMPTY);
         /// Has no effect: concurrent calls share writes without waiting.
         REDIS_PIPELINE_WINDOW: Duration, "0".warned(SHARED_WRITES);

@@ -73,11 +73,6 @@ impl HealthParts {
             .collect()
     }
 
-    /// Whether the process has not begun to stop.
-    fn is_not_stopping(self) -> bool {
-        self.process == PartHealth::Healthy
-    }
-
     pub(crate) fn serving(self) -> bool {
         self.reasons().is_empty()
     }
@@ -100,10 +95,6 @@ impl Health {
 
     pub(crate) fn serving(&self) -> bool {
         self.parts.borrow().serving()
-    }
-
-    fn is_not_stopping(&self) -> bool {
-        self.parts.borrow().is_not_stopping()
     }
 
     /// Subscribes to changes of health.
@@ -174,6 +165,20 @@ impl Subject {
             _ => Self::Unknown,
         }
     }
+
+    fn status(self, parts: HealthParts) -> ServingStatus {
+        let serving = match self {
+            // The process has not begun to stop.
+            Self::Process => parts.process == PartHealth::Healthy,
+            Self::RateLimits => parts.serving(),
+            Self::Unknown => return ServingStatus::ServiceUnknown,
+        };
+        if serving {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        }
+    }
 }
 
 /// The gRPC health service.
@@ -190,14 +195,6 @@ fn answer(status: ServingStatus) -> HealthCheckResponse {
     }
 }
 
-fn status(serving: bool) -> ServingStatus {
-    if serving {
-        ServingStatus::Serving
-    } else {
-        ServingStatus::NotServing
-    }
-}
-
 #[tonic::async_trait]
 impl health_server::Health for HealthService {
     async fn check(
@@ -205,10 +202,10 @@ impl health_server::Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let _counted = self.metrics.time(Method::Check);
-        match Subject::from_request(request.get_ref()) {
-            Subject::Process => Ok(Response::new(answer(status(self.health.is_not_stopping())))),
-            Subject::RateLimits => Ok(Response::new(answer(status(self.health.serving())))),
-            Subject::Unknown => Err(Status::not_found("unknown service")),
+        let subject = Subject::from_request(request.get_ref());
+        match subject.status(*self.health.parts.borrow()) {
+            ServingStatus::ServiceUnknown => Err(Status::not_found("unknown service")),
+            status => Ok(Response::new(answer(status))),
         }
     }
 
@@ -280,10 +277,6 @@ impl Watcher {
     }
 
     fn status(&mut self) -> ServingStatus {
-        match self.subject {
-            Subject::Process => status(self.parts.borrow_and_update().is_not_stopping()),
-            Subject::RateLimits => status(self.parts.borrow_and_update().serving()),
-            Subject::Unknown => ServingStatus::ServiceUnknown,
-        }
+        self.subject.status(*self.parts.borrow_and_update())
     }
 }

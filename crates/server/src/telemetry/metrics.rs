@@ -13,7 +13,6 @@ mod prometheus;
 mod registry;
 mod shard;
 mod snapshot;
-mod sources;
 mod statsd_counts;
 
 use std::mem;
@@ -40,7 +39,7 @@ use registry::Registry;
 use shard::shared::{lock, read};
 pub(crate) use shard::{CallFailure, ExcessKind, Shard};
 pub(crate) use snapshot::Snapshot;
-use sources::Sources;
+use snapshot::Sources;
 use statsd_counts::StatsdCounts;
 
 /// Name of the series that counts limits and domains beyond the limit of names.

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 
+use tidegate_pipeline::Stats;
+
 use super::limit_counts::{COUNTS, LimitCounts};
 use super::method_counts::{METHODS, micros};
-use super::prometheus::redis::DOTTED_POOL_METRICS;
 use super::snapshot::Snapshot;
 use crate::base::text::quoted;
 
@@ -196,6 +197,21 @@ impl Snapshot {
         })
     }
 }
+
+pub(super) type PoolValue = fn(&Stats) -> u64;
+/// End of a name, kind and value.
+pub(super) type PoolMetric = (&'static str, SampleKind, PoolValue);
+
+/// Metrics whose only label is the pool, and which have dotted names as well.
+pub(super) const DOTTED_POOL_METRICS: [PoolMetric; 5] = [
+    ("commands", SampleKind::Counter, |stats| stats.commands),
+    ("replies", SampleKind::Counter, |stats| stats.replies),
+    ("writes", SampleKind::Counter, |stats| stats.writes),
+    ("connect_failures", SampleKind::Counter, |stats| {
+        stats.connect_failures
+    }),
+    ("waiting_commands", SampleKind::Gauge, |stats| stats.waiting),
+];
 
 fn limit<'s>(key: &'s str, limit: &LimitCounts) -> [MetricSample<'s>; COUNTS] {
     let numbers = limit.numbers();

@@ -7,7 +7,7 @@
 mod mapped;
 mod ports;
 mod process;
-pub(super) mod redis;
+mod redis;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

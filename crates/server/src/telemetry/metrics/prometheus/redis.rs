@@ -4,20 +4,8 @@
 use tidegate_pipeline::Stats;
 
 use super::Page;
-use crate::telemetry::metrics::dotted::SampleKind::{self, Counter, Gauge};
-
-type PoolValue = fn(&Stats) -> u64;
-/// End of a name, kind and value.
-type PoolMetric = (&'static str, SampleKind, PoolValue);
-
-/// Metrics whose only label is the pool, and which have dotted names as well.
-pub(in crate::telemetry::metrics) const DOTTED_POOL_METRICS: [PoolMetric; 5] = [
-    ("commands", Counter, |stats| stats.commands),
-    ("replies", Counter, |stats| stats.replies),
-    ("writes", Counter, |stats| stats.writes),
-    ("connect_failures", Counter, |stats| stats.connect_failures),
-    ("waiting_commands", Gauge, |stats| stats.waiting),
-];
+use crate::telemetry::metrics::dotted::SampleKind::{Counter, Gauge};
+use crate::telemetry::metrics::dotted::{DOTTED_POOL_METRICS, PoolMetric, PoolValue};
 
 /// Metrics whose only label is the pool.
 const POOL_METRICS: [PoolMetric; 8] = [
