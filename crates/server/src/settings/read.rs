@@ -69,20 +69,22 @@ impl Values {
                 .and_then(|text| read.parse_variable(variable, text));
             read.values.insert(variable.name, value.unwrap_or(default));
         }
-        let mut names: Vec<_> = given.keys().map(String::as_str).collect();
-        names.sort_unstable();
-        names.retain(|name| {
-            let is_rule = is_mogrifier(name) && !read.values.contains_key(name);
-            if is_rule {
-                read.mogrifiers
-                    .insert((*name).to_owned(), given[*name].clone());
+        let mut unknown: Vec<(&str, &String)> = given
+            .iter()
+            .map(|(name, text)| (name.as_str(), text))
+            .filter(|(name, _)| !read.values.contains_key(name))
+            .collect();
+        unknown.sort_unstable();
+        let mut links = Vec::new();
+        for (name, text) in unknown {
+            if is_mogrifier(name) {
+                read.mogrifiers.insert(name.to_owned(), text.clone());
+            } else if is_service_link(name, text) {
+                links.push(name);
+            } else {
+                read.unknown(name);
             }
-            !is_rule
-        });
-        let (links, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| {
-            !read.values.contains_key(name) && is_service_link(name, &given[*name])
-        });
-        names.into_iter().for_each(|name| read.unknown(name));
+        }
         if let [first, more @ ..] = &links[..] {
             let others = if more.is_empty() {
                 String::new()
@@ -135,13 +137,10 @@ impl Values {
     /// setting.
     fn unknown(&mut self, name: &str) {
         if name.starts_with(PREFIX) {
-            if !self.values.contains_key(name) {
-                let meant = closest(name, PREFIX)
-                    .map(|meant| format!("; did you mean {meant}?"))
-                    .unwrap_or_default();
-                self.problem_of(name, None, format!("there is no such setting{meant}"));
-            }
-            return;
+            let meant = closest(name, PREFIX)
+                .map(|meant| format!("; did you mean {meant}?"))
+                .unwrap_or_default();
+            return self.problem_of(name, None, format!("there is no such setting{meant}"));
         }
         if README_ONLY.contains(&name) {
             self.warnings.push(format!(
@@ -197,7 +196,7 @@ impl Values {
 }
 
 /// The row of a variable.
-fn variable(name: &str) -> &'static Variable {
+pub(super) fn variable(name: &str) -> &'static Variable {
     variables()
         .find(|variable| variable.name == name)
         .expect("only names of the table are read")

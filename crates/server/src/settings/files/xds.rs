@@ -14,11 +14,9 @@ use crate::tls::{CertificateAndKey, PeerTls};
 
 const SERVER: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
-const CERTIFICATE: &str = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT";
-const KEY: &str = "CONFIG_GRPC_XDS_CLIENT_TLS_KEY";
-const AUTHORITY: &str = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
+
 const SERVER_NAME: &str = "CONFIG_GRPC_XDS_SERVER_TLS_SAN";
-const MESSAGE_SIZE: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
+
 /// Default size limit of a message in bytes, as in gRPC.
 const DEFAULT_MESSAGE_BYTES: usize = 4 << 20;
 /// ALPN protocol of gRPC.
@@ -82,10 +80,11 @@ pub(crate) fn build(values: &mut Values) -> Option<Xds> {
     let tls = tls(values);
     let headers = headers(values);
     let retries = retries(values);
-    let max_message = match values.integer(MESSAGE_SIZE, 0..=i64::from(i32::MAX)) {
-        0 => DEFAULT_MESSAGE_BYTES,
-        bytes => bytes as usize,
-    };
+    let max_message =
+        match values.integer("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0..=i64::from(i32::MAX)) {
+            0 => DEFAULT_MESSAGE_BYTES,
+            bytes => bytes as usize,
+        };
     let (host, port) = address?;
     Some(Xds {
         peer: GrpcPeer { host, port, tls },
@@ -159,8 +158,8 @@ fn tls(values: &mut Values) -> Option<PeerTls> {
 
     // As in the reference, the certificate is used only if both files are set.
     let pair = values
-        .file(CERTIFICATE)
-        .zip(values.file(KEY))
+        .file("CONFIG_GRPC_XDS_CLIENT_TLS_CERT")
+        .zip(values.file("CONFIG_GRPC_XDS_CLIENT_TLS_KEY"))
         .map(|(chain, key)| CertificateAndKey { chain, key });
     let name = values.filled(SERVER_NAME).and_then(|name| {
         let parsed = ServerName::try_from(name.clone());
@@ -171,7 +170,7 @@ fn tls(values: &mut Values) -> Option<PeerTls> {
         )
     });
     let tls = PeerTls {
-        authorities: values.file(AUTHORITY),
+        authorities: values.file("CONFIG_GRPC_XDS_SERVER_TLS_CACERT"),
         pair,
         name,
         protocol: PROTOCOL,

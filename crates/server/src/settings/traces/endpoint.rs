@@ -5,15 +5,6 @@ use http::Uri;
 use super::{TraceProtocol, given};
 use crate::settings::read::Values;
 
-const ENDPOINT: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-];
-const INSECURE: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_TRACES_INSECURE",
-    "OTEL_EXPORTER_OTLP_INSECURE",
-];
-
 /// Path of the gRPC method of a collector.
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
@@ -27,7 +18,7 @@ pub(super) struct CollectorEndpoint {
 
 /// The endpoint of the settings, or the default one.
 pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<CollectorEndpoint> {
-    let insecure = given(values, INSECURE);
+    let insecure = given(values, "INSECURE");
     let is_secure = match &insecure {
         Some((_, text)) if text.eq_ignore_ascii_case("true") => false,
         Some((name, text)) if !text.eq_ignore_ascii_case("false") => {
@@ -36,7 +27,7 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Coll
         }
         _ => true,
     };
-    let Some((name, text)) = given(values, ENDPOINT) else {
+    let Some((name, text)) = given(values, "ENDPOINT") else {
         return read("http://localhost", false, protocol, false);
     };
     let secret = if text.contains('@') {
@@ -45,7 +36,7 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Coll
         ""
     };
     let port = default_port(protocol);
-    let parsed = read(&text, is_secure, protocol, name == ENDPOINT[0]).ok_or_else(|| {
+    let parsed = read(&text, is_secure, protocol, name.contains("TRACES")).ok_or_else(|| {
         format!("expected an address such as http://collector:{port} or https://collector:{port}{secret}")
     });
     values.reported(name, &text, parsed)
