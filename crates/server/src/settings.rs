@@ -204,9 +204,7 @@ impl Settings {
                 delay: values.duration("TIDEGATE_DRAIN_DELAY"),
                 timeout: values.duration("TIDEGATE_DRAIN_TIMEOUT"),
             },
-            notify: Some(values.text("NOTIFY_SOCKET"))
-                .filter(|path| !path.is_empty())
-                .map(PathBuf::from),
+            notify: values.filled("NOTIFY_SOCKET").map(PathBuf::from),
             health_needs_domain: values.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
             warnings: Vec::new(),
         }

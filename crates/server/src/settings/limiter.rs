@@ -15,13 +15,12 @@ const HEADER_NAMES: [&str; 3] = [
 pub(super) fn header_names(values: &mut Values) -> [String; 3] {
     HEADER_NAMES.map(|name| {
         let text = values.text(name);
-        if http::HeaderName::try_from(text.as_str()).is_err() {
-            values.problem(
-                name,
-                &text,
-                "expected the name of an HTTP header".to_owned(),
-            );
-        }
+        let parsed = http::HeaderName::try_from(text.as_str());
+        values.reported(
+            name,
+            &text,
+            parsed.map_err(|_| "expected the name of an HTTP header"),
+        );
         text
     })
 }

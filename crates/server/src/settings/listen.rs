@@ -63,16 +63,10 @@ pub(super) fn connection_age(values: &Values) -> ConnectionAge {
 /// The endpoint of the two variables `host` and `port`.
 pub(super) fn endpoint(values: &mut Values, host: &'static str, port: &'static str) -> Endpoint {
     let text = values.text(host);
-    let address = resolve(&text).unwrap_or_else(|| {
-        values.problem(
-            host,
-            &text,
-            "expected an IP address, or a host name that resolves to one".to_owned(),
-        );
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-    });
+    let expected = "expected an IP address, or a host name that resolves to one";
+    let address = values.reported(host, &text, resolve(&text).ok_or(expected));
     Endpoint {
-        host: address,
+        host: address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         port: values.integer(port, 0..=65_535) as u16,
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn build(values: &mut Values) -> Option<Memcache> {
             values.problem(
                 SRV_NAME,
                 &name,
-                "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set; unset one".to_owned(),
+                "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set; unset one",
             );
             return None;
         }
@@ -98,22 +98,15 @@ pub(super) fn build(values: &mut Values) -> Option<Memcache> {
         (true, false) => Source::List(addresses(values, &list)?),
         (false, true) => Source::Srv(srv(values, name, resolvers)?),
     };
-    let tls = if values.boolean("MEMCACHE_TLS") {
-        tls::build(values, &tls::MEMCACHE)
-    } else {
-        None
-    };
+    let is_tls = values.boolean("MEMCACHE_TLS");
+    let tls = is_tls.then(|| tls::build(values, &tls::MEMCACHE)).flatten();
     Some(Memcache { source, tls })
 }
 
 fn addresses(values: &mut Values, list: &[String]) -> Option<Vec<Address>> {
-    let read: Vec<Option<Address>> = list.iter().map(|text| text.trim().parse().ok()).collect();
-    let read: Option<Vec<Address>> = read.into_iter().collect();
-    if read.is_none() {
-        let reason = "expected host:port, or the path of a Unix socket, of each server".to_owned();
-        values.problem(HOSTS, &list.join(","), reason);
-    }
-    read
+    let read: Result<_, _> = list.iter().map(|text| text.trim().parse()).collect();
+    let expected = "expected host:port, or the path of a Unix socket, of each server";
+    values.reported(HOSTS, &list.join(","), read.map_err(|_| expected))
 }
 
 fn srv(values: &mut Values, name: String, resolvers: Vec<SocketAddr>) -> Option<Srv> {
@@ -137,16 +130,9 @@ fn srv(values: &mut Values, name: String, resolvers: Vec<SocketAddr>) -> Option<
 
 fn resolvers(values: &mut Values) -> Vec<SocketAddr> {
     let list = values.list(RESOLVERS);
-    let read: Vec<SocketAddr> = list
-        .iter()
-        .filter_map(|text| text.trim().parse().ok())
-        .collect();
-    if read.len() < list.len() {
-        values.problem(
-            RESOLVERS,
-            &list.join(","),
-            "expected address:port of each server".to_owned(),
-        );
-    }
-    read
+    let read: Result<_, _> = list.iter().map(|text| text.trim().parse()).collect();
+    let expected = "expected address:port of each server";
+    values
+        .reported(RESOLVERS, &list.join(","), read.map_err(|_| expected))
+        .unwrap_or_default()
 }

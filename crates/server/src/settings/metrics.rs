@@ -94,11 +94,7 @@ fn check_single_sink(values: &mut Values) {
 fn labels(values: &mut Values) -> Vec<(String, String)> {
     let labels = values.map("EXTRA_TAGS");
     if let Some((_, value)) = labels.iter().find(|(name, _)| name.is_empty()) {
-        values.problem(
-            "EXTRA_TAGS",
-            &format!(":{value}"),
-            "a label needs a name".to_owned(),
-        );
+        values.problem("EXTRA_TAGS", &format!(":{value}"), "a label needs a name");
     }
     labels
 }
@@ -120,13 +116,9 @@ fn prometheus(values: &mut Values) -> Option<(Endpoint, String)> {
         values.problem("PROMETHEUS_PATH", &path, expected.to_owned());
     }
     let address = values.text("PROMETHEUS_ADDR");
-    let endpoint = host_and_port(&address);
-    if endpoint.is_none() {
-        values.problem(
-            "PROMETHEUS_ADDR",
-            &address,
-            "expected host:port or :port".to_owned(),
-        );
-    }
-    Some((endpoint?, path))
+    let endpoint = host_and_port(&address).ok_or("expected host:port or :port");
+    Some((
+        values.reported("PROMETHEUS_ADDR", &address, endpoint)?,
+        path,
+    ))
 }

@@ -13,7 +13,7 @@ use super::program::Program;
 use super::table::problem::Problem;
 use super::table::value::{SettingValue, VariableKind, with_unit};
 use super::table::{Support, Variable, variables};
-use crate::tls::StoreTls;
+use crate::tls::{CertificateFileError, NamedFile, StoreTls};
 use near_miss::{closest, near_miss};
 use service_links::{is_service_link, services};
 
@@ -69,20 +69,22 @@ impl Values {
                 .and_then(|text| read.parse_variable(variable, text));
             read.values.insert(variable.name, value.unwrap_or(default));
         }
-        let mut names: Vec<_> = given.keys().map(String::as_str).collect();
-        names.sort_unstable();
-        names.retain(|name| {
-            let is_rule = is_mogrifier(name) && !read.values.contains_key(name);
-            if is_rule {
-                read.mogrifiers
-                    .insert((*name).to_owned(), given[*name].clone());
+        let mut unknown: Vec<(&str, &String)> = given
+            .iter()
+            .map(|(name, text)| (name.as_str(), text))
+            .filter(|(name, _)| !read.values.contains_key(name))
+            .collect();
+        unknown.sort_unstable();
+        let mut links = Vec::new();
+        for (name, text) in unknown {
+            if is_mogrifier(name) {
+                read.mogrifiers.insert(name.to_owned(), text.clone());
+            } else if is_service_link(name, text) {
+                links.push(name);
+            } else {
+                read.unknown(name);
             }
-            !is_rule
-        });
-        let (links, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| {
-            !read.values.contains_key(name) && is_service_link(name, &given[*name])
-        });
-        names.into_iter().for_each(|name| read.unknown(name));
+        }
         if let [first, more @ ..] = &links[..] {
             let others = if more.is_empty() {
                 String::new()
@@ -135,18 +137,10 @@ impl Values {
     /// setting.
     fn unknown(&mut self, name: &str) {
         if name.starts_with(PREFIX) {
-            if !self.values.contains_key(name) {
-                let meant = closest(name, PREFIX)
-                    .map(|meant| format!("; did you mean {meant}?"))
-                    .unwrap_or_default();
-                let reason = format!("there is no such setting{meant}");
-                self.problems.push(Problem {
-                    variable: name.to_owned(),
-                    value: None,
-                    reason,
-                });
-            }
-            return;
+            let meant = closest(name, PREFIX)
+                .map(|meant| format!("; did you mean {meant}?"))
+                .unwrap_or_default();
+            return self.problem_of(name, None, format!("there is no such setting{meant}"));
         }
         if README_ONLY.contains(&name) {
             self.warnings.push(format!(
@@ -162,55 +156,105 @@ impl Values {
         }
     }
 
-    pub(super) fn problem(&mut self, name: &'static str, text: &str, reason: String) {
-        let kind = variables()
-            .find(|variable| variable.name == name)
-            .expect("only names of the table are read")
-            .kind;
+    /// Reports a mistake in a variable of the table with the value `text`.
+    pub(super) fn problem(&mut self, name: &str, text: &str, reason: impl Into<String>) {
+        self.problem_of(name, Some(variable(name).kind.masked(text)), reason);
+    }
+
+    /// Reports a mistake in any variable. `value` is printed as it is.
+    pub(super) fn problem_of(
+        &mut self,
+        name: &str,
+        value: Option<String>,
+        reason: impl Into<String>,
+    ) {
         self.problems.push(Problem {
             variable: name.to_owned(),
-            value: Some(kind.masked(text)),
-            reason,
+            value,
+            reason: reason.into(),
         });
     }
+
+    /// The parsed value, or None with a report of the mistake in `text`.
+    pub(super) fn reported<T>(
+        &mut self,
+        name: &str,
+        text: &str,
+        parsed: Result<T, impl Into<String>>,
+    ) -> Option<T> {
+        parsed
+            .map_err(|reason| self.problem(name, text, reason))
+            .ok()
+    }
+
+    /// Reports mistakes in files.
+    pub(super) fn file_errors(&mut self, errors: impl IntoIterator<Item = CertificateFileError>) {
+        for CertificateFileError { file, reason } in errors {
+            self.problem(file.variable, &file.path.to_string_lossy(), reason);
+        }
+    }
+}
+
+/// The row of a variable.
+pub(super) fn variable(name: &str) -> &'static Variable {
+    variables()
+        .find(|variable| variable.name == name)
+        .expect("only names of the table are read")
 }
 
 /// Whether a name belongs to a rule for DogStatsD, in either of its two spellings.
 fn is_mogrifier(name: &str) -> bool {
-    let singular = name.strip_prefix(MOGRIFIERS);
-    singular
-        .or_else(|| name.strip_prefix("DOG_STATSD_MOGRIFIERS_"))
-        .is_some()
+    name.starts_with(MOGRIFIERS) || name.starts_with("DOG_STATSD_MOGRIFIERS_")
+}
+
+/// Defines a getter for each kind of value. The table defines the kind of each variable; reading
+/// another kind is a bug that the first start shows.
+macro_rules! getters {
+    ($($getter:ident: $value:ident($type:ty);)+) => {
+        $(pub(super) fn $getter(&self, name: &str) -> $type {
+            match self.get(name) {
+                SettingValue::$value(value) => value.to_owned(),
+                other => unreachable!("{name} is {other:?}"),
+            }
+        })+
+    };
 }
 
 impl Values {
-    /// Whether a variable has the value that it would have without being set.
-    pub(super) fn is_default(&self, name: &str) -> bool {
-        let variable = variables()
-            .find(|variable| variable.name == name)
-            .expect("only names of the table are read");
-        variable.kind.read(variable.default).as_ref() == Some(self.get(name))
+    getters! {
+        text: Text(String);
+        boolean: Boolean(bool);
+        number: Integer(i64);
+        float: Float(f64);
+        duration: Duration(Duration);
+        retention: Retention(RetentionDefaults);
+        list: List(Vec<String>);
+        map: Map(Vec<(String, String)>);
     }
-}
 
-// The table defines the kind of each variable. Reading another kind is a bug that the first start
-// shows.
-impl Values {
     fn get(&self, name: &str) -> &SettingValue {
         self.values
             .get(name)
             .unwrap_or_else(|| unreachable!("{name} is not in the table"))
     }
 
-    pub(super) fn text(&self, name: &str) -> String {
-        match self.get(name) {
-            SettingValue::Text(text) => text.clone(),
-            other => unreachable!("{name} is {other:?}"),
-        }
+    /// Whether a variable has the value that it would have without being set.
+    pub(super) fn is_default(&self, name: &str) -> bool {
+        let variable = variable(name);
+        variable.kind.read(variable.default).as_ref() == Some(self.get(name))
     }
 
-    pub(super) fn boolean(&self, name: &str) -> bool {
-        *self.get(name) == SettingValue::Boolean(true)
+    /// The text of a variable, unless it is empty.
+    pub(super) fn filled(&self, name: &str) -> Option<String> {
+        Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    /// The file whose path a variable sets.
+    pub(super) fn file(&self, variable: &'static str) -> Option<NamedFile> {
+        self.filled(variable).map(|path| NamedFile {
+            variable,
+            path: path.into(),
+        })
     }
 
     /// `yes` if the variable is true, otherwise `no`.
@@ -219,86 +263,42 @@ impl Values {
     }
 
     /// A number from 0 to 1.
-    pub(super) fn fraction(&mut self, name: &'static str) -> f64 {
-        match *self.get(name) {
-            SettingValue::Float(number) if (0.0..=1.0).contains(&number) => number,
-            SettingValue::Float(number) => {
-                self.problem(
-                    name,
-                    &number.to_string(),
-                    "expected a number from 0 to 1".to_owned(),
-                );
-                0.0
-            }
-            ref other => unreachable!("{name} is {other:?}"),
+    pub(super) fn fraction(&mut self, name: &str) -> f64 {
+        let number = self.float(name);
+        if (0.0..=1.0).contains(&number) {
+            return number;
         }
+        self.problem(name, &number.to_string(), "expected a number from 0 to 1");
+        0.0
     }
 
-    pub(super) fn integer(&mut self, name: &'static str, range: RangeInclusive<i64>) -> i64 {
-        match *self.get(name) {
-            SettingValue::Integer(number) if range.contains(&number) => number,
-            SettingValue::Integer(number) => {
-                let kind = variables()
-                    .find(|variable| variable.name == name)
-                    .map(|variable| variable.kind);
-                let number_text = |number: i64| {
-                    if matches!(kind, Some(VariableKind::Bytes)) {
-                        with_unit(number)
-                    } else {
-                        number.to_string()
-                    }
-                };
-                let low = number_text(*range.start());
-                let high = number_text(*range.end());
-                let reason = if *range.end() == i64::MAX {
-                    format!("expected {low} or more")
-                } else {
-                    format!("expected a number from {low} to {high}")
-                };
-                self.problem(name, &number_text(number), reason);
-                *range.start()
-            }
-            ref other => unreachable!("{name} is {other:?}"),
+    pub(super) fn integer(&mut self, name: &str, range: RangeInclusive<i64>) -> i64 {
+        let number = self.number(name);
+        if range.contains(&number) {
+            return number;
         }
+        let shown = |number: &i64| match variable(name).kind {
+            VariableKind::Bytes => with_unit(*number),
+            _ => number.to_string(),
+        };
+        let low = shown(range.start());
+        let reason = match range.end() {
+            &i64::MAX => format!("expected {low} or more"),
+            high => format!("expected a number from {low} to {}", shown(high)),
+        };
+        self.problem(name, &shown(&number), reason);
+        *range.start()
     }
 
-    pub(super) fn duration(&self, name: &str) -> Duration {
-        match self.get(name) {
-            SettingValue::Duration(duration) => *duration,
-            other => unreachable!("{name} is {other:?}"),
-        }
-    }
-
-    pub(super) fn positive_duration(&mut self, name: &'static str) -> Duration {
+    pub(super) fn positive_duration(&mut self, name: &str) -> Duration {
         let duration = self.duration(name);
         if duration.is_zero() {
-            self.problem(name, "0", "expected more than 0".to_owned());
+            self.problem(name, "0", "expected more than 0");
         }
         duration
     }
 
     pub(super) fn duration_unless_zero(&self, name: &str) -> Option<Duration> {
         Some(self.duration(name)).filter(|duration| !duration.is_zero())
-    }
-
-    pub(super) fn retention(&self, name: &str) -> RetentionDefaults {
-        match self.get(name) {
-            SettingValue::Retention(defaults) => *defaults,
-            other => unreachable!("{name} is {other:?}"),
-        }
-    }
-
-    pub(super) fn list(&self, name: &str) -> Vec<String> {
-        match self.get(name) {
-            SettingValue::List(words) => words.clone(),
-            other => unreachable!("{name} is {other:?}"),
-        }
-    }
-
-    pub(crate) fn map(&self, name: &str) -> Vec<(String, String)> {
-        match self.get(name) {
-            SettingValue::Map(pairs) => pairs.clone(),
-            other => unreachable!("{name} is {other:?}"),
-        }
     }
 }

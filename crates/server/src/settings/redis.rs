@@ -8,7 +8,7 @@ use tidegate_pipeline::{Config, Connector, CredentialsProvider, Parallelism};
 
 use super::memcache;
 use super::read::Values;
-use super::table::problem::Problem;
+
 use crate::base::file;
 
 mod address_map;
@@ -133,52 +133,37 @@ struct PoolVariables {
     parallelism: &'static str,
 }
 
-const MAIN: RedisVariables = RedisVariables {
-    url: "REDIS_URL",
-    kind: "REDIS_TYPE",
-    sentinel_auth: "REDIS_SENTINEL_AUTH",
-    tls: "REDIS_TLS",
-    server_name: "TIDEGATE_REDIS_TLS_SERVER_NAME",
-    address_map: "TIDEGATE_REDIS_ADDRESS_MAP",
-    auth: "REDIS_AUTH",
-    auth_file: Some("TIDEGATE_REDIS_AUTH_FILE"),
-    timeout: "REDIS_TIMEOUT",
-    socket: Some("REDIS_SOCKET_TYPE"),
-    load: Some(PoolVariables {
-        pool: "REDIS_POOL_SIZE",
-        parallelism: "REDIS_CLUSTER_PIPELINE_PARALLELISM",
-    }),
-};
+/// Variables with a prefix for those of the reference, and a prefix for those of Tidegate.
+macro_rules! redis_variables {
+    ($prefix:literal, $own_prefix:literal) => {
+        RedisVariables {
+            url: concat!($prefix, "URL"),
+            kind: concat!($prefix, "TYPE"),
+            sentinel_auth: concat!($prefix, "SENTINEL_AUTH"),
+            tls: concat!($prefix, "TLS"),
+            server_name: concat!($own_prefix, "TLS_SERVER_NAME"),
+            address_map: concat!($own_prefix, "ADDRESS_MAP"),
+            auth: concat!($prefix, "AUTH"),
+            auth_file: Some(concat!($own_prefix, "AUTH_FILE")),
+            timeout: concat!($prefix, "TIMEOUT"),
+            socket: Some(concat!($prefix, "SOCKET_TYPE")),
+            load: Some(PoolVariables {
+                pool: concat!($prefix, "POOL_SIZE"),
+                parallelism: concat!($prefix, "CLUSTER_PIPELINE_PARALLELISM"),
+            }),
+        }
+    };
+}
 
+const MAIN: RedisVariables = redis_variables!("REDIS_", "TIDEGATE_REDIS_");
 const PER_SECOND: RedisVariables = RedisVariables {
-    url: "REDIS_PERSECOND_URL",
-    kind: "REDIS_PERSECOND_TYPE",
-    sentinel_auth: "REDIS_PERSECOND_SENTINEL_AUTH",
-    tls: "REDIS_PERSECOND_TLS",
-    server_name: "TIDEGATE_REDIS_TLS_SERVER_NAME",
-    address_map: "TIDEGATE_REDIS_ADDRESS_MAP",
-    auth: "REDIS_PERSECOND_AUTH",
     auth_file: None,
-    timeout: "REDIS_PERSECOND_TIMEOUT",
-    socket: Some("REDIS_PERSECOND_SOCKET_TYPE"),
-    load: Some(PoolVariables {
-        pool: "REDIS_PERSECOND_POOL_SIZE",
-        parallelism: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
-    }),
+    ..redis_variables!("REDIS_PERSECOND_", "TIDEGATE_REDIS_")
 };
-
 const STORE: RedisVariables = RedisVariables {
-    url: "TIDEGATE_STORE_URL",
-    kind: "TIDEGATE_STORE_TYPE",
-    sentinel_auth: "TIDEGATE_STORE_SENTINEL_AUTH",
-    tls: "TIDEGATE_STORE_TLS",
-    server_name: "TIDEGATE_STORE_TLS_SERVER_NAME",
-    address_map: "TIDEGATE_STORE_ADDRESS_MAP",
-    auth: "TIDEGATE_STORE_AUTH",
-    auth_file: Some("TIDEGATE_STORE_AUTH_FILE"),
-    timeout: "TIDEGATE_STORE_TIMEOUT",
     socket: None,
     load: None,
+    ..redis_variables!("TIDEGATE_STORE_", "TIDEGATE_STORE_")
 };
 /// Size limit of a file with credentials in bytes. Tokens of cloud providers have a few KiB.
 const MAX_CREDENTIALS_BYTES: u64 = 64 * 1024;
@@ -199,19 +184,17 @@ pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
     } else {
         None
     };
-    let give_up = values.duration("REDIS_STARTUP_MAX_ELAPSED_TIME");
-    let health = if values.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
-        HealthCheck::Always
-    } else {
-        HealthCheck::AtStart
-    };
     Some(Redis {
         main,
         per_second,
         startup_initial: values.positive_duration("REDIS_STARTUP_INITIAL_INTERVAL"),
         startup_max: values.positive_duration("REDIS_STARTUP_MAX_INTERVAL"),
-        startup_give_up: Some(give_up).filter(|time| !time.is_zero()),
-        health,
+        startup_give_up: values.duration_unless_zero("REDIS_STARTUP_MAX_ELAPSED_TIME"),
+        health: values.either(
+            "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+            HealthCheck::Always,
+            HealthCheck::AtStart,
+        ),
     })
 }
 
@@ -256,11 +239,7 @@ fn store_server(
     for name in names.into_iter().chain(of_servers).chain(STORE.auth_file) {
         if !values.is_default(name) {
             let reason = format!("it belongs to the Redis of {}, which names none", STORE.url);
-            values.problems.push(Problem {
-                variable: name.to_owned(),
-                value: None,
-                reason,
-            });
+            values.problem_of(name, None, reason);
         }
     }
     counters.filter(|_| !given).cloned()
@@ -319,10 +298,10 @@ fn server(values: &mut Values, names: &RedisVariables, cores: usize) -> Option<R
             .and_then(|connector| with_server_name(values, names, connector));
     }
     let dialled = values.list(names.address_map);
-    config.address_map = address_map(&dialled).unwrap_or_else(|reason| {
-        values.problem(names.address_map, &dialled.join(","), reason);
-        None
-    });
+    let map = address_map(&dialled);
+    config.address_map = values
+        .reported(names.address_map, &dialled.join(","), map)
+        .flatten();
     if let Some(load) = &names.load {
         connections(values, load, cores, &mut config);
     }
@@ -351,21 +330,12 @@ fn with_server_name(
     names: &RedisVariables,
     connector: Connector,
 ) -> Option<Connector> {
-    let name = values.text(names.server_name);
-    if name.is_empty() {
+    let Some(name) = values.filled(names.server_name) else {
         return Some(connector);
-    }
-    match connector.with_server_name(&name) {
-        Ok(named) => Some(named),
-        Err(_) => {
-            values.problem(
-                names.server_name,
-                &name,
-                "expected a host name or an address, without a port".to_owned(),
-            );
-            None
-        }
-    }
+    };
+    let named = connector.with_server_name(&name);
+    let expected = "expected a host name or an address, without a port";
+    values.reported(names.server_name, &name, named.map_err(|_| expected))
 }
 
 /// Origin of user and password, for messages.
@@ -388,23 +358,16 @@ fn connections(values: &mut Values, names: &PoolVariables, cores: usize, config:
         config.max_connections = pool.div_ceil(cores);
     }
     let parallelism = values.integer(names.parallelism, i64::MIN..=i64::MAX);
-    match Parallelism::new(parallelism, pool) {
-        Ok(parallelism) => config.parallelism = parallelism,
-        Err(error) => values.problem(
-            names.parallelism,
-            &parallelism.to_string(),
-            error.to_string(),
-        ),
+    let parsed = Parallelism::new(parallelism, pool).map_err(|error| error.to_string());
+    if let Some(parsed) = values.reported(names.parallelism, &parallelism.to_string(), parsed) {
+        config.parallelism = parsed;
     }
 }
 
 /// Provider that reads the file with credentials at each connect. The file is also read now, to
 /// report a mistake at start.
 fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvider> {
-    let path = values.text(name);
-    if path.is_empty() {
-        return None;
-    }
+    let path = values.filled(name)?;
     let file = path.clone();
     let read = move || match file::read_text(Path::new(&file), MAX_CREDENTIALS_BYTES) {
         Ok(text) => Login::from_setting(text.trim())
@@ -412,8 +375,6 @@ fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvid
             .ok_or_else(|| format!("{file} is empty")),
         Err(error) => Err(format!("cannot read {file}: {error}")),
     };
-    if let Err(reason) = read() {
-        values.problem(name, &path, reason);
-    }
+    values.reported(name, &path, read());
     Some(CredentialsProvider::new(read))
 }

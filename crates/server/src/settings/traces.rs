@@ -1,31 +1,22 @@
 //! Sampling of traces, and their collector.
 
 mod endpoint;
-mod tls;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::read::{Values, environment};
+use super::read::{Values, environment, variable};
 use super::{Settings, SettingsError};
-use crate::tls::PeerTls;
+use crate::tls::{CertificateAndKey, NamedFile, PeerTls};
 use endpoint::CollectorEndpoint;
 
-const HEADERS: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
-    "OTEL_EXPORTER_OTLP_HEADERS",
-];
-const TIMEOUT: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
-    "OTEL_EXPORTER_OTLP_TIMEOUT",
-];
-const COMPRESSION: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
-    "OTEL_EXPORTER_OTLP_COMPRESSION",
-];
-const DELAY: &str = "OTEL_BSP_SCHEDULE_DELAY";
+/// Prefixes of a variable for traces, and of the one for all signals.
+const PREFIXES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"];
+
+const CERTIFICATE: &str = "CLIENT_CERTIFICATE";
+const KEY: &str = "CLIENT_KEY";
 
 /// Sampling and export of traces.
 #[derive(Debug, Clone)]
@@ -120,10 +111,9 @@ pub(super) fn build(values: &mut Values) -> Option<TraceSettings> {
     if !values.boolean("TRACING_ENABLED") {
         return None;
     }
-    let mut instance = values.text("TRACING_SERVICE_INSTANCE_ID");
-    if instance.is_empty() {
-        instance = random_uuid();
-    }
+    let instance = values
+        .filled("TRACING_SERVICE_INSTANCE_ID")
+        .unwrap_or_else(random_uuid);
     Some(TraceSettings {
         service: [
             values.text("TRACING_SERVICE_NAME"),
@@ -131,7 +121,7 @@ pub(super) fn build(values: &mut Values) -> Option<TraceSettings> {
             instance,
         ],
         sampling_rate: values.fraction("TRACING_SAMPLING_RATE"),
-        delay: milliseconds(values, &[DELAY], 5_000),
+        delay: milliseconds(values, &["OTEL_BSP_SCHEDULE_DELAY"], 5_000),
         collector: collector(values)?,
     })
 }
@@ -141,18 +131,18 @@ fn collector(values: &mut Values) -> Option<CollectorSettings> {
         "grpc" => TraceProtocol::Grpc,
         _ => TraceProtocol::Http,
     };
-    let gzip = match given(values, COMPRESSION) {
+    let gzip = match given(values, "COMPRESSION") {
         Some((_, text)) if text.eq_ignore_ascii_case("gzip") => true,
         Some((name, text)) if !text.eq_ignore_ascii_case("none") => {
-            values.problem(name, &text, "expected gzip or none".to_owned());
+            values.problem(name, &text, "expected gzip or none");
             false
         }
         _ => false,
     };
     let headers = headers(values);
-    let timeout = milliseconds(values, &TIMEOUT, 10_000);
+    let timeout = milliseconds(values, &names("TIMEOUT"), 10_000);
     let endpoint = endpoint::build(values, protocol);
-    let tls = tls::build(values, protocol);
+    let tls = tls(values, protocol);
     let CollectorEndpoint {
         host,
         port,
@@ -172,9 +162,54 @@ fn collector(values: &mut Values) -> Option<CollectorSettings> {
     })
 }
 
-/// The first of two variables that has a value: the one for traces, or the one for all signals.
-fn given(values: &Values, names: [&'static str; 2]) -> Option<(&'static str, String)> {
-    names
+/// Builds TLS from the files of the settings. The files are read once, so that mistakes are
+/// reported at start.
+fn tls(values: &mut Values, protocol: TraceProtocol) -> PeerTls {
+    let file = |end| {
+        given(values, end).map(|(variable, path)| NamedFile {
+            variable,
+            path: path.into(),
+        })
+    };
+    let authorities = file("CERTIFICATE");
+    let chain = file(CERTIFICATE);
+    let key = file(KEY);
+    let pair = match (chain, key) {
+        (Some(chain), Some(key)) => Some(CertificateAndKey { chain, key }),
+        (None, None) => None,
+        (Some(alone), None) => lonely(values, &alone, KEY),
+        (None, Some(alone)) => lonely(values, &alone, CERTIFICATE),
+    };
+    let protocol: &[u8] = match protocol {
+        TraceProtocol::Http => b"http/1.1",
+        TraceProtocol::Grpc => b"h2",
+    };
+    let tls = PeerTls {
+        authorities,
+        pair,
+        name: None,
+        protocol,
+    };
+    if tls.authorities.is_some() || tls.pair.is_some() {
+        values.file_errors(tls.load().err().unwrap_or_default());
+    }
+    tls
+}
+
+fn lonely(values: &mut Values, file: &NamedFile, needed: &str) -> Option<CertificateAndKey> {
+    let reason = format!("it is used together with OTEL_EXPORTER_OTLP_{needed}: set that as well");
+    values.problem(file.variable, &file.path.to_string_lossy(), reason);
+    None
+}
+
+/// The two variables whose names end with `end`.
+fn names(end: &str) -> [&'static str; 2] {
+    PREFIXES.map(|prefix| variable(&format!("{prefix}{end}")).name)
+}
+
+/// The first of the two variables that has a value.
+fn given(values: &Values, end: &str) -> Option<(&'static str, String)> {
+    names(end)
         .into_iter()
         .map(|name| (name, values.text(name)))
         .find(|(_, text)| !text.trim().is_empty())
@@ -182,7 +217,7 @@ fn given(values: &Values, names: [&'static str; 2]) -> Option<(&'static str, Str
 
 /// Parses `name=value,other=value`, with percent-encoded values.
 fn headers(values: &mut Values) -> Vec<(HeaderName, HeaderValue)> {
-    let Some((variable, text)) = given(values, HEADERS) else {
+    let Some((variable, text)) = given(values, "HEADERS") else {
         return Vec::new();
     };
     let header = |item: &str| {
@@ -195,15 +230,11 @@ fn headers(values: &mut Values) -> Vec<(HeaderName, HeaderValue)> {
         Some((name.trim().parse().ok()?, value))
     };
     let items = text.split(',').filter(|item| !item.trim().is_empty());
-    let headers: Option<Vec<_>> = items.map(header).collect();
-    if headers.is_none() {
-        values.problem(
-            variable,
-            &text,
-            "expected name=value pairs, separated by commas".to_owned(),
-        );
-    }
-    headers.unwrap_or_default()
+    let headers: Option<_> = items.map(header).collect();
+    let headers = headers.ok_or("expected name=value pairs, separated by commas");
+    values
+        .reported(variable, &text, headers)
+        .unwrap_or_default()
 }
 
 /// Parses a duration, which OpenTelemetry writes as a number of milliseconds.
@@ -218,7 +249,7 @@ fn milliseconds(values: &mut Values, names: &[&'static str], default: u64) -> Du
             _ => values.problem(
                 name,
                 &text,
-                "expected a whole number of milliseconds, 1 or more".to_owned(),
+                "expected a whole number of milliseconds, 1 or more",
             ),
         }
     }

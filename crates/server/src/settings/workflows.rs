@@ -93,11 +93,11 @@ pub(super) fn build(
     if !address.host.is_loopback() && tokens.is_none() && !anonymous {
         let reason = "other machines can reach this address; say who may use it with TIDEGATE_TOKENS_FILE, or set \
                       TIDEGATE_ALLOW_ANONYMOUS=true to allow everything to everybody";
-        values.problem(ADDRESS, &values.text(ADDRESS), reason.to_owned());
+        values.problem(ADDRESS, &values.text(ADDRESS), reason);
     }
     let test_clock = values.boolean(TEST_CLOCK);
     if test_clock && let Some(reason) = no_test_clock(in_process, counters, &address, values) {
-        values.problem(TEST_CLOCK, "true", reason.to_owned());
+        values.problem(TEST_CLOCK, "true", reason);
     }
     // On a loopback address, a request for a foreign host name comes from a browser (DNS
     // rebinding), and must be refused.
@@ -152,7 +152,7 @@ fn prefix(values: &mut Values) -> String {
         values.problem(
             PREFIX,
             &text,
-            "expected 1 to 64 ASCII letters, digits or : . _ - /".to_owned(),
+            "expected 1 to 64 ASCII letters, digits or : . _ - /",
         );
     }
     text
@@ -167,7 +167,7 @@ fn partitions(values: &mut Values, in_redis: bool) -> u16 {
         values.problem(
             PARTITIONS,
             &partitions.to_string(),
-            "expected a power of two".to_owned(),
+            "expected a power of two",
         );
     }
     partitions as u16
@@ -184,41 +184,30 @@ fn replicas(values: &mut Values) -> u16 {
             .ok()
             .filter(|number| (1..=16).contains(number)),
     };
-    number.unwrap_or_else(|| {
-        values.problem(
-            ACKNOWLEDGED_BY,
-            &text,
-            "expected primary, or replicas:N with N from 1 to 16".to_owned(),
-        );
-        0
-    })
+    let number = number.ok_or("expected primary, or replicas:N with N from 1 to 16");
+    values
+        .reported(ACKNOWLEDGED_BY, &text, number)
+        .unwrap_or_default()
 }
 
 /// Address of the API. None if it is not enabled.
 fn address(values: &mut Values) -> Option<Endpoint> {
-    let text = values.text(ADDRESS);
-    let address = host_and_port(&text);
-    if address.is_none() && !text.is_empty() {
-        values.problem(ADDRESS, &text, "expected host:port".to_owned());
-    }
-    address
+    let text = values.filled(ADDRESS)?;
+    values.reported(
+        ADDRESS,
+        &text,
+        host_and_port(&text).ok_or("expected host:port"),
+    )
 }
 
 fn tokens(values: &mut Values) -> Option<TokensFile> {
-    let path = values.text(TOKENS);
-    if path.is_empty() {
-        return None;
-    }
-    let file = NamedFile {
-        variable: TOKENS,
-        path: path.clone().into(),
-    };
+    let file = values.file(TOKENS)?;
     // Only this mistake is reported: with an empty list, the address needs no second report of
     // missing tokens.
-    let tokens = read_tokens(&file).map_err(|reason| values.problem(TOKENS, &path, reason));
+    let tokens = values.reported(TOKENS, &file.path.to_string_lossy(), read_tokens(&file));
     Some(TokensFile {
         file,
-        tokens: tokens.unwrap_or_else(|()| Tokens::none()),
+        tokens: tokens.unwrap_or_else(Tokens::none),
     })
 }
 

@@ -51,25 +51,22 @@ impl PartHealth {
 impl HealthParts {
     /// Reasons why the server is unhealthy, one per line.
     fn reasons(self) -> String {
+        let is_unhealthy = |part| part == PartHealth::Unhealthy;
         let reasons = [
-            (self.process, "the server is about to end"),
+            (is_unhealthy(self.process), "the server is about to end"),
             (
-                self.store,
+                is_unhealthy(self.store),
                 "redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)",
             ),
             (
-                self.configuration,
+                is_unhealthy(self.configuration),
                 "no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)",
             ),
-            (
-                PartHealth::healthy_if(self.unhealthy == 0),
-                "a part of the server is started again",
-            ),
+            (self.unhealthy > 0, "a part of the server is started again"),
         ];
-        let unhealthy = reasons
-            .iter()
-            .filter(|(part, _)| *part == PartHealth::Unhealthy);
-        unhealthy
+        reasons
+            .into_iter()
+            .filter(|(applies, _)| *applies)
             .map(|(_, reason)| format!("not healthy: {reason}\n"))
             .collect()
     }
@@ -80,10 +77,7 @@ impl HealthParts {
     }
 
     pub(crate) fn serving(self) -> bool {
-        self.unhealthy == 0
-            && [self.store, self.configuration, self.process]
-                .iter()
-                .all(|part| *part == PartHealth::Healthy)
+        self.reasons().is_empty()
     }
 }
 
@@ -104,10 +98,6 @@ impl Health {
 
     pub(crate) fn serving(&self) -> bool {
         self.parts.borrow().serving()
-    }
-
-    pub(crate) fn is_not_stopping(&self) -> bool {
-        self.parts.borrow().is_not_stopping()
     }
 
     /// Subscribes to changes of health.

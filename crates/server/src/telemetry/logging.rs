@@ -107,19 +107,24 @@ struct JsonFields(Map<String, Value>);
 
 impl Visit for JsonFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0
-            .insert(field.name().to_owned(), format!("{value:?}").into());
+        self.insert(field, format!("{value:?}"));
     }
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.insert(field, value);
     }
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.insert(field, value);
     }
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.insert(field, value);
     }
     fn record_bool(&mut self, field: &Field, value: bool) {
+        self.insert(field, value);
+    }
+}
+
+impl JsonFields {
+    fn insert(&mut self, field: &Field, value: impl Into<Value>) {
         self.0.insert(field.name().to_owned(), value.into());
     }
 }

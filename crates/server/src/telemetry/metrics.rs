@@ -13,7 +13,6 @@ mod prometheus;
 mod registry;
 mod shard;
 mod snapshot;
-mod sources;
 mod statsd_counts;
 
 use std::mem;
@@ -40,7 +39,7 @@ use registry::Registry;
 use shard::shared::{lock, read};
 pub(crate) use shard::{CallFailure, ExcessKind, Shard};
 pub(crate) use snapshot::Snapshot;
-use sources::Sources;
+use snapshot::Sources;
 use statsd_counts::StatsdCounts;
 
 /// Name of the series that counts limits and domains beyond the limit of names.
@@ -204,29 +203,25 @@ impl Metrics {
     /// Current values of all counters.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut sum = Snapshot::default();
-        let global_shadow_mode = self
-            .shards
-            .iter()
-            .map(|shard| read(&shard.global_shadow_mode))
-            .sum();
         self.shards.iter().for_each(|shard| sum.add(shard));
         self.add_limits(&mut sum);
+        let loads = &self.loads;
         sum.counters = vec![
             (
                 "ratelimit.service.config_load_success",
-                read(&self.loads.success),
+                read(&loads.success),
             ),
+            ("ratelimit.service.config_load_error", read(&loads.error)),
             (
-                "ratelimit.service.config_load_error",
-                read(&self.loads.error),
+                "ratelimit.service.global_shadow_mode",
+                sum.global_shadow_mode,
             ),
-            ("ratelimit.service.global_shadow_mode", global_shadow_mode),
-            ("runtime.load_attempts", read(&self.loads.attempts)),
-            ("runtime.load_failures", read(&self.loads.failures)),
+            ("runtime.load_attempts", read(&loads.attempts)),
+            ("runtime.load_failures", read(&loads.failures)),
         ];
         sum.gauges = vec![
-            ("runtime.num_values", read(&self.loads.files)),
-            ("tidegate.config.kept_files", read(&self.loads.kept)),
+            ("runtime.num_values", read(&loads.files)),
+            ("tidegate.config.kept_files", read(&loads.kept)),
         ];
         let now = (clock::now().0 / 1_000_000).cast_signed();
         let certificates = self.certificates.sample(now);

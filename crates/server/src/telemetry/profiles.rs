@@ -23,6 +23,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::clock;
+pub(crate) use pprof::gzip;
 use threads::{ThreadSample, difference};
 
 /// Pages of this module for the index of the port. Pages that the reference has, too, are in its

@@ -47,6 +47,9 @@ const BURST_PAUSE: Duration = Duration::from_millis(1);
 /// milliseconds for a name.
 const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
+const SLOW_FLUSH: &str =
+    "making the lines takes too long: there are many names, or many rules that change names";
+
 /// Starts the thread, which sends metrics until the server stops.
 ///
 /// # Errors
@@ -74,13 +77,9 @@ struct Sender {
     /// Values that were sent so far.
     last_sent: Snapshot,
     events: Option<Events>,
-    logged: LoggedProblems,
-}
-
-/// Problems that are already logged.
-#[derive(Default)]
-struct LoggedProblems {
+    /// Whether it is logged that metrics cannot be sent.
     failing: bool,
+    /// Whether it is logged that a line is too long.
     too_long: bool,
 }
 
@@ -117,7 +116,8 @@ impl Sender {
             ),
             interval: settings.interval,
             last_sent: Snapshot::default(),
-            logged: LoggedProblems::default(),
+            failing: false,
+            too_long: false,
             metrics,
             supervisor,
             events,
@@ -165,7 +165,7 @@ impl Sender {
         let mut earlier = std::mem::take(&mut self.last_sent);
         self.last_sent = match self.send(&now, &earlier, flush_timeout).await {
             Ok(()) => {
-                if std::mem::take(&mut self.logged.failing) {
+                if std::mem::take(&mut self.failing) {
                     info!(peer = %self.peer, "metrics are sent again");
                 }
                 now
@@ -188,13 +188,15 @@ impl Sender {
         earlier: &Snapshot,
         mut flush_timeout: FlushTimeout<'_>,
     ) -> Result<(), (Option<SampleOrder<'s>>, io::Error)> {
-        let max_bytes = match self.peer.transport() {
-            Transport::Tcp => WRITE_BYTES,
-            Transport::Udp => MAX_DATAGRAM_BYTES,
+        let is_udp = self.peer.transport() == Transport::Udp;
+        let max_bytes = if is_udp {
+            MAX_DATAGRAM_BYTES
+        } else {
+            WRITE_BYTES
         };
         let mut batch = LineBatch::default();
         let mut last = None;
-        let mut batches = 0;
+        let mut batches = 0_usize;
         // Position of the last sample of which a part was sent.
         let mut sent_until = None;
         let mut lines = Vec::new();
@@ -203,7 +205,9 @@ impl Sender {
             if last_check.elapsed() >= TIMEOUT_CHECK_INTERVAL {
                 tokio::select! {
                     biased;
-                    () = flush_timeout.as_mut() => return Err((sent_until, slow_flush_error())),
+                                        () = flush_timeout.as_mut() => {
+                        return Err((sent_until, io::Error::new(io::ErrorKind::TimedOut, SLOW_FLUSH)));
+                    }
                     // The runtime advances its timers only at an await point.
                     () = yield_now() => {}
                 }
@@ -212,13 +216,15 @@ impl Sender {
             self.writer.write(&sample, &mut lines);
             let mut begun = false;
             for line in lines.split_inclusive(|byte| *byte == b'\n') {
-                if self.peer.transport() == Transport::Udp && line.len() > MAX_DATAGRAM_BYTES {
+                if is_udp && line.len() > MAX_DATAGRAM_BYTES {
                     self.too_long(&sample);
                     continue;
                 }
                 if batch.text.len() + line.len() > max_bytes {
                     batches += 1;
-                    self.pause(batches).await;
+                    if is_udp && batches.is_multiple_of(BURST_DATAGRAMS) {
+                        sleep(BURST_PAUSE).await;
+                    }
                     self.send_batch(&mut batch, flush_timeout.as_mut())
                         .await
                         .map_err(|error| (last, error))?;
@@ -244,12 +250,6 @@ impl Sender {
             .map_err(|error| (Some(SampleOrder::Server), error))
     }
 
-    async fn pause(&self, batches: usize) {
-        if self.peer.transport() == Transport::Udp && batches.is_multiple_of(BURST_DATAGRAMS) {
-            sleep(BURST_PAUSE).await;
-        }
-    }
-
     /// Sends a batch and empties it. If `flush_timeout` completes first, the batch counts as lost.
     async fn send_batch(
         &mut self,
@@ -272,14 +272,14 @@ impl Sender {
     }
 
     fn failed(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.logged.failing, true) {
+        if !std::mem::replace(&mut self.failing, true) {
             warn!(peer = %self.peer, %error, "metrics cannot be sent; they are counted on, and sent when that is possible again");
         }
     }
 
     fn too_long(&mut self, sample: &MetricSample<'_>) {
         self.metrics.statsd_counts.too_long();
-        if !std::mem::replace(&mut self.logged.too_long, true) {
+        if !std::mem::replace(&mut self.too_long, true) {
             let start: String = sample.name.to_string().chars().take(80).collect();
             warn!(
                 name = start,
@@ -287,10 +287,4 @@ impl Sender {
             );
         }
     }
-}
-
-fn slow_flush_error() -> io::Error {
-    let text =
-        "making the lines takes too long: there are many names, or many rules that change names";
-    io::Error::new(io::ErrorKind::TimedOut, text)
 }

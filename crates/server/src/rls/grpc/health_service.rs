@@ -1,12 +1,10 @@
 //! The gRPC health service.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tonic::codegen::tokio_stream::Stream;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
@@ -36,6 +34,19 @@ impl Subject {
             _ => Self::Unknown,
         }
     }
+
+    fn status(self, parts: HealthParts) -> ServingStatus {
+        let serving = match self {
+            Self::Process => parts.is_not_stopping(),
+            Self::RateLimits => parts.serving(),
+            Self::Unknown => return ServingStatus::ServiceUnknown,
+        };
+        if serving {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        }
+    }
 }
 
 /// The gRPC health service.
@@ -52,14 +63,6 @@ fn answer(status: ServingStatus) -> HealthCheckResponse {
     }
 }
 
-fn status(serving: bool) -> ServingStatus {
-    if serving {
-        ServingStatus::Serving
-    } else {
-        ServingStatus::NotServing
-    }
-}
-
 #[tonic::async_trait]
 impl health_server::Health for HealthService {
     async fn check(
@@ -67,19 +70,19 @@ impl health_server::Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let _counted = self.metrics.time(Method::Check);
-        match Subject::from_request(request.get_ref()) {
-            Subject::Process => Ok(Response::new(answer(status(self.health.is_not_stopping())))),
-            Subject::RateLimits => Ok(Response::new(answer(status(self.health.serving())))),
-            Subject::Unknown => Err(Status::not_found("unknown service")),
+        let subject = Subject::from_request(request.get_ref());
+        match subject.status(*self.health.watch().borrow()) {
+            ServingStatus::ServiceUnknown => Err(Status::not_found("unknown service")),
+            status => Ok(Response::new(answer(status))),
         }
     }
 
-    type WatchStream = StatusStream;
+    type WatchStream = ReceiverStream<Result<HealthCheckResponse, Status>>;
 
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
-    ) -> Result<Response<StatusStream>, Status> {
+    ) -> Result<Response<Self::WatchStream>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         let watcher = Watcher {
             subject: Subject::from_request(request.get_ref()),
@@ -89,7 +92,7 @@ impl health_server::Health for HealthService {
             sender,
         };
         self.supervisor.tasks.spawn(watcher.run());
-        Ok(Response::new(StatusStream { receiver }))
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }
 
@@ -142,24 +145,6 @@ impl Watcher {
     }
 
     fn status(&mut self) -> ServingStatus {
-        match self.subject {
-            Subject::Process => status(self.parts.borrow_and_update().is_not_stopping()),
-            Subject::RateLimits => status(self.parts.borrow_and_update().serving()),
-            Subject::Unknown => ServingStatus::ServiceUnknown,
-        }
-    }
-}
-
-/// Stream of statuses for one watcher.
-#[derive(Debug)]
-pub(crate) struct StatusStream {
-    receiver: mpsc::Receiver<Result<HealthCheckResponse, Status>>,
-}
-
-impl Stream for StatusStream {
-    type Item = Result<HealthCheckResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.receiver.poll_recv(context)
+        self.subject.status(*self.parts.borrow_and_update())
     }
 }

@@ -9,15 +9,13 @@ use tonic::metadata::{
 };
 
 use crate::settings::read::Values;
-use crate::tls::{CertificateAndKey, NamedFile, PeerTls};
+use crate::tls::{CertificateAndKey, PeerTls};
 
 const SERVER: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
-const CERTIFICATE: &str = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT";
-const KEY: &str = "CONFIG_GRPC_XDS_CLIENT_TLS_KEY";
-const AUTHORITY: &str = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
+
 const SERVER_NAME: &str = "CONFIG_GRPC_XDS_SERVER_TLS_SAN";
-const MESSAGE_SIZE: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
+
 /// Default size limit of a message in bytes, as in gRPC.
 const DEFAULT_MESSAGE_BYTES: usize = 4 << 20;
 /// ALPN protocol of gRPC.
@@ -84,17 +82,19 @@ pub(crate) fn build(values: &mut Values) -> Option<Xds> {
         return None;
     }
     let shown = values.text(SERVER);
-    let address = host_and_port(&shown);
-    if address.is_none() {
-        values.problem(SERVER, &shown, "expected host:port".to_owned());
-    }
+    let address = values.reported(
+        SERVER,
+        &shown,
+        host_and_port(&shown).ok_or("expected host:port"),
+    );
     let tls = tls(values);
     let headers = headers(values);
     let retries = retries(values);
-    let max_message = match values.integer(MESSAGE_SIZE, 0..=i64::from(i32::MAX)) {
-        0 => DEFAULT_MESSAGE_BYTES,
-        bytes => bytes as usize,
-    };
+    let max_message =
+        match values.integer("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0..=i64::from(i32::MAX)) {
+            0 => DEFAULT_MESSAGE_BYTES,
+            bytes => bytes as usize,
+        };
     let (host, port) = address?;
     Some(Xds {
         peer: GrpcPeer { host, port, tls },
@@ -182,46 +182,28 @@ fn tls(values: &mut Values) -> Option<PeerTls> {
     if !values.boolean("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
         return None;
     }
-    let file = |values: &Values, variable: &'static str| {
-        Some(values.text(variable))
-            .filter(|path| !path.is_empty())
-            .map(|path| NamedFile {
-                variable,
-                path: path.into(),
-            })
-    };
+
     // As in the reference, the certificate is used only if both files are set.
-    let pair = file(values, CERTIFICATE)
-        .zip(file(values, KEY))
+    let pair = values
+        .file("CONFIG_GRPC_XDS_CLIENT_TLS_CERT")
+        .zip(values.file("CONFIG_GRPC_XDS_CLIENT_TLS_KEY"))
         .map(|(chain, key)| CertificateAndKey { chain, key });
-    let name = values.text(SERVER_NAME);
-    let name = if name.is_empty() {
-        None
-    } else {
-        let read = ServerName::try_from(name.clone()).ok();
-        if read.is_none() {
-            values.problem(
-                SERVER_NAME,
-                &name,
-                "expected a DNS name or an IP address".to_owned(),
-            );
-        }
-        read
-    };
+    let name = values.filled(SERVER_NAME).and_then(|name| {
+        let parsed = ServerName::try_from(name.clone());
+        values.reported(
+            SERVER_NAME,
+            &name,
+            parsed.map_err(|_| "expected a DNS name or an IP address"),
+        )
+    });
     let tls = PeerTls {
-        authorities: file(values, AUTHORITY),
+        authorities: values.file("CONFIG_GRPC_XDS_SERVER_TLS_CACERT"),
         pair,
         name,
         protocol: PROTOCOL,
     };
     // The files are read again for each connection. Reading them now reports mistakes at start.
-    for flaw in tls.load().err().into_iter().flatten() {
-        values.problem(
-            flaw.file.variable,
-            &flaw.file.path.display().to_string(),
-            flaw.reason,
-        );
-    }
+    values.file_errors(tls.load().err().unwrap_or_default());
     Some(tls)
 }
 

@@ -2,7 +2,7 @@
 //! at start.
 
 use crate::settings::read::Values;
-use crate::tls::{CertificateAndKey, ClientAuth, NamedFile, PortTls};
+use crate::tls::{CertificateAndKey, ClientAuth, PortTls};
 
 const USE: &str = "GRPC_SERVER_USE_TLS";
 const GRPC: PortTlsVariables = PortTlsVariables {
@@ -44,16 +44,13 @@ pub(in crate::settings) fn grpc(values: &mut Values) -> Option<PortTls> {
         return None;
     }
     let mut tls = port_tls(values, &GRPC, &format!("{USE}=true needs it"));
-    let name = values.text(SAN);
-    if !name.is_empty() {
+    if let Some(name) = values.filled(SAN) {
         let parsed = name.clone().try_into();
-        if parsed.is_err() {
-            values.problem(
-                SAN,
-                &name,
-                "expected a DNS name or an IP address".to_owned(),
-            );
-        }
+        let parsed = values.reported(
+            SAN,
+            &name,
+            parsed.map_err(|_| "expected a DNS name or an IP address"),
+        );
         if values.text(GRPC.authorities).is_empty() {
             let reason = format!(
                 "clients are asked for a certificate only with {}: set it as well",
@@ -61,7 +58,7 @@ pub(in crate::settings) fn grpc(values: &mut Values) -> Option<PortTls> {
             );
             values.problem(SAN, &name, reason);
         }
-        if let (Ok(name), Some(clients)) =
+        if let (Some(name), Some(clients)) =
             (parsed, tls.as_mut().and_then(|tls| tls.clients.as_mut()))
         {
             clients.name = Some(name);
@@ -88,19 +85,9 @@ pub(in crate::settings) fn api(values: &mut Values) -> Option<PortTls> {
 /// TLS with the files of `names`, if they are valid. `need` explains why certificate and key are
 /// required.
 fn port_tls(values: &mut Values, names: &PortTlsVariables, need: &str) -> Option<PortTls> {
-    let file = |variable: &'static str| {
-        let path = values.text(variable);
-        if path.is_empty() {
-            return None;
-        }
-        Some(NamedFile {
-            variable,
-            path: path.into(),
-        })
-    };
-    let chain = file(names.certificate);
-    let key = file(names.key);
-    let authorities = file(names.authorities);
+    let chain = values.file(names.certificate);
+    let key = values.file(names.key);
+    let authorities = values.file(names.authorities);
     for (missing, what) in [(&chain, names.certificate), (&key, names.key)] {
         if missing.is_none() {
             values.problem(what, "", format!("expected the path of a file; {need}"));
@@ -123,23 +110,10 @@ fn port_tls(values: &mut Values, names: &PortTlsVariables, need: &str) -> Option
                 .into_iter()
                 .chain(key.map(|key| key.key().err()))
                 .chain(clients.map(|own| own.verifier().err()));
-            for flaw in alone.flatten() {
-                values.problem(
-                    flaw.file.variable,
-                    &flaw.file.path.to_string_lossy(),
-                    flaw.reason,
-                );
-            }
+            values.file_errors(alone.flatten());
             return None;
         }
     };
-    let flaws = tls.load().err().unwrap_or_default();
-    for flaw in flaws {
-        values.problem(
-            flaw.file.variable,
-            &flaw.file.path.to_string_lossy(),
-            flaw.reason,
-        );
-    }
+    values.file_errors(tls.load().err().unwrap_or_default());
     Some(tls)
 }

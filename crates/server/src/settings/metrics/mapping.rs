@@ -102,27 +102,15 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
     if path.is_empty() || !values.boolean("USE_PROMETHEUS") || values.boolean("DISABLE_STATS") {
         return None;
     }
-    let text = match text(Path::new(&path)) {
-        Ok(text) => text,
-        Err(reason) => {
-            values.problem(FILE, &path, reason);
-            return None;
-        }
-    };
-    let definition = match Definition::parse(Path::new("mapping.yaml"), text) {
-        Ok(definition) => definition,
-        Err(mistake) => {
-            let place = mistake
-                .position
-                .map(|(line, column)| format!("{line}:{column}: "))
-                .unwrap_or_default();
-            values.problem(FILE, &path, format!("{place}{}", mistake.reason));
-            return None;
-        }
-    };
+    let text = file::read_text(Path::new(&path), MAX_FILE_BYTES)
+        .map_err(|error| format!("cannot read the file: {error}"));
+    let text = values.reported(FILE, &path, text)?;
+    let definition = Definition::parse(Path::new("mapping.yaml"), text)
+        .map_err(|mistake| read::located(mistake.position, &mistake.reason));
+    let definition = values.reported(FILE, &path, definition)?;
     let read = read::mapping(&definition);
     for mistake in read.mistakes.iter().take(MAX_REPORTED_MISTAKES) {
-        values.problem(FILE, &path, mistake.clone());
+        values.problem(FILE, &path, mistake);
     }
     if !read.without_effect.is_empty() {
         values.warnings.push(format!(
@@ -131,10 +119,6 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
         ));
     }
     read.mistakes.is_empty().then_some(read.mapping)
-}
-
-fn text(path: &Path) -> Result<String, String> {
-    file::read_text(path, MAX_FILE_BYTES).map_err(|error| format!("cannot read the file: {error}"))
 }
 
 #[cfg(test)]

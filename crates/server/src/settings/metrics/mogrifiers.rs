@@ -3,7 +3,7 @@
 use regex_lite::{Regex, RegexBuilder};
 
 use super::pattern_mistake;
-use crate::settings::Problem;
+
 use crate::settings::read::{MOGRIFIERS, Values};
 use crate::settings::table::value::{SettingValue, VariableKind};
 
@@ -69,36 +69,25 @@ fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
             .map_err(|error| pattern_mistake(&error)),
     };
     let compiled = compiled
-        .map_err(|reason| problem(values, &pattern_variable, pattern.clone(), reason))
+        .map_err(|reason| values.problem_of(&pattern_variable, pattern, reason))
         .ok();
     let name = name.filter(|name| !name.is_empty());
     if name.is_none() {
-        problem(
-            values,
-            &name_variable,
-            None,
-            "expected the new name".to_owned(),
-        );
+        values.problem_of(&name_variable, None, "expected the new name");
     }
-    let read = match VariableKind::Map.read(tags.as_deref().unwrap_or_default()) {
-        Some(SettingValue::Map(pairs))
-            if pairs
-                .iter()
-                .all(|(tag, value)| !tag.is_empty() && !value.is_empty()) =>
-        {
-            Some(pairs)
-        }
-        Some(_) => Err("every tag needs a name and a value".to_owned())
-            .map_err(|reason| problem(values, &tags_variable, tags, reason))
-            .ok(),
-        None => Err(format!("expected {}", VariableKind::Map.expected()))
-            .map_err(|reason| problem(values, &tags_variable, tags, reason))
-            .ok(),
+    let is_filled = |(tag, value): &(String, String)| !tag.is_empty() && !value.is_empty();
+    let pairs = match VariableKind::Map.read(tags.as_deref().unwrap_or_default()) {
+        Some(SettingValue::Map(pairs)) if pairs.iter().all(is_filled) => Ok(pairs),
+        Some(_) => Err("every tag needs a name and a value".to_owned()),
+        None => Err(format!("expected {}", VariableKind::Map.expected())),
     };
+    let pairs = pairs
+        .map_err(|reason| values.problem_of(&tags_variable, tags, reason))
+        .ok();
     Some(Mogrifier {
         pattern: compiled?,
         name: name?,
-        tags: read?,
+        tags: pairs?,
     })
 }
 
@@ -113,12 +102,4 @@ fn part(values: &mut Values, rule: &str, part: &str) -> (String, Option<String>)
             .push(format!("{old} is deprecated; use {name}"));
     }
     (name, given.or(deprecated))
-}
-
-fn problem(values: &mut Values, variable: &str, value: Option<String>, reason: String) {
-    values.problems.push(Problem {
-        variable: variable.to_owned(),
-        value,
-        reason,
-    });
 }

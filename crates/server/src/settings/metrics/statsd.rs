@@ -47,11 +47,7 @@ pub(super) fn build(values: &mut Values) -> Option<Statsd> {
     }
     let host = values.text("STATSD_HOST");
     if host.is_empty() {
-        values.problem(
-            "STATSD_HOST",
-            "",
-            "expected a host name or an address".to_owned(),
-        );
+        values.problem("STATSD_HOST", "", "expected a host name or an address");
     }
     let udp = dog || values.text("STATSD_PROTOCOL") == "udp";
     Some(Statsd {

@@ -2,34 +2,27 @@
 //! named tidegate or tidegate-redis look like settings.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
+
+/// Names that no setting can have: `.._SERVICE_HOST`, `.._SERVICE_PORT`, `.._SERVICE_PORT_name`,
+/// `.._PORT_8081_TCP` and its parts.
+static LINK: LazyLock<Regex> = LazyLock::new(|| {
+    let ends =
+        r"_SERVICE_(HOST|PORT)$|_SERVICE_PORT_|_PORT_\d{1,5}_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$";
+    Regex::new(&format!("^TIDEGATE(_.*)?({ends})")).expect("the pattern is right")
+});
 
 /// Whether a variable is a link to a Service whose name begins with `tidegate`.
 pub(super) fn is_service_link(name: &str, value: &str) -> bool {
-    let Some(rest) = name
-        .strip_prefix("TIDEGATE")
-        .filter(|rest| rest.starts_with('_'))
-    else {
-        return false;
-    };
-    if rest.ends_with("_SERVICE_HOST")
-        || rest.ends_with("_SERVICE_PORT")
-        || rest.contains("_SERVICE_PORT_")
-    {
-        return true;
-    }
-    let Some((_, port)) = rest.rsplit_once("_PORT") else {
-        return false;
-    };
-    // `_PORT` and `_PORT_8081_TCP` are addresses; `_PORT_8081_TCP_PORT` is split at its last part.
+    // A setting may end with `_PORT`, and its value is no address.
     let is_address = || {
         ["tcp://", "udp://", "sctp://"]
             .iter()
             .any(|scheme| value.starts_with(scheme))
     };
-    match port {
-        "" => is_address() || rest.strip_suffix("_PORT").is_some_and(is_numbered),
-        _ => port.strip_prefix('_').is_some_and(is_part),
-    }
+    LINK.is_match(name) || name.starts_with("TIDEGATE_") && name.ends_with("_PORT") && is_address()
 }
 
 /// Names of the Services of such variables.
@@ -45,25 +38,6 @@ pub(super) fn services(links: &[&str]) -> String {
     };
     let names: BTreeSet<String> = links.iter().map(service).collect();
     names.into_iter().collect::<Vec<_>>().join(" or ")
-}
-
-/// Whether a text ends in the form of `_PORT_8081_TCP`.
-fn is_numbered(text: &str) -> bool {
-    text.rsplit_once("_PORT_")
-        .is_some_and(|(_, port)| is_part(port))
-}
-
-/// Whether a text has the form of `8081_TCP` or `8081_TCP_PROTO`.
-fn is_part(text: &str) -> bool {
-    let mut parts = text.split('_');
-    let number = parts.next().is_some_and(|part| part.parse::<u16>().is_ok());
-    let protocol = parts
-        .next()
-        .is_some_and(|part| ["TCP", "UDP", "SCTP"].contains(&part));
-    let rest = parts
-        .next()
-        .is_none_or(|part| ["PROTO", "PORT", "ADDR"].contains(&part));
-    number && protocol && rest && parts.next().is_none()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use tidegate_pipeline::{Connector, Verification};
 
 use crate::settings::read::Values;
-use crate::tls::{CertificateAndKey, NamedFile, StoreTls, StoreTlsFiles};
+use crate::tls::{CertificateAndKey, StoreTls, StoreTlsFiles};
 
 /// Names of the TLS variables of one kind of server.
 pub(in crate::settings) struct StoreTlsVariables {
@@ -42,9 +42,9 @@ pub(in crate::settings) fn build(
     {
         return Some(made.connector.clone());
     }
-    let authorities = file(values, names.authority);
-    let chain = file(values, names.certificate);
-    let key = file(values, names.key);
+    let authorities = values.file(names.authority);
+    let chain = values.file(names.certificate);
+    let key = values.file(names.key);
     // As in the reference, the certificate is used only if both files are set.
     let (pair, alone) = match (chain, key) {
         (Some(chain), Some(key)) => (Some(CertificateAndKey { chain, key }), None),
@@ -67,25 +67,11 @@ pub(in crate::settings) fn build(
         Ok(loaded) => (Some(loaded.connector), Vec::new()),
         Err(flaws) => (None, flaws),
     };
-    for flaw in flaws.into_iter().chain(alone) {
-        values.problem(
-            flaw.file.variable,
-            &flaw.file.path.to_string_lossy(),
-            flaw.reason,
-        );
-    }
+    values.file_errors(flaws.into_iter().chain(alone));
     let connector = made?;
     values.stores_tls.push(StoreTls {
         files,
         connector: connector.clone(),
     });
     Some(connector)
-}
-
-fn file(values: &Values, variable: &'static str) -> Option<NamedFile> {
-    let path = values.text(variable);
-    (!path.is_empty()).then(|| NamedFile {
-        variable,
-        path: path.into(),
-    })
 }

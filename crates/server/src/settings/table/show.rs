@@ -89,26 +89,25 @@ fn lines(given: &HashMap<String, String>) -> String {
 }
 
 fn kind(kind: VariableKind) -> String {
-    match kind {
-        VariableKind::Text => "text".to_owned(),
-        VariableKind::Path => "path".to_owned(),
-        VariableKind::Secret => "secret".to_owned(),
-        VariableKind::Url => "address".to_owned(),
-        VariableKind::Choice(words) => words
-            .iter()
-            .filter(|word| !word.is_empty())
-            .copied()
-            .collect::<Vec<_>>()
-            .join(", "),
-        VariableKind::Boolean => "boolean".to_owned(),
-        VariableKind::Integer(unit) => unit.to_owned(),
-        VariableKind::Bytes => "bytes".to_owned(),
-        VariableKind::Float => "number".to_owned(),
-        VariableKind::Duration => "time span".to_owned(),
-        VariableKind::Retention => "retention".to_owned(),
-        VariableKind::List => "list".to_owned(),
-        VariableKind::Map | VariableKind::Headers => "map".to_owned(),
-    }
+    let word = match kind {
+        VariableKind::Choice(words) => {
+            let words = words.iter().filter(|word| !word.is_empty());
+            return words.copied().collect::<Vec<_>>().join(", ");
+        }
+        VariableKind::Text => "text",
+        VariableKind::Path => "path",
+        VariableKind::Secret => "secret",
+        VariableKind::Url => "address",
+        VariableKind::Boolean => "boolean",
+        VariableKind::Integer(unit) => unit,
+        VariableKind::Bytes => "bytes",
+        VariableKind::Float => "number",
+        VariableKind::Duration => "time span",
+        VariableKind::Retention => "retention",
+        VariableKind::List => "list",
+        VariableKind::Map | VariableKind::Headers => "map",
+    };
+    word.to_owned()
 }
 
 fn support(support: Support) -> &'static str {

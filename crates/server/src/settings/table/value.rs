@@ -75,7 +75,7 @@ impl VariableKind {
     pub(crate) fn read(self, text: &str) -> Option<SettingValue> {
         match self {
             Self::Text | Self::Path | Self::Secret | Self::Url => {
-                Some(SettingValue::Text(text.to_owned()))
+                Some(SettingValue::Text(text.into()))
             }
             Self::Choice(words) => {
                 let word = words.iter().find(|word| word.eq_ignore_ascii_case(text))?;
@@ -101,28 +101,25 @@ impl VariableKind {
 
     /// Completes "expected ..".
     pub(crate) fn expected(self) -> String {
-        match self {
-            Self::Text | Self::Secret => "a text".to_owned(),
-            Self::Path => "a path".to_owned(),
-            Self::Url => "an address".to_owned(),
+        let expected = match self {
             Self::Choice(words) => {
-                let words: Vec<_> = words
-                    .iter()
-                    .map(|word| if word.is_empty() { "nothing" } else { word })
-                    .collect();
-                format!("one of {}", words.join(", "))
+                let shown = |word: &&'static str| if word.is_empty() { "nothing" } else { *word };
+                let words: Vec<_> = words.iter().map(shown).collect();
+                return format!("one of {}", words.join(", "));
             }
-            Self::Boolean => "true or false".to_owned(),
-            Self::Integer(unit) => format!("a whole number ({unit})"),
-            Self::Bytes => "a number of bytes such as 4096, 512k, 128M or 2G".to_owned(),
-            Self::Float => "a number such as 0.8".to_owned(),
-            Self::Duration => "a time span such as 150ms, 10s or 1h30m".to_owned(),
-            Self::Retention => {
-                "a time span such as 7d, forever, or succeeded=7d,failed=30d".to_owned()
-            }
-            Self::List => "words separated by commas".to_owned(),
-            Self::Map | Self::Headers => "pairs such as name:value,other:value".to_owned(),
-        }
+            Self::Integer(unit) => return format!("a whole number ({unit})"),
+            Self::Text | Self::Secret => "a text",
+            Self::Path => "a path",
+            Self::Url => "an address",
+            Self::Boolean => "true or false",
+            Self::Bytes => "a number of bytes such as 4096, 512k, 128M or 2G",
+            Self::Float => "a number such as 0.8",
+            Self::Duration => "a time span such as 150ms, 10s or 1h30m",
+            Self::Retention => "a time span such as 7d, forever, or succeeded=7d,failed=30d",
+            Self::List => "words separated by commas",
+            Self::Map | Self::Headers => "pairs such as name:value,other:value",
+        };
+        expected.to_owned()
     }
 
     /// `text` in a form that is safe for people and logs.
@@ -141,14 +138,10 @@ impl VariableKind {
 
 /// A number of bytes, in the largest unit that divides it.
 pub(crate) fn with_unit(bytes: i64) -> String {
-    let units = [("G", 1 << 30), ("M", 1 << 20), ("k", 1 << 10)];
-    let unit = units
-        .into_iter()
-        .find(|(_, size)| bytes != 0 && bytes % size == 0);
-    unit.map_or_else(
-        || bytes.to_string(),
-        |(unit, size)| format!("{}{unit}", bytes / size),
-    )
+    let units = [("G", 1 << 30), ("M", 1 << 20), ("k", 1 << 10), ("", 1)];
+    let fits = |(_, size): &(&str, i64)| bytes != 0 && bytes % size == 0;
+    let (unit, size) = units.into_iter().find(fits).unwrap_or(("", 1));
+    format!("{}{unit}", bytes / size)
 }
 
 /// Parses a number of bytes with an optional unit, a power of 1024: `k` or `KiB`, `M` or `MiB`, `G`

@@ -5,15 +5,6 @@ use http::Uri;
 use super::{TraceProtocol, given};
 use crate::settings::read::Values;
 
-const ENDPOINT: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-];
-const INSECURE: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_TRACES_INSECURE",
-    "OTEL_EXPORTER_OTLP_INSECURE",
-];
-
 /// Path of the gRPC method of a collector.
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
@@ -27,46 +18,35 @@ pub(super) struct CollectorEndpoint {
 
 /// The endpoint of the settings, or the default one.
 pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<CollectorEndpoint> {
-    let insecure = given(values, INSECURE);
+    let insecure = given(values, "INSECURE");
     let is_secure = match &insecure {
         Some((_, text)) if text.eq_ignore_ascii_case("true") => false,
         Some((name, text)) if !text.eq_ignore_ascii_case("false") => {
-            values.problem(name, text, "expected true or false".to_owned());
+            values.problem(name, text, "expected true or false");
             return None;
         }
         _ => true,
     };
-    let Some((name, text)) = given(values, ENDPOINT) else {
-        let (port, path) = match protocol {
-            TraceProtocol::Http => (4318, "/v1/traces"),
-            TraceProtocol::Grpc => (4317, METHOD),
-        };
-        let host = "localhost".to_owned();
-        return Some(CollectorEndpoint {
-            host,
-            port,
-            path: path.to_owned(),
-            is_secure: false,
-        });
+    let Some((name, text)) = given(values, "ENDPOINT") else {
+        return read("http://localhost", false, protocol, false);
     };
-    let read = read(&text, is_secure, protocol, name == ENDPOINT[0]);
-    if read.is_none() {
-        let expected = match protocol {
-            TraceProtocol::Http => {
-                "expected an address such as http://collector:4318 or https://collector:4318"
-            }
-            TraceProtocol::Grpc => {
-                "expected an address such as http://collector:4317 or https://collector:4317"
-            }
-        };
-        let secret = if text.contains('@') {
-            "; what is secret belongs in OTEL_EXPORTER_OTLP_HEADERS"
-        } else {
-            ""
-        };
-        values.problem(name, &text, format!("{expected}{secret}"));
+    let secret = if text.contains('@') {
+        "; what is secret belongs in OTEL_EXPORTER_OTLP_HEADERS"
+    } else {
+        ""
+    };
+    let port = default_port(protocol);
+    let parsed = read(&text, is_secure, protocol, name.contains("TRACES")).ok_or_else(|| {
+        format!("expected an address such as http://collector:{port} or https://collector:{port}{secret}")
+    });
+    values.reported(name, &text, parsed)
+}
+
+fn default_port(protocol: TraceProtocol) -> u16 {
+    match protocol {
+        TraceProtocol::Http => 4318,
+        TraceProtocol::Grpc => 4317,
     }
-    read
 }
 
 /// Parses an address. Only gRPC allows one without a scheme, which uses TLS unless `is_secure` is
@@ -92,11 +72,9 @@ fn read(
     let authority = uri
         .authority()
         .filter(|authority| !authority.as_str().contains('@'))?;
-    let port = match (authority.port_u16(), protocol) {
-        (Some(port), _) => port,
-        (None, _) if authority.as_str().ends_with(':') => return None,
-        (None, TraceProtocol::Http) => 4318,
-        (None, TraceProtocol::Grpc) => 4317,
+    let port = match authority.port_u16() {
+        None if authority.as_str().ends_with(':') => return None,
+        port => port.unwrap_or_else(|| default_port(protocol)),
     };
     let path = match (protocol, is_for_traces) {
         (TraceProtocol::Grpc, _) => METHOD.to_owned(),

@@ -8,12 +8,16 @@ use std::ops::Bound;
 
 use tidegate_pipeline::Stats;
 
-use super::limit_counts::LimitCounts;
+use super::limit_counts::{COUNTS, LimitCounts};
 use super::method_counts::{METHODS, micros};
 use super::snapshot::Snapshot;
 use crate::base::text::quoted;
 
-const LIMIT_PREFIX: &str = "ratelimit.service.rate_limit.";
+pub(super) const LIMIT_PREFIX: &str = "ratelimit.service.rate_limit.";
+/// Ends of the names of counts that Prometheus shows once they are above zero.
+pub(super) const RARE_SUFFIXES: [&str; 3] =
+    [LOCAL_CACHE_SUFFIX, ".shadow_mode", ".total_negative_hits"];
+pub(super) const LOCAL_CACHE_SUFFIX: &str = ".over_limit_with_local_cache";
 
 /// Type of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,17 @@ pub(crate) enum SampleKind {
     Timer {
         micros: u64,
     },
+}
+
+impl SampleKind {
+    /// Type of the metric in the words of Prometheus.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Timer { .. } => "histogram",
+        }
+    }
 }
 
 /// A named value.
@@ -126,6 +141,24 @@ impl Snapshot {
 
     /// Samples of the server itself.
     fn server_samples(&self) -> impl Iterator<Item = MetricSample<'_>> {
+        let totals = METHODS
+            .iter()
+            .zip(&self.methods)
+            .map(|((_, method), counts)| {
+                let name = SampleName("ratelimit_server.".into(), method, ".total_requests");
+                server_sample(name, SampleKind::Counter, counts.calls)
+            });
+        let times = METHODS
+            .iter()
+            .zip(&self.times)
+            .flat_map(|((_, method), times)| {
+                let classes = times.iter().enumerate().filter(|(_, calls)| **calls > 0);
+                classes.map(|(class, calls)| {
+                    let name = SampleName("ratelimit_server.".into(), method, ".response_time");
+                    let micros = micros(class);
+                    server_sample(name, SampleKind::Timer { micros }, *calls)
+                })
+            });
         let errors = [
             ("redis_error", self.store_errors),
             ("service_error", self.service_errors),
@@ -134,51 +167,8 @@ impl Snapshot {
             let name = SampleName("ratelimit.service.call.should_rate_limit.".into(), kind, "");
             server_sample(name, SampleKind::Counter, count)
         });
-        let counters = self
-            .counters
-            .iter()
-            .map(|(name, value)| plain(name, SampleKind::Counter, *value));
-        let gauges = self
-            .gauges
-            .iter()
-            .map(|(name, value)| plain(name, SampleKind::Gauge, *value));
-        self.totals_of_methods()
-            .chain(self.times_of_methods())
-            .chain(errors)
-            .chain(self.redis_clients())
-            .chain(counters)
-            .chain(gauges)
-    }
-
-    fn totals_of_methods(&self) -> impl Iterator<Item = MetricSample<'_>> {
-        METHODS
-            .iter()
-            .zip(&self.methods)
-            .map(|((_, method), counts)| {
-                let name = SampleName("ratelimit_server.".into(), method, ".total_requests");
-                server_sample(name, SampleKind::Counter, counts.calls)
-            })
-    }
-
-    fn times_of_methods(&self) -> impl Iterator<Item = MetricSample<'_>> {
-        METHODS
-            .iter()
-            .zip(&self.times)
-            .flat_map(|((_, method), times)| {
-                let classes = times.iter().enumerate().filter(|(_, calls)| **calls > 0);
-                classes.map(|(class, calls)| {
-                    let name = SampleName("ratelimit_server.".into(), method, ".response_time");
-                    let kind = SampleKind::Timer {
-                        micros: micros(class),
-                    };
-                    server_sample(name, kind, *calls)
-                })
-            })
-    }
-
-    fn redis_clients(&self) -> impl Iterator<Item = MetricSample<'_>> {
-        self.redis.iter().flat_map(|(pool, stats)| {
-            REDIS.iter().map(move |(name, kind, value)| {
+        let redis = self.redis.iter().flat_map(|(pool, stats)| {
+            DOTTED_POOL_METRICS.iter().map(move |(name, kind, value)| {
                 let prefix = if *pool == "main" {
                     "tidegate.redis.".into()
                 } else {
@@ -186,51 +176,56 @@ impl Snapshot {
                 };
                 server_sample(SampleName(prefix, name, ""), *kind, value(stats))
             })
+        });
+        let plain = self
+            .plain_samples()
+            .map(|(name, kind, value)| server_sample(SampleName("".into(), name, ""), kind, value));
+        totals.chain(times).chain(errors).chain(redis).chain(plain)
+    }
+
+    /// Names, kinds and values of the counters and gauges without labels.
+    pub(super) fn plain_samples(&self) -> impl Iterator<Item = (&'static str, SampleKind, u64)> {
+        [
+            (SampleKind::Counter, &self.counters),
+            (SampleKind::Gauge, &self.gauges),
+        ]
+        .into_iter()
+        .flat_map(|(kind, samples)| {
+            samples
+                .iter()
+                .map(move |(name, value)| (*name, kind, *value))
         })
     }
 }
 
-type RedisValue = fn(&Stats) -> u64;
+pub(super) type PoolValue = fn(&Stats) -> u64;
+/// End of a name, kind and value.
+pub(super) type PoolMetric = (&'static str, SampleKind, PoolValue);
 
-/// Values of the clients of a Redis that are exported.
-const REDIS: [(&str, SampleKind, RedisValue); 5] = [
-    ("waiting_commands", SampleKind::Gauge, |stats| stats.waiting),
-    ("connect_failures", SampleKind::Counter, |stats| {
-        stats.connect_failures
-    }),
+/// Metrics whose only label is the pool, and which have dotted names as well.
+pub(super) const DOTTED_POOL_METRICS: [PoolMetric; 5] = [
     ("commands", SampleKind::Counter, |stats| stats.commands),
     ("replies", SampleKind::Counter, |stats| stats.replies),
     ("writes", SampleKind::Counter, |stats| stats.writes),
+    ("connect_failures", SampleKind::Counter, |stats| {
+        stats.connect_failures
+    }),
+    ("waiting_commands", SampleKind::Gauge, |stats| stats.waiting),
 ];
 
-fn limit<'s>(key: &'s str, limit: &LimitCounts) -> [MetricSample<'s>; 7] {
-    [
-        (".total_hits", limit.total_hits),
-        (".over_limit", limit.over_limit),
-        (".near_limit", limit.near_limit),
-        (".within_limit", limit.within_limit),
-        (
-            ".over_limit_with_local_cache",
-            limit.over_limit_with_local_cache,
-        ),
-        (".shadow_mode", limit.shadow_mode),
-        (".total_negative_hits", limit.total_negative_hits),
-    ]
-    .map(|(suffix, value)| {
-        let name = SampleName(LIMIT_PREFIX.into(), key, suffix);
-        MetricSample {
-            name,
-            kind: SampleKind::Counter,
-            value,
-            order: SampleOrder::Limit(key),
-        }
+fn limit<'s>(key: &'s str, limit: &LimitCounts) -> [MetricSample<'s>; COUNTS] {
+    let numbers = limit.numbers();
+    std::array::from_fn(|at| MetricSample {
+        name: SampleName(LIMIT_PREFIX.into(), key, LimitCounts::SUFFIXES[at]),
+        kind: SampleKind::Counter,
+        value: numbers[at],
+        order: SampleOrder::Limit(key),
     })
 }
 
 fn domain(domain: &str, value: u64) -> MetricSample<'_> {
-    let name = SampleName(LIMIT_PREFIX.into(), domain, ".domain_not_found");
     MetricSample {
-        name,
+        name: SampleName(LIMIT_PREFIX.into(), domain, ".domain_not_found"),
         kind: SampleKind::Counter,
         value,
         order: SampleOrder::Domain(domain),
@@ -244,10 +239,6 @@ fn server_sample(name: SampleName<'_>, kind: SampleKind, value: u64) -> MetricSa
         value,
         order: SampleOrder::Server,
     }
-}
-
-fn plain(name: &str, kind: SampleKind, value: u64) -> MetricSample<'_> {
-    server_sample(SampleName("".into(), name, ""), kind, value)
 }
 
 fn increase(now: MetricSample<'_>, was: u64) -> MetricSample<'_> {

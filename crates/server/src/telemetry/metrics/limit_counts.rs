@@ -4,68 +4,62 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tidegate_ratelimit::LimitDelta;
 
-/// Counts of one limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct LimitCounts {
-    pub(super) total_hits: u64,
-    pub(super) over_limit: u64,
-    pub(super) near_limit: u64,
-    pub(super) within_limit: u64,
-    pub(super) over_limit_with_local_cache: u64,
-    pub(super) shadow_mode: u64,
-    pub(super) total_negative_hits: u64,
+/// Number of counts of a limit.
+pub(super) const COUNTS: usize = 7;
+
+/// Defines the counts of a limit by their names, which are also those of the metrics.
+macro_rules! limit_counts {
+    ($($name:ident),+) => {
+        /// Counts of one limit.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub(super) struct LimitCounts {
+            $(pub(super) $name: u64),+
+        }
+
+        impl LimitCounts {
+            /// Ends of the dotted names of the metrics, in the order of [`LimitCounts::numbers`].
+            pub(super) const SUFFIXES: [&str; COUNTS] = [$(concat!(".", stringify!($name))),+];
+
+            fn from_numbers([$($name),+]: [u64; COUNTS]) -> Self {
+                Self { $($name),+ }
+            }
+
+            pub(super) fn numbers(&self) -> [u64; COUNTS] {
+                [$(self.$name),+]
+            }
+
+            pub(super) fn merge(&mut self, other: &Self) {
+                $(self.$name = self.$name.saturating_add(other.$name);)+
+            }
+        }
+
+        fn numbers(delta: &LimitDelta) -> [u64; COUNTS] {
+            [$(delta.$name),+]
+        }
+    };
+}
+
+limit_counts! {
+    total_hits,
+    over_limit,
+    near_limit,
+    within_limit,
+    over_limit_with_local_cache,
+    shadow_mode,
+    total_negative_hits
 }
 
 /// Counts of one limit that one core writes and others read. They fill a cache line of the
 /// processor.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct SharedLimitCounts([AtomicU64; 7]);
+pub(super) struct SharedLimitCounts([AtomicU64; COUNTS]);
 
 impl LimitCounts {
     /// Adds the hits of one call. Clients choose the number of hits, so sums saturate: an overflow
     /// would look like a restart.
-    /// restart.
     pub(super) fn add(&mut self, delta: &LimitDelta) {
         self.merge(&Self::from_numbers(numbers(delta)));
-    }
-
-    pub(super) fn merge(&mut self, other: &Self) {
-        for (count, more) in [
-            (&mut self.total_hits, other.total_hits),
-            (&mut self.over_limit, other.over_limit),
-            (&mut self.near_limit, other.near_limit),
-            (&mut self.within_limit, other.within_limit),
-            (
-                &mut self.over_limit_with_local_cache,
-                other.over_limit_with_local_cache,
-            ),
-            (&mut self.shadow_mode, other.shadow_mode),
-            (&mut self.total_negative_hits, other.total_negative_hits),
-        ] {
-            *count = count.saturating_add(more);
-        }
-    }
-
-    fn from_numbers(numbers: [u64; 7]) -> Self {
-        let [
-            total_hits,
-            over_limit,
-            near_limit,
-            within_limit,
-            over_limit_with_local_cache,
-            shadow_mode,
-            refunded,
-        ] = numbers;
-        Self {
-            total_hits,
-            over_limit,
-            near_limit,
-            within_limit,
-            over_limit_with_local_cache,
-            shadow_mode,
-            total_negative_hits: refunded,
-        }
     }
 }
 
@@ -89,18 +83,6 @@ impl SharedLimitCounts {
     pub(super) fn clear(&self) {
         self.0.iter().for_each(|count| count.store(0, Relaxed));
     }
-}
-
-fn numbers(delta: &LimitDelta) -> [u64; 7] {
-    [
-        delta.total_hits,
-        delta.over_limit,
-        delta.near_limit,
-        delta.within_limit,
-        delta.over_limit_with_local_cache,
-        delta.shadow_mode,
-        delta.total_negative_hits,
-    ]
 }
 
 #[cfg(test)]

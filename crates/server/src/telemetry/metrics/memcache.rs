@@ -56,12 +56,10 @@ impl Snapshot {
         let stats: Stats = clients.iter().map(Client::stats).sum();
         self.counters
             .extend(COUNTERS.map(|(name, value)| (name, value(&stats))));
+        let connections = stats.opened.saturating_sub(stats.closed);
         self.gauges.extend([
             ("tidegate.memcache.waiting_bytes", stats.waiting_bytes),
-            (
-                "tidegate.memcache.connections",
-                stats.opened.saturating_sub(stats.closed),
-            ),
+            ("tidegate.memcache.connections", connections),
         ]);
     }
 }

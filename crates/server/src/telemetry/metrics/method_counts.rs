@@ -9,19 +9,10 @@ use crate::settings::ResponseTime;
 use times::SharedTimes;
 pub(super) use times::{Times, micros};
 
-/// Upper bounds of the response time histogram: as text in seconds, and in microseconds.
-pub(super) const BUCKETS: [(&str, u64); 11] = [
-    ("0.005", 5_000),
-    ("0.01", 10_000),
-    ("0.025", 25_000),
-    ("0.05", 50_000),
-    ("0.1", 100_000),
-    ("0.25", 250_000),
-    ("0.5", 500_000),
-    ("1", 1_000_000),
-    ("2.5", 2_500_000),
-    ("5", 5_000_000),
-    ("10", 10_000_000),
+/// Upper bounds of the response time histogram in microseconds.
+pub(super) const BUCKETS: [u64; 11] = [
+    5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
+    10_000_000,
 ];
 
 /// A unary gRPC method that is counted.
@@ -99,7 +90,7 @@ impl SharedMethodCounts {
             ResponseTime::Seconds => microseconds,
             ResponseTime::Milliseconds => microseconds.saturating_mul(1_000),
         };
-        if let Some(at) = BUCKETS.iter().position(|&(_, bound)| value <= bound) {
+        if let Some(at) = BUCKETS.iter().position(|bound| value <= *bound) {
             self.buckets[at].fetch_add(1, Relaxed);
         }
         if let Some(times) = &self.times {

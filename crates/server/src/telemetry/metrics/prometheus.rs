@@ -14,8 +14,9 @@ use std::fmt::Write as _;
 use std::sync::MutexGuard;
 use std::time::Instant;
 
+use super::dotted::{LIMIT_PREFIX, LOCAL_CACHE_SUFFIX, RARE_SUFFIXES};
 use super::limit_counts::LimitCounts;
-use super::method_counts::{BUCKETS, METHODS, MethodCounts};
+use super::method_counts::{BUCKETS, METHODS};
 use super::name;
 use super::snapshot::Snapshot;
 use crate::settings::{self, ResponseTime};
@@ -87,87 +88,45 @@ struct Page {
     extra: String,
 }
 
-/// A counter of limits.
-struct LimitColumn {
-    suffix: &'static str,
-    value: fn(&LimitCounts) -> u64,
-    zeros: Zeros,
-}
-
-/// Whether limits without such hits are shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Zeros {
-    Shown,
-    Hidden,
-}
-
-const COLUMNS: [LimitColumn; 6] = [
-    LimitColumn {
-        suffix: "total_hits",
-        value: |limit| limit.total_hits,
-        zeros: Zeros::Shown,
-    },
-    LimitColumn {
-        suffix: "over_limit",
-        value: |limit| limit.over_limit,
-        zeros: Zeros::Shown,
-    },
-    LimitColumn {
-        suffix: "near_limit",
-        value: |limit| limit.near_limit,
-        zeros: Zeros::Shown,
-    },
-    LimitColumn {
-        suffix: "within_limit",
-        value: |limit| limit.within_limit,
-        zeros: Zeros::Shown,
-    },
-    LimitColumn {
-        suffix: "shadow_mode",
-        value: |limit| limit.shadow_mode,
-        zeros: Zeros::Hidden,
-    },
-    LimitColumn {
-        suffix: "total_negative_hits",
-        value: |limit| limit.total_negative_hits,
-        zeros: Zeros::Hidden,
-    },
-];
-
 impl Page {
     fn limits(&mut self, snapshot: &Snapshot) {
-        for column in &COLUMNS {
+        for (at, suffix) in LimitCounts::SUFFIXES.iter().enumerate() {
+            // This count is in the names without labels.
+            if *suffix == LOCAL_CACHE_SUFFIX {
+                continue;
+            }
             let mut series = BTreeMap::<_, u64>::new();
             for (key, limit) in &snapshot.limits {
-                let value = (column.value)(limit);
-                if value > 0 || column.zeros == Zeros::Shown {
+                let value = limit.numbers()[at];
+                if value > 0 || !RARE_SUFFIXES.contains(suffix) {
                     let sum = series.entry(name::labels(key)).or_default();
                     *sum = sum.saturating_add(value);
                 }
             }
-            let name = format!("ratelimit_service_rate_limit_{}", column.suffix);
-            self.series(&name, &series);
+            if !series.is_empty() {
+                let name = format!("ratelimit_service_rate_limit_{}", &suffix[1..]);
+                self.family(&name, "counter");
+                for (labels, value) in &series {
+                    self.sample(&name, labels, value);
+                }
+            }
         }
     }
 
     fn unmapped(&mut self, snapshot: &Snapshot) {
         let mut names = BTreeMap::<_, u64>::new();
         let mut add = |key: &str, suffix: &str, value| {
-            let name = name::escaped(&format!("ratelimit.service.rate_limit.{key}.{suffix}"));
+            let name = name::escaped(&format!("{LIMIT_PREFIX}{key}{suffix}"));
             let sum = names.entry(name).or_default();
             *sum = sum.saturating_add(value);
         };
         for (key, limit) in &snapshot.limits {
             if limit.over_limit_with_local_cache > 0 {
-                add(
-                    key,
-                    "over_limit_with_local_cache",
-                    limit.over_limit_with_local_cache,
-                );
+                add(key, LOCAL_CACHE_SUFFIX, limit.over_limit_with_local_cache);
             }
         }
         for (domain, count) in &snapshot.unknown_domains {
-            add(domain, "domain_not_found", *count);
+            add(domain, ".domain_not_found", *count);
         }
         for (name, value) in names {
             self.family(&name, "counter");
@@ -178,43 +137,44 @@ impl Page {
     fn calls(&mut self, snapshot: &Snapshot, unit: ResponseTime) {
         let name = "ratelimit_service_should_rate_limit_error";
         self.family(name, "counter");
-        self.sample(name, &[("err_type", "redis_error")], snapshot.store_errors);
-        self.sample(
-            name,
-            &[("err_type", "service_error")],
-            snapshot.service_errors,
-        );
+        for (kind, count) in [
+            ("redis_error", snapshot.store_errors),
+            ("service_error", snapshot.service_errors),
+        ] {
+            self.sample(name, &[("err_type", kind)], count);
+        }
 
         let name = "ratelimit_service_total_requests";
         self.family(name, "counter");
         for ((_, method), counts) in METHODS.iter().zip(&snapshot.methods) {
             self.sample(name, &[("grpc_method", method)], counts.calls);
         }
-        self.family("ratelimit_service_response_time_seconds", "histogram");
+        let name = "ratelimit_service_response_time_seconds";
+        self.family(name, "histogram");
+        let scale = match unit {
+            ResponseTime::Seconds => 1e6,
+            ResponseTime::Milliseconds => 1e3,
+        };
         for ((_, method), counts) in METHODS.iter().zip(&snapshot.methods) {
-            self.histogram(method, counts, unit);
+            let ends = BUCKETS.iter().map(|micros| *micros as f64 / 1e6);
+            self.histogram(
+                name,
+                &[("grpc_method", method)],
+                ends.zip(counts.buckets),
+                counts.microseconds as f64 / scale,
+                counts.calls,
+            );
         }
     }
 
     /// Appends counters and gauges without labels whose dotted names begin with `start`.
     fn unlabelled(&mut self, snapshot: &Snapshot, start: &str) {
-        for (counter, value) in snapshot
-            .counters
-            .iter()
-            .filter(|(name, _)| name.starts_with(start))
-        {
-            let name = name::escaped(counter);
-            self.family(&name, "counter");
-            self.sample(&name, &[], *value);
-        }
-        for (gauge, value) in snapshot
-            .gauges
-            .iter()
-            .filter(|(name, _)| name.starts_with(start))
-        {
-            let name = name::escaped(gauge);
-            self.family(&name, "gauge");
-            self.sample(&name, &[], *value);
+        for (name, kind, value) in snapshot.plain_samples() {
+            if name.starts_with(start) {
+                let name = name::escaped(name);
+                self.family(&name, kind.word());
+                self.sample(&name, &[], value);
+            }
         }
     }
 
@@ -276,66 +236,40 @@ impl Page {
             for (outcome, Durations { classes, sum }) in
                 [("succeeded", succeeded), ("failed", failed)]
             {
-                let labels = [("handler", handler.as_str()), ("outcome", outcome)];
-                let mut below = 0;
-                let ends = CLASS_BOUNDS_MS
-                    .iter()
-                    .map(|&millis| (millis as f64 / 1e3).to_string())
-                    .chain(["+Inf".to_owned()]);
-                for (end, class) in ends.zip(classes) {
-                    below += class;
-                    self.sample(
-                        &format!("{name}_bucket"),
-                        &[labels[0], labels[1], ("le", &end)],
-                        below,
-                    );
-                }
-                self.sample(&format!("{name}_sum"), &labels, sum.as_secs_f64());
-                self.sample(&format!("{name}_count"), &labels, below);
+                let ends = CLASS_BOUNDS_MS.iter().map(|millis| *millis as f64 / 1e3);
+                self.histogram(
+                    name,
+                    &[("handler", handler), ("outcome", outcome)],
+                    ends.zip(classes.iter().copied()),
+                    sum.as_secs_f64(),
+                    classes.iter().sum(),
+                );
             }
         }
     }
 
-    fn histogram(&mut self, method: &str, counts: &MethodCounts, unit: ResponseTime) {
-        let name = "ratelimit_service_response_time_seconds";
-        let mut below = 0;
-        for ((bound, _), bucket) in BUCKETS.iter().zip(counts.buckets) {
-            below += bucket;
-            self.sample(
-                &format!("{name}_bucket"),
-                &[("grpc_method", method), ("le", bound)],
-                below,
-            );
-        }
-        self.sample(
-            &format!("{name}_bucket"),
-            &[("grpc_method", method), ("le", "+Inf")],
-            counts.calls,
-        );
-        let scale = match unit {
-            ResponseTime::Seconds => 1e6,
-            ResponseTime::Milliseconds => 1e3,
+    /// Appends the samples of a histogram. A bucket has its upper bound in seconds, and its calls
+    /// without those of the buckets before it.
+    fn histogram(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        buckets: impl Iterator<Item = (f64, u64)>,
+        sum: f64,
+        calls: u64,
+    ) {
+        let mut bucket = |end: &str, calls: u64| {
+            let labels = [labels, &[("le", end)]].concat();
+            self.sample(&format!("{name}_bucket"), &labels, calls);
         };
-        self.sample(
-            &format!("{name}_sum"),
-            &[("grpc_method", method)],
-            counts.microseconds as f64 / scale,
-        );
-        self.sample(
-            &format!("{name}_count"),
-            &[("grpc_method", method)],
-            counts.calls,
-        );
-    }
-
-    fn series(&mut self, name: &str, series: &BTreeMap<Vec<(&str, &str)>, u64>) {
-        if series.is_empty() {
-            return;
+        let mut below = 0;
+        for (end, calls) in buckets {
+            below += calls;
+            bucket(&end.to_string(), below);
         }
-        self.family(name, "counter");
-        for (labels, value) in series {
-            self.sample(name, labels, value);
-        }
+        bucket("+Inf", calls);
+        self.sample(&format!("{name}_sum"), labels, sum);
+        self.sample(&format!("{name}_count"), labels, calls);
     }
 
     fn family(&mut self, name: &str, kind: &str) {

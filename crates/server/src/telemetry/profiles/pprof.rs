@@ -88,26 +88,19 @@ pub(super) fn encode(threads: &[ThreadSample], time_nanos: u64, duration: Durati
     let mut sample = Vec::new();
     for thread in threads {
         let thread_location = names.location(&thread.name);
-        for (mode, nanos) in thread.modes() {
-            if nanos > 0 {
-                let location_id =
-                    vec![names.location(&thread.part(mode)), thread_location, process];
+        let [(user, user_nanos), (kernel, kernel_nanos)] = thread.modes();
+        for (part, waiting, running) in [
+            (user, 0, user_nanos),
+            (kernel, 0, kernel_nanos),
+            ("waiting for a core", thread.waiting, 0),
+        ] {
+            if waiting + running > 0 {
+                let part = names.location(&thread.part(part));
                 sample.push(ProfileSample {
-                    location_id,
-                    value: vec![0, nanos as i64],
+                    location_id: vec![part, thread_location, process],
+                    value: vec![waiting as i64, running as i64],
                 });
             }
-        }
-        if thread.waiting > 0 {
-            let location_id = vec![
-                names.location(&thread.part("waiting for a core")),
-                thread_location,
-                process,
-            ];
-            sample.push(ProfileSample {
-                location_id,
-                value: vec![thread.waiting as i64, 0],
-            });
         }
     }
     let profile = Profile {
@@ -129,9 +122,14 @@ pub(super) fn encode(threads: &[ThreadSample], time_nanos: u64, duration: Durati
         period: 1,
         default_sample_type: cpu.kind,
     };
+    gzip(&profile.encode_to_vec())
+}
+
+/// Compresses `bytes` in the format of gzip.
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to memory cannot fail.
-    let _ = encoder.write_all(&profile.encode_to_vec());
+    let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
 }
 

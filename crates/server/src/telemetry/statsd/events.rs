@@ -39,26 +39,20 @@ impl Events {
             event("Tidegate refused a configuration", text, "error");
         }
         if std::mem::replace(&mut self.loaded, loaded) < loaded {
-            event(
-                "Tidegate loaded its configuration",
-                "It is in force.",
-                "success",
-            );
+            let text = "It is in force.";
+            event("Tidegate loaded its configuration", text, "success");
         }
         let lost = store == Availability::Down;
-        if std::mem::replace(&mut self.lost, lost) != lost {
-            match store {
-                Availability::Down => event(
-                    "Tidegate lost its store of counters",
-                    "Calls fail; Envoy decides by its failure mode.",
-                    "error",
-                ),
-                _ => event(
-                    "Tidegate has its store of counters again",
-                    "Calls are counted.",
-                    "success",
-                ),
+        match (std::mem::replace(&mut self.lost, lost), lost) {
+            (false, true) => {
+                let text = "Calls fail; Envoy decides by its failure mode.";
+                event("Tidegate lost its store of counters", text, "error");
             }
+            (true, false) => {
+                let text = "Calls are counted.";
+                event("Tidegate has its store of counters again", text, "success");
+            }
+            _ => {}
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Writer of lines for StatsD and DogStatsD.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::io::Write as _;
 
 use regex_lite::Captures;
@@ -23,8 +24,6 @@ pub(super) struct LineWriter {
     tags: BTreeMap<String, String>,
     /// Tags in the form that ends a line, for samples without their own tags.
     line_end: String,
-    /// Buffer for the name of the current line.
-    name: String,
 }
 
 impl LineWriter {
@@ -37,18 +36,10 @@ impl LineWriter {
         let tags: BTreeMap<_, _> = tags
             .map(|(name, value)| (sanitize(name, ","), sanitize(value, ".,")))
             .collect();
-        let line_end = match dialect {
-            Dialect::Statsd => tags
-                .iter()
-                .map(|(name, value)| format!("{TAG_PREFIX}{name}={value}"))
-                .collect(),
-            Dialect::Dog(_) => dog_tags(&tags),
-        };
         Self {
             dialect: dialect.clone(),
+            line_end: join_tags(dialect, &tags),
             tags,
-            line_end,
-            name: String::new(),
         }
     }
 
@@ -58,63 +49,39 @@ impl LineWriter {
     }
 
     /// Appends the lines of a sample.
-    pub(super) fn write(&mut self, sample: &MetricSample<'_>, out: &mut Vec<u8>) {
-        let mut name = std::mem::take(&mut self.name);
-        name.clear();
-        let _ = write!(SanitizingWriter(&mut name), "{}", sample.name);
+    pub(super) fn write(&self, sample: &MetricSample<'_>, out: &mut Vec<u8>) {
+        let name = sanitize(&sample.name.to_string(), "");
         // Only names of the server may contain tags: a client must not add tags by the name of a
         // descriptor.
-        let tagged = if sample.order == SampleOrder::Server {
-            name.find(TAG_PREFIX)
-        } else {
-            None
+        let tagged = name
+            .find(TAG_PREFIX)
+            .filter(|_| sample.order == SampleOrder::Server);
+        let (name, tags) = match tagged {
+            None => (&*name, Cow::Borrowed(&*self.line_end)),
+            Some(at) => {
+                let (name, own) = name.split_at(at);
+                let mut tags = self.tags.clone();
+                let own = own.split(TAG_PREFIX).filter_map(|tag| tag.split_once('='));
+                tags.extend(own.map(|(tag, value)| (tag.to_owned(), value.to_owned())));
+                (name, Cow::Owned(join_tags(&self.dialect, &tags)))
+            }
         };
         match &self.dialect {
-            Dialect::Statsd if tagged.is_none() => {
-                name.push_str(&self.line_end);
-                write_values(sample, &name, "", out);
-            }
-            Dialect::Statsd => {
-                let (name, tags) = self.split(&name, tagged);
-                let tags: String = tags
-                    .iter()
-                    .map(|(tag, value)| format!("{TAG_PREFIX}{tag}={value}"))
-                    .collect();
-                write_values(sample, &format!("{name}{tags}"), "", out);
-            }
-            Dialect::Dog(rules) => {
-                let (name, tags) = match tagged {
-                    None => (name.as_str(), self.line_end.clone()),
-                    tagged => {
-                        let (name, tags) = self.split(&name, tagged);
-                        (name, dog_tags(&tags))
-                    }
-                };
-                match apply_mogrifiers(rules, name) {
-                    Some((name, more)) => write_values(sample, &name, &with_more(tags, &more), out),
-                    None => write_values(sample, name, &tags, out),
-                }
-            }
+            Dialect::Statsd => write_values(sample, [name, &tags], "", out),
+            Dialect::Dog(rules) => match apply_mogrifiers(rules, name, &tags) {
+                Some((name, tags)) => write_values(sample, [&name, ""], &tags, out),
+                None => write_values(sample, [name, ""], &tags, out),
+            },
         }
-        self.name = name;
-    }
-
-    /// Separates a name from the tags in it, and merges these with the tags of every line.
-    fn split<'n>(&self, name: &'n str, at: Option<usize>) -> (&'n str, BTreeMap<String, String>) {
-        let (name, own) = name.split_at(at.unwrap_or(name.len()));
-        let pairs = own
-            .split(TAG_PREFIX)
-            .filter_map(|pair| pair.split_once('='));
-        let own = pairs.map(|(tag, value)| (tag.to_owned(), value.to_owned()));
-        (name, self.tags.clone().into_iter().chain(own).collect())
     }
 }
 
-/// Appends a line for a counter or a gauge, and one or more for a timer.
-fn write_values(sample: &MetricSample<'_>, name: &str, tags: &str, out: &mut Vec<u8>) {
+/// Appends a line for a counter or a gauge, and one or more for a timer. The name has two parts.
+fn write_values(sample: &MetricSample<'_>, name: [&str; 2], tags: &str, out: &mut Vec<u8>) {
+    let [name, rest] = name;
     // A write into memory does not fail.
     let mut line = |value: &dyn Display, end: &dyn Display| {
-        let _ = writeln!(out, "{name}:{value}|{end}{tags}");
+        let _ = writeln!(out, "{name}{rest}:{value}|{end}{tags}");
     };
     match sample.kind {
         SampleKind::Counter => line(&sample.value, &"c"),
@@ -142,20 +109,16 @@ fn rate(calls: u64) -> f64 {
     (places / calls as f64).floor() / places
 }
 
-/// New name and tags by the first rule that matches.
-fn apply_mogrifiers(rules: &[Mogrifier], name: &str) -> Option<(String, Vec<(String, String)>)> {
+/// New name, and `tags` with further ones, by the first rule that matches.
+fn apply_mogrifiers(rules: &[Mogrifier], name: &str, tags: &str) -> Option<(String, String)> {
     rules.iter().find_map(|rule| {
         let groups = rule.pattern.captures(name)?;
-        let tags = rule.tags.iter().map(|(tag, value)| {
-            (
-                sanitize(tag, ","),
-                sanitize(&fill_template(value, &groups), ","),
-            )
-        });
-        Some((
-            sanitize(&fill_template(&rule.name, &groups), ""),
-            tags.collect(),
-        ))
+        let mut tags = tags.to_owned();
+        for (tag, value) in &rule.tags {
+            let value = fill_template(value, &groups);
+            push_dog_tag(&mut tags, &sanitize(tag, ","), &sanitize(&value, ","));
+        }
+        Some((sanitize(&fill_template(&rule.name, &groups), ""), tags))
     })
 }
 
@@ -167,62 +130,41 @@ fn fill_template(template: &str, groups: &Captures<'_>) -> String {
     for part in parts {
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = part.split_at(digits);
-        match number.parse::<usize>() {
+        match number.parse() {
             Ok(number) if number < groups.len() => {
-                out.push_str(groups.get(number).map_or("", |group| group.as_str()))
+                out += groups.get(number).map_or("", |group| group.as_str());
+                out += rest;
             }
-            _ => {
-                out.push('$');
-                out.push_str(number);
-            }
+            _ => out += &format!("${part}"),
         }
-        out.push_str(rest);
     }
     out
 }
 
-/// Tags in the form `|#a:b,c:d`. Empty without tags.
-fn dog_tags(tags: &BTreeMap<String, String>) -> String {
-    let pairs: Vec<_> = tags
-        .iter()
-        .map(|(tag, value)| format!("{tag}:{value}"))
-        .collect();
-    if pairs.is_empty() {
-        String::new()
-    } else {
-        format!("|#{}", pairs.join(","))
+/// Tags in the form of the dialect: `.__a=b.__c=d`, or `|#a:b,c:d`. Empty without tags.
+fn join_tags(dialect: &Dialect, tags: &BTreeMap<String, String>) -> String {
+    let mut text = String::new();
+    for (tag, value) in tags {
+        match dialect {
+            Dialect::Statsd => text += &format!("{TAG_PREFIX}{tag}={value}"),
+            Dialect::Dog(_) => push_dog_tag(&mut text, tag, value),
+        }
     }
+    text
 }
 
-fn with_more(mut tags: String, more: &[(String, String)]) -> String {
-    for (tag, value) in more {
-        let before = if tags.is_empty() { "|#" } else { "," };
-        let _ = write!(tags, "{before}{tag}:{value}");
-    }
-    tags
+fn push_dog_tag(tags: &mut String, tag: &str, value: &str) {
+    let before = if tags.is_empty() { "|#" } else { "," };
+    *tags += &format!("{before}{tag}:{value}");
 }
 
-/// `text` without characters that would end a name, a tag or a line, and without those in `more`.
+/// `text` with `_` for characters that would end a name, a tag or a line, and for those in `more`.
+/// Clients choose names.
 fn sanitize(text: &str, more: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let _ = SanitizingWriter(&mut out).write_str(text);
-    out.replace(|c| more.contains(c), "_")
-}
-
-/// Writer that replaces characters that would end a name or a line, since clients choose names.
-struct SanitizingWriter<'o>(&'o mut String);
-
-impl std::fmt::Write for SanitizingWriter<'_> {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.0.extend(text.chars().map(|c| {
-            if c.is_control() || c == ':' || c == '|' {
-                '_'
-            } else {
-                c
-            }
-        }));
-        Ok(())
-    }
+    text.replace(
+        |c: char| c.is_control() || c == ':' || c == '|' || more.contains(c),
+        "_",
+    )
 }
 
 #[cfg(test)]

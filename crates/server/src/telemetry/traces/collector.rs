@@ -1,11 +1,9 @@
 //! Client of the collector: OTLP over HTTP/1.1 or gRPC, with or without TLS.
 
 use std::error::Error;
-use std::io::{self, Write as _};
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
+
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::body::Incoming;
@@ -21,6 +19,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::otlp;
 use crate::settings::{self, TraceProtocol};
+use crate::telemetry::profiles::gzip;
 use crate::tls::CertificateFileError;
 
 /// Size limit of an answer in bytes. It has a number and a sentence.
@@ -85,10 +84,7 @@ impl Collector {
     pub(super) fn encode(&self, message: &otlp::ExportRequest) -> Vec<u8> {
         let mut body = message.encode_to_vec();
         if self.settings.gzip {
-            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-            // Writing to memory cannot fail.
-            let _ = encoder.write_all(&body);
-            body = encoder.finish().unwrap_or_default();
+            body = gzip(&body);
         }
         if self.settings.protocol == TraceProtocol::Grpc {
             let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + body.len());
@@ -183,14 +179,11 @@ impl Collector {
             return self.handshake(socket).await;
         };
         let name = ServerName::try_from(settings.host.clone())?;
-        let flaws = |flaws: Vec<CertificateFileError>| {
-            flaws
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join("; ")
+        let join = |errors: Vec<CertificateFileError>| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            errors.join("; ")
         };
-        let connector = TlsConnector::from(tls.load().map_err(flaws)?);
+        let connector = TlsConnector::from(tls.load().map_err(join)?);
         self.handshake(connector.connect(name, socket).await?).await
     }
 
@@ -283,32 +276,26 @@ fn read_answer(
 /// OTLP defines the codes after which a message may be sent again.
 fn check_code(code: tonic::Code) -> Result<(), ExportError> {
     use tonic::Code;
-    let may_be_repeated = match code {
-        Code::Ok => return Ok(()),
-        Code::Cancelled
-        | Code::DeadlineExceeded
-        | Code::Aborted
-        | Code::OutOfRange
-        | Code::ResourceExhausted
-        | Code::Unavailable
-        | Code::DataLoss => true,
-        _ => false,
-    };
+    if code == Code::Ok {
+        return Ok(());
+    }
     Err(ExportError {
         reason: format!("the collector answered with {code:?}"),
-        is_retryable: may_be_repeated,
+        is_retryable: matches!(
+            code,
+            Code::Cancelled
+                | Code::DeadlineExceeded
+                | Code::Aborted
+                | Code::OutOfRange
+                | Code::ResourceExhausted
+                | Code::Unavailable
+                | Code::DataLoss
+        ),
     })
 }
 
 fn error_chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
-    // An I/O error is printed with the text of its kind.
-    causes
-        .map(|cause| {
-            cause
-                .downcast_ref::<io::Error>()
-                .map_or_else(|| cause.to_string(), io::Error::to_string)
-        })
-        .collect::<Vec<_>>()
-        .join(": ")
+    let causes: Vec<String> = causes.map(ToString::to_string).collect();
+    causes.join(": ")
 }

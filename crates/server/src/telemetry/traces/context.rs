@@ -140,16 +140,11 @@ fn b3_ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<IncomingCo
     if !matches!((trace.len(), span.len()), (16 | 32, 16)) {
         return None;
     }
-    ids(trace, span, sampled)
-}
-
-/// An id of zeros is invalid.
-fn ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<IncomingContext> {
-    let trace = parse_hex(trace).filter(|id| *id != 0)?;
-    let span = parse_hex(span).filter(|id| *id != 0)?;
+    // An id of zeros is invalid.
+    let [trace, span] = [trace, span].map(|id| parse_hex(id).filter(|id| *id != 0));
     Some(IncomingContext {
-        trace: Some(trace),
-        parent: Some(span as u64),
+        trace: Some(trace?),
+        parent: Some(span? as u64),
         sampled,
     })
 }

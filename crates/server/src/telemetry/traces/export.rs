@@ -112,11 +112,8 @@ impl Exporter {
                 return false;
             }
             let spans = spans_of(&records);
-            self.pending = Some((
-                self.collector
-                    .encode(&otlp::request(&self.resource, records)),
-                spans,
-            ));
+            let message = otlp::request(&self.resource, records);
+            self.pending = Some((self.collector.encode(&message), spans));
         }
         true
     }
@@ -127,15 +124,13 @@ impl Exporter {
         let begun = Instant::now();
         let mut pause = MIN_BACKOFF;
         loop {
-            let refused = match self.attempt().await {
-                Ok(()) => return,
-                Err(refused) => refused,
+            let Err(refused) = self.attempt().await else {
+                return;
             };
             if !refused.is_retryable || begun.elapsed() + pause > RETRY_TIMEOUT {
                 return self.drop_message(&refused.reason);
             }
-            if !self.failing {
-                self.failing = true;
+            if !std::mem::replace(&mut self.failing, true) {
                 warn!(
                     reason = refused.reason,
                     "the collector of traces does not take them; they are sent again"

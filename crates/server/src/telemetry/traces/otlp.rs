@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::record::{AttributeValue, Record, SpanKind, SpanRecord as Part};
+use super::record::{AttributeValue, Record, SpanKind};
 
 /// Version of the semantic conventions for the attributes of the resource.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.7.0";
@@ -191,24 +191,19 @@ fn spans(record: Record) -> impl Iterator<Item = OtlpSpan> {
         } else {
             0
         };
-        let Part {
-            name,
-            id,
-            parent,
-            start,
-            end,
-            attributes,
-        } = part;
         OtlpSpan {
             trace_id: trace.to_be_bytes().to_vec(),
-            span_id: id.to_be_bytes().to_vec(),
+            span_id: part.id.to_be_bytes().to_vec(),
             trace_state: state.clone(),
-            parent_span_id: parent.map_or_else(Vec::new, |parent| parent.to_be_bytes().to_vec()),
-            name: name.to_owned(),
+            parent_span_id: part
+                .parent
+                .map_or_else(Vec::new, |parent| parent.to_be_bytes().to_vec()),
+            name: part.name.to_owned(),
             kind: if is_call { call } else { Kind::Internal }.into(),
-            start_time_unix_nano: start,
-            end_time_unix_nano: end,
-            attributes: attributes
+            start_time_unix_nano: part.start,
+            end_time_unix_nano: part.end,
+            attributes: part
+                .attributes
                 .into_iter()
                 .map(|(key, value)| key_value(key, value))
                 .collect(),

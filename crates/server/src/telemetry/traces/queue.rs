@@ -33,21 +33,15 @@ impl Queue {
     /// Creates a queue, and its receiver.
     pub(super) fn new() -> (Arc<Self>, Receiver<Record>) {
         let (records, receiver) = channel();
-        let exported = AtomicU64::new(0);
-        let dropped = AtomicU64::new(0);
-        let bytes = AtomicUsize::new(0);
-        let calls = AtomicUsize::new(0);
-        (
-            Arc::new(Self {
-                records,
-                bytes,
-                calls,
-                enough: Notify::new(),
-                exported,
-                dropped,
-            }),
-            receiver,
-        )
+        let queue = Self {
+            records,
+            bytes: AtomicUsize::default(),
+            calls: AtomicUsize::default(),
+            enough: Notify::default(),
+            exported: AtomicU64::default(),
+            dropped: AtomicU64::default(),
+        };
+        (Arc::new(queue), receiver)
     }
 
     /// Adds a call. If the queue is full, the call is dropped and counted.

@@ -19,6 +19,18 @@ pub(crate) enum AttributeValue {
     Integer(i64),
 }
 
+impl From<&str> for AttributeValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<i64> for AttributeValue {
+    fn from(number: i64) -> Self {
+        Self::Integer(number)
+    }
+}
+
 /// A span of a call. Times are nanoseconds since 1970.
 #[derive(Debug)]
 pub(super) struct SpanRecord {
@@ -160,27 +172,20 @@ impl Trace {
 
     /// Records the outcome of a gRPC call. Without an outcome, the caller has left.
     pub(crate) fn grpc_ended(&mut self, code: Code, failure: Option<&str>) {
+        let service = "envoy.service.ratelimit.v3.RateLimitService";
         self.record.spans[0].attributes = vec![
-            ("rpc.system", AttributeValue::Text("grpc".to_owned())),
-            (
-                "rpc.service",
-                AttributeValue::Text("envoy.service.ratelimit.v3.RateLimitService".to_owned()),
-            ),
-            (
-                "rpc.method",
-                AttributeValue::Text("ShouldRateLimit".to_owned()),
-            ),
-            ("rpc.grpc.status_code", AttributeValue::Integer(code as i64)),
+            ("rpc.system", "grpc".into()),
+            ("rpc.service", service.into()),
+            ("rpc.method", "ShouldRateLimit".into()),
+            ("rpc.grpc.status_code", (code as i64).into()),
         ];
         self.end(failure);
     }
 
     /// Records the outcome of an HTTP call.
     pub(crate) fn http_ended(&mut self, status: u16) {
-        self.record.spans[0].attributes = vec![(
-            "http.response.status_code",
-            AttributeValue::Integer(status.into()),
-        )];
+        let code = i64::from(status);
+        self.record.spans[0].attributes = vec![("http.response.status_code", code.into())];
         self.end((status >= 500).then_some("the call failed"));
     }
 

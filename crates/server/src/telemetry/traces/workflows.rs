@@ -1,7 +1,6 @@
 //! Traces of workflows: calls that create workflows, and attempts of jobs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::StatusCode;
 use tidegate_api::{CallSpan, Creations, Exporter, TraceContext, attempt_context};
@@ -35,9 +34,9 @@ impl Traces {
     pub(crate) fn attempt_exporter(&self) -> AttemptObserver {
         let queue = Arc::clone(&self.queue);
         AttemptObserver::new(move |end| {
-            if let Some(record) = attempt_record(end) {
-                queue.add(record);
-            }
+            attempt_record(end)
+                .into_iter()
+                .for_each(|record| queue.add(record))
         })
     }
 
@@ -48,12 +47,11 @@ impl Traces {
         let sampled = caller
             .and_then(|caller| caller.sampled)
             .unwrap_or_else(|| self.sampler.samples(trace));
-        let state = || caller.map_or_else(String::new, |caller| caller.state.clone());
         sampled.then(|| TraceContext {
             trace,
             span: fastrand::u64(1..),
             sampled: Some(true),
-            state: state(),
+            state: caller.map_or_else(String::new, |caller| caller.state.clone()),
         })
     }
 }
@@ -115,16 +113,13 @@ fn call_record(call: CallSpan<'_>) -> Record {
 }
 
 fn call_attributes(route: &str, status: Option<StatusCode>, created: Creations<'_>) -> Attributes {
-    let text = |text: &str| AttributeValue::Text(text.to_owned());
-    let mut attributes = vec![
-        ("http.request.method", text("POST")),
-        ("http.route", text(route)),
+    let mut attributes: Attributes = vec![
+        ("http.request.method", "POST".into()),
+        ("http.route", route.into()),
     ];
     if let Some(status) = status {
-        attributes.push((
-            "http.response.status_code",
-            AttributeValue::Integer(status.as_u16().into()),
-        ));
+        let code = i64::from(status.as_u16());
+        attributes.push(("http.response.status_code", code.into()));
     }
     match created {
         Creations::None => {}
@@ -133,25 +128,16 @@ fn call_attributes(route: &str, status: Option<StatusCode>, created: Creations<'
             name,
             existing,
         } => attributes.extend([
-            (
-                "tidegate.workflow.id",
-                AttributeValue::Text(workflow.to_string()),
-            ),
-            ("tidegate.workflow.name", text(name)),
+            ("tidegate.workflow.id", workflow.to_string().as_str().into()),
+            ("tidegate.workflow.name", name.into()),
             (
                 "tidegate.workflow.existing",
-                text(if existing { "true" } else { "false" }),
+                existing.to_string().as_str().into(),
             ),
         ]),
         Creations::Many { requested, created } => attributes.extend([
-            (
-                "tidegate.workflows.asked",
-                AttributeValue::Integer(requested as i64),
-            ),
-            (
-                "tidegate.workflows.created",
-                AttributeValue::Integer(created as i64),
-            ),
+            ("tidegate.workflows.asked", (requested as i64).into()),
+            ("tidegate.workflows.created", (created as i64).into()),
         ]),
     }
     attributes
@@ -176,31 +162,23 @@ fn attempt_record(end: &AttemptEnd<'_>) -> Option<Record> {
     );
     record.side = SpanKind::Producer;
     let about = &graph.jobs[job.index()];
-    let text = |text: &str| AttributeValue::Text(text.to_owned());
     let mut attributes: Attributes = vec![
-        ("messaging.system", text("tidegate")),
-        ("messaging.destination.name", text(&about.queue)),
-        (
-            "tidegate.workflow.id",
-            AttributeValue::Text(workflow.to_string()),
-        ),
-        ("tidegate.workflow.name", text(&graph.label.name)),
-        ("tidegate.job", text(&about.name)),
-        ("tidegate.handler", text(&about.handler)),
-        (
-            "tidegate.attempt",
-            AttributeValue::Integer(during.attempt.into()),
-        ),
-        ("tidegate.outcome", text(outcome_name(*outcome))),
+        ("messaging.system", "tidegate".into()),
+        ("messaging.destination.name", (&*about.queue).into()),
+        ("tidegate.workflow.id", workflow.to_string().as_str().into()),
+        ("tidegate.workflow.name", (&*graph.label.name).into()),
+        ("tidegate.job", (&*about.name).into()),
+        ("tidegate.handler", (&*about.handler).into()),
+        ("tidegate.attempt", i64::from(during.attempt).into()),
+        ("tidegate.outcome", outcome_name(*outcome).into()),
     ];
     if let Some(worker) = &during.worker {
-        attributes.push(("tidegate.worker", text(worker)));
+        attributes.push(("tidegate.worker", (&**worker).into()));
     }
     if let Some(ready) = during.ready_at {
-        attributes.push((
-            "tidegate.waited_ms",
-            AttributeValue::Integer(millis(started.since(ready))),
-        ));
+        let waited = started.since(ready).as_millis();
+        let millis = i64::try_from(waited).unwrap_or(i64::MAX);
+        attributes.push(("tidegate.waited_ms", millis.into()));
     }
     record.spans[0].attributes = attributes;
     record.failure = failure(*outcome);
@@ -246,8 +224,4 @@ fn failure(outcome: AttemptOutcome<'_>) -> Option<String> {
 
 fn nanos(at: Timestamp) -> u64 {
     at.micros().saturating_mul(1_000)
-}
-
-fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }

@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use regex_lite::{Regex, RegexBuilder};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::read::{Defaults, MATCHES, MappingReader, OBSERVERS, at};
-use super::{MetricKind, Pattern, Rule, Template};
+use super::read::{Defaults, Fields, MATCHES, MappingReader};
+use super::{MetricKind, Observer, Pattern, Rule, Template};
 use crate::settings::metrics::pattern_mistake;
 
-const FIELDS: [&str; 15] = [
+pub(super) const RULE_FIELDS: [&str; 16] = [
     "match",
     "name",
     "labels",
@@ -25,16 +25,11 @@ const FIELDS: [&str; 15] = [
     "ttl",
     "summary_options",
     "histogram_options",
+    "scale",
 ];
 /// Size limit of a compiled pattern in bytes. Typical patterns take some thousand.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
 const KINDS: [&str; 4] = ["counter", "gauge", "observer", "timer"];
-
-/// The fields of a rule in the file, with their path.
-pub(super) struct RuleSource {
-    map: Map<String, Value>,
-    path: String,
-}
 
 fn expression(text: &str) -> Regex {
     Regex::new(text).expect("patterns of ours are right")
@@ -48,146 +43,135 @@ static METRIC_NAME: LazyLock<Regex> =
     LazyLock::new(|| expression(r"^([a-zA-Z_]|\$\{?[0-9]+\}?)([a-zA-Z0-9_]|\$\{?[0-9]+\}?)*$"));
 static LABEL_NAME: LazyLock<Regex> = LazyLock::new(|| expression("^[a-zA-Z_][a-zA-Z0-9_]+$"));
 
-impl RuleSource {
-    pub(super) fn read(reader: &mut MappingReader<'_>, value: &Value, path: &str) -> Option<Self> {
-        let map = reader.map(value, path, &[&FIELDS[..], &["scale"]].concat())?;
-        Some(Self {
-            map,
-            path: path.to_owned(),
-        })
-    }
-
-    /// The rule. None if it has mistakes, which the reader collects.
-    pub(super) fn rule(self, reader: &mut MappingReader<'_>, defaults: &Defaults) -> Option<Rule> {
-        let Self { map, path } = &self;
-        let pattern = self.pattern(reader, defaults);
-        let is_dropped = reader.word(map, path, "action", &["map", "drop"]) == Some("drop");
-        let name = reader
-            .text(map, path, "name")
-            .filter(|name| !name.is_empty());
-        match &name {
-            None if !is_dropped => reader.mistake(path, "'name' is missing"),
-            Some(name) if !METRIC_NAME.is_match(name) => {
-                reader.mistake(
-                    &at(path, "name"),
-                    "a name has letters, digits and _, and parts of the match such as ${1}",
-                );
-            }
-            _ => {}
+/// The rule with these fields. None if it has mistakes, which the reader collects.
+pub(super) fn rule(
+    reader: &mut MappingReader<'_>,
+    fields: &Fields,
+    defaults: &Defaults,
+) -> Option<Rule> {
+    let pattern = pattern(reader, fields, defaults);
+    let is_dropped = reader.word(fields, "action", &["map", "drop"]) == Some("drop");
+    let name = reader.text(fields, "name").filter(|name| !name.is_empty());
+    match &name {
+        None if !is_dropped => reader.mistake(&fields.path, "'name' is missing"),
+        Some(name) if !METRIC_NAME.is_match(name) => {
+            let reason = "a name has letters, digits and _, and parts of the match such as ${1}";
+            reader.mistake(&fields.at("name"), reason);
         }
-        let labels = self.labels(reader);
-        let kind = reader
-            .word(map, path, "match_metric_type", &KINDS)
-            .map(|word| match word {
-                "counter" => MetricKind::Counter,
-                "gauge" => MetricKind::Gauge,
-                _ => MetricKind::Observer,
-            });
-        // Metrics of the server have no labels before the mapping.
-        let _ = reader.flag(map, path, "honor_labels");
-        let scale = reader.number(map, path, "scale");
-        let help = reader.text(map, path, "help");
-        let observer = self.observer(reader, defaults);
-        let pattern = pattern?;
-        let template = |text: &str| match &pattern {
-            Pattern::Glob(parts) => {
-                Template::for_glob(text, parts.iter().filter(|part| part.is_none()).count())
-            }
-            Pattern::Regex(regex) => Template::for_regex(text, regex),
-        };
-        let name = name.filter(|_| !is_dropped).map(|name| template(&name));
-        let labels = labels
-            .iter()
-            .map(|(label, value)| (label.clone(), template(value)))
-            .collect();
-        Some(Rule {
-            pattern,
-            kind,
-            name,
-            labels,
-            observer,
-            scale,
-            help,
-        })
+        _ => {}
     }
-
-    fn pattern(&self, reader: &mut MappingReader<'_>, defaults: &Defaults) -> Option<Pattern> {
-        let Self { map, path } = self;
-        let regex = reader
-            .word(map, path, "match_type", &MATCHES)
-            .map_or(defaults.regex, |word| word == "regex");
-        let Some(text) = reader.text(map, path, "match") else {
-            reader.mistake(path, "'match' is missing");
-            return None;
-        };
-        if regex {
-            let compiled = RegexBuilder::new(&text)
-                .size_limit(MAX_PATTERN_BYTES)
-                .build();
-            return compiled
-                .map_err(|error| reader.mistake(&at(path, "match"), &pattern_mistake(&error)))
-                .map(Pattern::Regex)
-                .ok();
+    let labels = labels(reader, fields);
+    let kind = reader
+        .word(fields, "match_metric_type", &KINDS)
+        .map(|word| match word {
+            "counter" => MetricKind::Counter,
+            "gauge" => MetricKind::Gauge,
+            _ => MetricKind::Observer,
+        });
+    // Metrics of the server have no labels before the mapping.
+    let _ = reader.flag(fields, "honor_labels");
+    let scale = reader.number(fields, "scale");
+    let help = reader.text(fields, "help");
+    let observer = observer(reader, fields, defaults);
+    let pattern = pattern?;
+    let template = |text: &str| match &pattern {
+        Pattern::Glob(parts) => {
+            Template::for_glob(text, parts.iter().filter(|part| part.is_none()).count())
         }
-        if !GLOB.is_match(&text) {
-            let reason = "a pattern has parts of letters, digits, _ and - with dots between them, or * for any part";
-            reader.mistake(&at(path, "match"), reason);
-            return None;
-        }
-        let part = |part: &str| Some(part.to_owned()).filter(|part| part != "*");
-        Some(Pattern::Glob(text.split('.').map(part).collect()))
-    }
-
-    fn labels(&self, reader: &mut MappingReader<'_>) -> Vec<(String, String)> {
-        let path = at(&self.path, "labels");
-        let map = match self.map.get("labels") {
-            Some(Value::Object(map)) => map,
-            Some(Value::Null) | None => return Vec::new(),
-            Some(_) => {
-                reader.mistake(&path, "expected a map");
-                return Vec::new();
-            }
-        };
-        for label in map.keys().filter(|label| !LABEL_NAME.is_match(label)) {
-            let reason =
-                "a label's name has two or more letters, digits and _, and begins with no digit";
-            reader.mistake(&at(&path, label), reason);
-        }
-        map.keys()
-            .map(|label| {
-                (
-                    label.clone(),
-                    reader.text(map, &path, label).unwrap_or_default(),
-                )
-            })
-            .collect()
-    }
-
-    fn observer(&self, reader: &mut MappingReader<'_>, defaults: &Defaults) -> super::Observer {
-        let Self { map, path } = self;
-        let given = ["observer_type", "timer_type"]
+        Pattern::Regex(regex) => Template::for_regex(text, regex),
+    };
+    Some(Rule {
+        kind,
+        name: name.filter(|_| !is_dropped).map(|name| template(&name)),
+        labels: labels
             .into_iter()
-            .find_map(|name| reader.word(map, path, name, &OBSERVERS));
-        let (buckets, quantiles) = reader.observations(map, path);
-        let is_histogram = given.map_or(defaults.histogram, |word| word == "histogram");
-        let other = if is_histogram {
-            "summary_options"
-        } else {
-            "histogram_options"
-        };
-        let wanted = if is_histogram {
-            "a histogram"
-        } else {
-            "a summary"
-        };
-        if map.contains_key(other) && (given.is_some() || defaults.given) {
-            reader.mistake(&at(path, other), &format!("{wanted} has no {other}"));
+            .map(|(label, value)| (label, template(&value)))
+            .collect(),
+        observer,
+        scale,
+        help,
+        pattern,
+    })
+}
+
+fn pattern(
+    reader: &mut MappingReader<'_>,
+    fields: &Fields,
+    defaults: &Defaults,
+) -> Option<Pattern> {
+    let is_regex = reader
+        .word(fields, "match_type", &MATCHES)
+        .map_or(defaults.regex, |word| word == "regex");
+    let Some(text) = reader.text(fields, "match") else {
+        reader.mistake(&fields.path, "'match' is missing");
+        return None;
+    };
+    let pattern = if is_regex {
+        let regex = RegexBuilder::new(&text)
+            .size_limit(MAX_PATTERN_BYTES)
+            .build();
+        regex
+            .map(Pattern::Regex)
+            .map_err(|error| pattern_mistake(&error))
+    } else if GLOB.is_match(&text) {
+        let part = |part: &str| Some(part.to_owned()).filter(|part| part != "*");
+        Ok(Pattern::Glob(text.split('.').map(part).collect()))
+    } else {
+        let reason = "a pattern has parts of letters, digits, _ and - with dots between them, or * for any part";
+        Err(reason.to_owned())
+    };
+    pattern
+        .map_err(|reason| reader.mistake(&fields.at("match"), &reason))
+        .ok()
+}
+
+fn labels(reader: &mut MappingReader<'_>, fields: &Fields) -> Vec<(String, String)> {
+    let path = fields.at("labels");
+    let map = match fields.map.get("labels") {
+        Some(Value::Object(map)) => map.clone(),
+        Some(Value::Null) | None => return Vec::new(),
+        Some(_) => {
+            reader.mistake(&path, "expected a map");
+            return Vec::new();
         }
-        match (is_histogram, buckets, quantiles) {
-            (true, Some(buckets), _) => super::Observer::Histogram(buckets),
-            (true, None, _) => defaults.histogram(),
-            (false, _, Some(quantiles)) => super::Observer::Summary(quantiles),
-            (false, _, None) => defaults.summary(),
-        }
+    };
+    let labels = Fields { map, path };
+    for label in labels
+        .map
+        .keys()
+        .filter(|label| !LABEL_NAME.is_match(label))
+    {
+        let reason =
+            "a label's name has two or more letters, digits and _, and begins with no digit";
+        reader.mistake(&labels.at(label), reason);
+    }
+    let names = labels.map.keys();
+    names
+        .map(|label| {
+            (
+                label.clone(),
+                reader.text(&labels, label).unwrap_or_default(),
+            )
+        })
+        .collect()
+}
+
+fn observer(reader: &mut MappingReader<'_>, fields: &Fields, defaults: &Defaults) -> Observer {
+    let given = reader.observer_type(fields);
+    let (buckets, quantiles) = reader.observations(fields);
+    let is_histogram = given.map_or(defaults.histogram, |word| word == "histogram");
+    let (wanted, other) = if is_histogram {
+        ("a histogram", "summary_options")
+    } else {
+        ("a summary", "histogram_options")
+    };
+    if fields.map.contains_key(other) && (given.is_some() || defaults.given) {
+        reader.mistake(&fields.at(other), &format!("{wanted} has no {other}"));
+    }
+    match (is_histogram, buckets, quantiles) {
+        (true, Some(buckets), _) => Observer::Histogram(buckets),
+        (true, None, _) => defaults.histogram(),
+        (false, _, Some(quantiles)) => Observer::Summary(quantiles),
+        (false, _, None) => defaults.summary(),
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use tidegate_cli::Definition;
 
-use super::entry::RuleSource;
+use super::entry::{RULE_FIELDS, rule};
 use super::{GlobChoice, Mapping, Observer};
 
 /// Limit of rules. Envoy Gateway has fourteen.
@@ -40,6 +40,23 @@ pub(super) struct Defaults {
     pub(super) quantiles: Option<Vec<f64>>,
 }
 
+/// The fields of a map in the file, with its path.
+pub(super) struct Fields {
+    pub(super) map: Map<String, Value>,
+    pub(super) path: String,
+}
+
+impl Fields {
+    /// The path of a field.
+    pub(super) fn at(&self, name: &str) -> String {
+        if self.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.path)
+        }
+    }
+}
+
 /// Reads values, and collects mistakes.
 pub(super) struct MappingReader<'d> {
     definition: &'d Definition,
@@ -56,15 +73,13 @@ pub(super) fn mapping(definition: &Definition) -> ParsedMapping {
         places: Vec::new(),
     };
     let root: Value = serde_json::from_str(&definition.json()).expect("a definition is JSON");
-    let root = reader
-        .map(&root, "", &["defaults", "mappings"])
-        .unwrap_or_default();
-    let defaults = root
-        .get("defaults")
+    let root = reader.fields(&root, String::new(), &["defaults", "mappings"]);
+    let field = |name| root.as_ref().and_then(|root| root.map.get(name));
+    let defaults = field("defaults")
         .map(|value| reader.defaults(value))
         .unwrap_or_default();
     reader.read.mapping.observer = defaults.observer();
-    let mappings = match root.get("mappings") {
+    let mappings = match field("mappings") {
         Some(Value::Array(mappings)) => mappings.as_slice(),
         Some(Value::Null) | None => &[],
         Some(_) => {
@@ -73,21 +88,17 @@ pub(super) fn mapping(definition: &Definition) -> ParsedMapping {
         }
     };
     if mappings.len() > MAX_RULES {
-        reader.mistake(
-            "mappings",
-            &format!("{} rules, and there may be {MAX_RULES}", mappings.len()),
-        );
+        let reason = format!("{} rules, and there may be {MAX_RULES}", mappings.len());
+        reader.mistake("mappings", &reason);
     }
     for (number, value) in mappings.iter().enumerate().take(MAX_RULES) {
-        let path = format!("mappings[{number}]");
         let before = reader.read.mistakes.len();
-        let rule = RuleSource::read(&mut reader, value, &path)
-            .and_then(|entry| entry.rule(&mut reader, &defaults));
-        reader
-            .read
-            .mapping
-            .rules
-            .extend(rule.filter(|_| before == reader.read.mistakes.len()));
+        let rule = reader
+            .fields(value, format!("mappings[{number}]"), &RULE_FIELDS)
+            .and_then(|fields| rule(&mut reader, &fields, &defaults));
+        if before == reader.read.mistakes.len() {
+            reader.read.mapping.rules.extend(rule);
+        }
     }
     let mut mistakes: Vec<_> = reader
         .places
@@ -129,18 +140,15 @@ impl Defaults {
 
 impl MappingReader<'_> {
     fn defaults(&mut self, value: &Value) -> Defaults {
-        let path = "defaults";
-        let Some(map) = self.map(value, path, &DEFAULTS) else {
+        let Some(fields) = self.fields(value, "defaults".to_owned(), &DEFAULTS) else {
             return Defaults::default();
         };
-        let observer = ["observer_type", "timer_type"]
-            .into_iter()
-            .find_map(|name| self.word(&map, path, name, &OBSERVERS));
-        let regex = self.word(&map, path, "match_type", &MATCHES) == Some("regex");
-        if self.flag(&map, path, "glob_disable_ordering") {
+        let observer = self.observer_type(&fields);
+        let regex = self.word(&fields, "match_type", &MATCHES) == Some("regex");
+        if self.flag(&fields, "glob_disable_ordering") {
             self.read.mapping.choice = GlobChoice::Closest;
         }
-        let (buckets, quantiles) = self.observations(&map, path);
+        let (buckets, quantiles) = self.observations(&fields);
         Defaults {
             regex,
             histogram: observer == Some("histogram"),
@@ -152,53 +160,38 @@ impl MappingReader<'_> {
 
     pub(super) fn mistake(&mut self, path: &str, reason: &str) {
         let mistake = self.definition.mistake(path, reason);
-        let place = mistake
-            .position
-            .map(|(line, column)| format!("{line}:{column}: "))
-            .unwrap_or_default();
-        self.read.mistakes.push(format!("{place}{reason}"));
+        self.read.mistakes.push(located(mistake.position, reason));
         self.places.push(mistake.position);
     }
 
     /// The fields of a map. A field that is not in `known` is a mistake.
-    pub(super) fn map(
-        &mut self,
-        value: &Value,
-        path: &str,
-        known: &[&str],
-    ) -> Option<Map<String, Value>> {
+    pub(super) fn fields(&mut self, value: &Value, path: String, known: &[&str]) -> Option<Fields> {
         let Value::Object(map) = value else {
-            self.mistake(path, "expected a map");
+            self.mistake(&path, "expected a map");
             return None;
         };
-        let unknown: Vec<_> = map
-            .keys()
-            .filter(|name| !known.contains(&name.as_str()))
-            .cloned()
-            .collect();
-        for name in unknown {
-            self.mistake(
-                &at(path, &name),
-                &format!("there is no such field '{name}'"),
-            );
+        let map = map.clone();
+        let fields = Fields { map, path };
+        for name in fields.map.keys() {
+            if !known.contains(&name.as_str()) {
+                self.mistake(
+                    &fields.at(name),
+                    &format!("there is no such field '{name}'"),
+                );
+            }
         }
-        Some(map.clone())
+        Some(fields)
     }
 
-    pub(super) fn text(
-        &mut self,
-        map: &Map<String, Value>,
-        path: &str,
-        name: &str,
-    ) -> Option<String> {
-        match map.get(name)? {
+    pub(super) fn text(&mut self, fields: &Fields, name: &str) -> Option<String> {
+        match fields.map.get(name)? {
             Value::String(text) => Some(text.clone()),
             // As in the reference, a number or a boolean is accepted as a text.
             Value::Number(number) => Some(number.to_string()),
             Value::Bool(flag) => Some(flag.to_string()),
             Value::Null => None,
             _ => {
-                self.mistake(&at(path, name), "expected a text");
+                self.mistake(&fields.at(name), "expected a text");
                 None
             }
         }
@@ -207,108 +200,90 @@ impl MappingReader<'_> {
     /// The value if it is one of `words`. An empty text counts as absent.
     pub(super) fn word(
         &mut self,
-        map: &Map<String, Value>,
-        path: &str,
+        fields: &Fields,
         name: &str,
         words: &[&'static str],
     ) -> Option<&'static str> {
-        let text = self.text(map, path, name).filter(|text| !text.is_empty())?;
+        let text = self.text(fields, name).filter(|text| !text.is_empty())?;
         let word = words.iter().find(|word| **word == text);
         if word.is_none() {
             let (last, others) = words.split_last().expect("there are words");
-            self.mistake(
-                &at(path, name),
-                &format!("expected {} or {last}", others.join(", ")),
-            );
+            let reason = format!("expected {} or {last}", others.join(", "));
+            self.mistake(&fields.at(name), &reason);
         }
         word.copied()
     }
 
-    pub(super) fn flag(&mut self, map: &Map<String, Value>, path: &str, name: &str) -> bool {
-        match map.get(name) {
+    pub(super) fn observer_type(&mut self, fields: &Fields) -> Option<&'static str> {
+        ["observer_type", "timer_type"]
+            .into_iter()
+            .find_map(|name| self.word(fields, name, &OBSERVERS))
+    }
+
+    pub(super) fn flag(&mut self, fields: &Fields, name: &str) -> bool {
+        match fields.map.get(name) {
             Some(Value::Bool(flag)) => *flag,
             Some(Value::Null) | None => false,
             Some(_) => {
-                self.mistake(&at(path, name), "expected true or false");
+                self.mistake(&fields.at(name), "expected true or false");
                 false
             }
         }
     }
 
-    pub(super) fn number(
-        &mut self,
-        map: &Map<String, Value>,
-        path: &str,
-        name: &str,
-    ) -> Option<f64> {
-        match map.get(name)? {
+    pub(super) fn number(&mut self, fields: &Fields, name: &str) -> Option<f64> {
+        match fields.map.get(name)? {
             Value::Number(number) => number.as_f64(),
             Value::Null => None,
             _ => {
-                self.mistake(&at(path, name), "expected a number");
+                self.mistake(&fields.at(name), "expected a number");
                 None
             }
         }
     }
 
     /// Records fields that are known and have no effect.
-    pub(super) fn without_effect(&mut self, map: &Map<String, Value>, names: &[&'static str]) {
-        for name in names.iter().filter(|name| map.contains_key(**name)) {
-            if !self.read.without_effect.contains(name) {
+    fn without_effect(&mut self, fields: &Fields, names: &[&'static str]) {
+        for name in names {
+            if fields.map.contains_key(*name) && !self.read.without_effect.contains(name) {
                 self.read.without_effect.push(name);
             }
         }
     }
 
     /// Buckets and quantiles, which may be fields of the rule or of its options.
-    pub(super) fn observations(
-        &mut self,
-        map: &Map<String, Value>,
-        path: &str,
-    ) -> (Option<Vec<f64>>, Option<Vec<f64>>) {
-        self.without_effect(map, &["ttl"]);
+    pub(super) fn observations(&mut self, fields: &Fields) -> (Option<Vec<f64>>, Option<Vec<f64>>) {
+        self.without_effect(fields, &["ttl"]);
         (
-            self.numbers_of(map, path, &BUCKETS),
-            self.numbers_of(map, path, &QUANTILES),
+            self.numbers_of(fields, &BUCKETS),
+            self.numbers_of(fields, &QUANTILES),
         )
     }
 
-    fn numbers_of(
-        &mut self,
-        map: &Map<String, Value>,
-        path: &str,
-        numbers: &NumberListField,
-    ) -> Option<Vec<f64>> {
+    fn numbers_of(&mut self, fields: &Fields, numbers: &NumberListField) -> Option<Vec<f64>> {
         let NumberListField {
             name,
             options,
             others,
             item,
         } = numbers;
-        let outer = self.numbers(map, path, name, *item);
-        let inner_path = at(path, options);
-        let value = map.get(*options).filter(|value| !value.is_null());
-        let inner =
-            value.and_then(|value| self.map(value, &inner_path, &[&[*name], *others].concat()));
+        let outer = self.numbers(fields, name, *item);
+        let value = fields.map.get(*options).filter(|value| !value.is_null());
+        let known = [&[*name], *others].concat();
+        let inner = value.and_then(|value| self.fields(value, fields.at(options), &known));
         let Some(inner) = inner else { return outer };
         self.without_effect(&inner, others);
-        let inner = self.numbers(&inner, &inner_path, name, *item);
+        let inner = self.numbers(&inner, name, *item);
         if inner.is_some() && outer.is_some() {
-            self.mistake(&at(path, name), &format!("'{name}' is in {options}, too"));
+            self.mistake(&fields.at(name), &format!("'{name}' is in {options}, too"));
         }
         inner.or(outer)
     }
 
     /// Numbers in ascending order. None if the list is empty.
-    fn numbers(
-        &mut self,
-        map: &Map<String, Value>,
-        path: &str,
-        name: &str,
-        item: NumberReader,
-    ) -> Option<Vec<f64>> {
-        let path = at(path, name);
-        let items = match map.get(name)? {
+    fn numbers(&mut self, fields: &Fields, name: &str, item: NumberReader) -> Option<Vec<f64>> {
+        let path = fields.at(name);
+        let items = match fields.map.get(name)? {
             Value::Array(items) if items.len() <= MAX_NUMBERS => items,
             Value::Null => return None,
             _ => {
@@ -318,36 +293,36 @@ impl MappingReader<'_> {
         };
         let items = items.iter().enumerate();
         let mut numbers: Vec<_> = items
-            .filter_map(|(number, value)| item(self, value, &format!("{path}[{number}]")))
+            .filter_map(|(number, value)| item(self, value, format!("{path}[{number}]")))
             .collect();
         numbers.sort_by(f64::total_cmp);
         numbers.dedup();
         Some(numbers).filter(|numbers| !numbers.is_empty())
     }
 
-    fn bucket(&mut self, value: &Value, path: &str) -> Option<f64> {
+    fn bucket(&mut self, value: &Value, path: String) -> Option<f64> {
         let number = value.as_f64();
         if number.is_none() {
-            self.mistake(path, "expected a number");
+            self.mistake(&path, "expected a number");
         }
         number
     }
 
-    fn quantile(&mut self, value: &Value, path: &str) -> Option<f64> {
-        let map = self.map(value, path, &["quantile", "error"])?;
-        let _ = self.number(&map, path, "error");
+    fn quantile(&mut self, value: &Value, path: String) -> Option<f64> {
+        let fields = self.fields(value, path, &["quantile", "error"])?;
+        let _ = self.number(&fields, "error");
         let quantile = self
-            .number(&map, path, "quantile")
+            .number(&fields, "quantile")
             .filter(|number| (0.0..=1.0).contains(number));
         if quantile.is_none() {
-            self.mistake(path, "expected a 'quantile' from 0 to 1");
+            self.mistake(&fields.path, "expected a 'quantile' from 0 to 1");
         }
         quantile
     }
 }
 
 /// Parser of one number in a list.
-type NumberReader = for<'r, 'd> fn(&'r mut MappingReader<'d>, &Value, &str) -> Option<f64>;
+type NumberReader = for<'r, 'd> fn(&'r mut MappingReader<'d>, &Value, String) -> Option<f64>;
 
 /// Fields of a list of numbers: its name, and the options that may contain it beside fields without
 /// effect.
@@ -375,14 +350,13 @@ const QUANTILES: NumberListField = NumberListField {
 };
 /// Limit of buckets or quantiles of a metric.
 const MAX_NUMBERS: usize = 200;
-pub(super) const OBSERVERS: [&str; 2] = ["histogram", "summary"];
+const OBSERVERS: [&str; 2] = ["histogram", "summary"];
 pub(super) const MATCHES: [&str; 2] = ["glob", "regex"];
 
-/// The path of the field `name` in `path`.
-pub(super) fn at(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
+/// A mistake behind its line and column, if they are known.
+pub(super) fn located(position: Option<(usize, usize)>, reason: &str) -> String {
+    match position {
+        Some((line, column)) => format!("{line}:{column}: {reason}"),
+        None => reason.to_owned(),
     }
 }

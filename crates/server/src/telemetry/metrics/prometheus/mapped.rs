@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Page;
 use crate::settings::Mapping;
-use crate::telemetry::metrics::dotted::{MetricSample, SampleKind};
+use crate::telemetry::metrics::dotted::{MetricSample, RARE_SUFFIXES, SampleKind};
 use crate::telemetry::metrics::snapshot::Snapshot;
 use series::{SampleValue, SeriesTable};
 
@@ -45,7 +45,10 @@ impl MappedMetrics {
                 continue;
             };
             match sample.kind {
-                SampleKind::Timer { micros } => self.series.observe(id, micros, sample.value),
+                SampleKind::Timer { micros } => {
+                    self.series
+                        .observe(id, micros, sample.value, |value| &mut value.all)
+                }
                 SampleKind::Counter | SampleKind::Gauge => self.series.add(id, sample.value),
             }
         }
@@ -75,7 +78,8 @@ impl MappedMetrics {
                 continue;
             };
             if let Some(id) = self.series.series_id(&sample, &self.rules) {
-                self.series.observe_recent(id, micros, sample.value);
+                self.series
+                    .observe(id, micros, sample.value, |value| &mut value.recent);
             }
         }
         if self
@@ -101,14 +105,9 @@ impl Snapshot {
 /// Whether a sample has a name of the reference and a relevant value: rare counters are shown once
 /// they are above zero.
 fn is_shown(sample: &MetricSample<'_>) -> bool {
-    const RARE: [&str; 3] = [
-        ".over_limit_with_local_cache",
-        ".shadow_mode",
-        ".total_negative_hits",
-    ];
     !sample.name.1.starts_with("tidegate.")
         && !sample.name.0.starts_with("tidegate.")
-        && (sample.value > 0 || !RARE.contains(&sample.name.2))
+        && (sample.value > 0 || !RARE_SUFFIXES.contains(&sample.name.2))
 }
 
 /// Appends the samples of a histogram.

@@ -19,12 +19,6 @@ const FAMILIES: [(&str, &str, PortValue); 3] = [
 /// Reasons for which the server closed connections, in the order of the sample.
 const CLOSE_REASONS: [&str; 6] = ["room", "silent", "unread", "noise", "resets", "handshake"];
 
-/// Reasons for which bodies were refused.
-const BODY_REASONS: [(&str, PortValue); 2] = [
-    ("slow", |port| port.slow),
-    ("room", |port| port.memory_refusals),
-];
-
 /// Reasons for which requests were refused, in the order of the sample.
 const EXCESS_REASONS: [&str; 2] = ["descriptors", "entries"];
 
@@ -46,12 +40,8 @@ impl Page {
         let name = "tidegate_bodies_refused_total";
         self.family(name, "counter");
         for port in &snapshot.ports {
-            for (reason, value) in BODY_REASONS {
-                self.sample(
-                    name,
-                    &[("port", &label(port)), ("reason", reason)],
-                    value(port),
-                );
+            for (reason, count) in [("slow", port.slow), ("room", port.memory_refusals)] {
+                self.sample(name, &[("port", &label(port)), ("reason", reason)], count);
             }
         }
         let name = "tidegate_requests_refused_total";

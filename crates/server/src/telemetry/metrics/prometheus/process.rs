@@ -29,46 +29,37 @@ impl Page {
         else {
             return;
         };
-        self.single_sample("process_cpu_seconds_total", "counter", process.cpu);
+        let number = |file, name| field(&fs::read_to_string(file).ok()?, name);
         // The folder itself is open while it is read.
-        if let Ok(files) = fs::read_dir("/proc/self/fd") {
-            self.single_sample(
-                "process_open_fds",
+        let files = fs::read_dir("/proc/self/fd").ok();
+        let files = files.map(|files| files.count().saturating_sub(1) as f64);
+        let memory = number("/proc/self/status", "VmRSS:").map(|kib| kib * 1024.0);
+        let started = number("/proc/stat", "btime ").map(|boot| boot + process.started);
+        let max_files = soft_limit(Resource::Nofile);
+        let max_memory = soft_limit(Resource::As);
+        for (name, kind, value) in [
+            ("process_cpu_seconds_total", "counter", Some(process.cpu)),
+            ("process_open_fds", "gauge", files),
+            ("process_max_fds", "gauge", Some(max_files)),
+            (
+                "process_virtual_memory_bytes",
                 "gauge",
-                files.count().saturating_sub(1) as f64,
-            );
-        }
-        self.single_sample("process_max_fds", "gauge", soft_limit(Resource::Nofile));
-        self.single_sample(
-            "process_virtual_memory_bytes",
-            "gauge",
-            process.virtual_bytes,
-        );
-        self.single_sample(
-            "process_virtual_memory_max_bytes",
-            "gauge",
-            soft_limit(Resource::As),
-        );
-        let status = fs::read_to_string("/proc/self/status").ok();
-        if let Some(kib) = status.as_deref().and_then(|text| field(text, "VmRSS:")) {
-            self.single_sample("process_resident_memory_bytes", "gauge", kib * 1024.0);
-        }
-        if let Some(boot) = fs::read_to_string("/proc/stat")
-            .ok()
-            .and_then(|text| field(&text, "btime "))
-        {
-            self.single_sample(
-                "process_start_time_seconds",
+                Some(process.virtual_bytes),
+            ),
+            (
+                "process_virtual_memory_max_bytes",
                 "gauge",
-                boot + process.started,
-            );
+                Some(max_memory),
+            ),
+            ("process_resident_memory_bytes", "gauge", memory),
+            ("process_start_time_seconds", "gauge", started),
+            ("process_threads", "gauge", Some(process.threads)),
+        ] {
+            if let Some(value) = value {
+                self.family(name, kind);
+                self.sample(name, &[], value);
+            }
         }
-        self.single_sample("process_threads", "gauge", process.threads);
-    }
-
-    fn single_sample(&mut self, name: &str, kind: &str, value: f64) {
-        self.family(name, kind);
-        self.sample(name, &[], value);
     }
 }
 

@@ -4,35 +4,19 @@
 use tidegate_pipeline::Stats;
 
 use super::Page;
+use crate::telemetry::metrics::dotted::SampleKind::{Counter, Gauge};
+use crate::telemetry::metrics::dotted::{DOTTED_POOL_METRICS, PoolMetric, PoolValue};
 
-type PoolValue = fn(&Stats) -> u64;
-
-/// Counters whose only label is the pool.
-const COUNTERS: [(&str, PoolValue); 10] = [
-    ("tidegate_redis_commands", |stats| stats.commands),
-    ("tidegate_redis_replies", |stats| stats.replies),
-    ("tidegate_redis_writes", |stats| stats.writes),
-    ("tidegate_redis_connect_failures", |stats| {
-        stats.connect_failures
-    }),
-    ("tidegate_redis_connections_opened_total", |stats| {
-        stats.opened
-    }),
-    ("tidegate_redis_connections_closed_total", |stats| {
-        stats.closed
-    }),
-    ("tidegate_redis_retries_total", |stats| stats.retries),
-    ("tidegate_redis_overloads_total", |stats| stats.overloads),
-    ("tidegate_redis_lost_replies_total", |stats| stats.lost),
-    ("tidegate_redis_topology_refreshes_total", |stats| {
-        stats.refreshes
-    }),
-];
-
-const GAUGES: [(&str, PoolValue); 3] = [
-    ("tidegate_redis_connections", |stats| stats.connections),
-    ("tidegate_redis_waiting_commands", |stats| stats.waiting),
-    ("tidegate_redis_retrying_commands", |stats| stats.retrying),
+/// Metrics whose only label is the pool.
+const POOL_METRICS: [PoolMetric; 8] = [
+    ("connections_opened_total", Counter, |stats| stats.opened),
+    ("connections_closed_total", Counter, |stats| stats.closed),
+    ("retries_total", Counter, |stats| stats.retries),
+    ("overloads_total", Counter, |stats| stats.overloads),
+    ("lost_replies_total", Counter, |stats| stats.lost),
+    ("topology_refreshes_total", Counter, |stats| stats.refreshes),
+    ("connections", Gauge, |stats| stats.connections),
+    ("retrying_commands", Gauge, |stats| stats.retrying),
 ];
 
 /// Outcomes of commands, as their callers received them.
@@ -52,12 +36,11 @@ impl Page {
         if pools.is_empty() {
             return;
         }
-        for (kind, families) in [("counter", &COUNTERS[..]), ("gauge", &GAUGES)] {
-            for (name, value) in families {
-                self.family(name, kind);
-                for (pool, stats) in pools {
-                    self.sample(name, &[("pool", pool)], value(stats));
-                }
+        for (name, kind, value) in DOTTED_POOL_METRICS.iter().chain(&POOL_METRICS) {
+            let name = format!("tidegate_redis_{name}");
+            self.family(&name, kind.word());
+            for (pool, stats) in pools {
+                self.sample(&name, &[("pool", pool)], value(stats));
             }
         }
         self.by_kind("tidegate_redis_outcomes_total", "outcome", &OUTCOMES, pools);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use hashbrown::HashMap;
 use tracing::warn;
 
-use super::find::find_rule;
+use super::find::{MappedName, find_rule};
 use super::{histogram, summary};
 use crate::settings::{MappedKind, Mapping, Observer};
 use crate::telemetry::metrics::dotted::{MetricSample, SampleKind};
@@ -23,7 +23,7 @@ const SERIES_OVERHEAD_BYTES: usize = 160;
 /// Prefixes of names of the server itself.
 const OWN_PREFIXES: [&str; 2] = ["tidegate_", "process_"];
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SeriesTable {
     /// Labels of every series.
     tags: BTreeMap<String, String>,
@@ -81,25 +81,17 @@ impl SeriesTable {
             .collect();
         Self {
             tags,
-            names: HashMap::new(),
-            ids: HashMap::new(),
-            states: Vec::new(),
-            families: Vec::new(),
-            family_names: HashMap::new(),
-            bytes: 0,
-            kind_clash_logged: false,
+            ..Self::default()
         }
     }
 
     /// Begins a page.
     pub(super) fn begin(&mut self) {
         if self.bytes > MAX_BYTES {
-            let tags = std::mem::take(&mut self.tags);
-            let kind_clash_logged = self.kind_clash_logged;
             *self = Self {
-                tags,
-                kind_clash_logged,
-                ..Self::new(&[])
+                tags: std::mem::take(&mut self.tags),
+                kind_clash_logged: self.kind_clash_logged,
+                ..Self::default()
             };
         }
         self.states
@@ -134,20 +126,17 @@ impl SeriesTable {
         };
     }
 
-    pub(super) fn observe(&mut self, id: usize, micros: u64, calls: u64) {
+    /// Adds calls with a response time of `micros` to the list of the series that `times` chooses.
+    pub(super) fn observe(
+        &mut self,
+        id: usize,
+        micros: u64,
+        calls: u64,
+        times: fn(&mut SampleValue) -> &mut Vec<(f64, u64)>,
+    ) {
         let series = &mut self.states[id];
         let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
-        series.value.get_or_insert_default().all.push((time, calls));
-    }
-
-    pub(super) fn observe_recent(&mut self, id: usize, micros: u64, calls: u64) {
-        let series = &mut self.states[id];
-        let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
-        series
-            .value
-            .get_or_insert_default()
-            .recent
-            .push((time, calls));
+        times(series.value.get_or_insert_default()).push((time, calls));
     }
 
     /// Appends all values.
@@ -159,11 +148,9 @@ impl SeriesTable {
                 help,
                 series,
             } = family;
-            let mut values = series
-                .iter()
-                .filter_map(|id| {
-                    Some((&*self.states[*id].labels, self.states[*id].value.as_ref()?))
-                })
+            let states = series.iter().map(|id| &self.states[*id]);
+            let mut values = states
+                .filter_map(|state| Some((&*state.labels, state.value.as_ref()?)))
                 .peekable();
             if values.peek().is_none() {
                 continue;
@@ -217,25 +204,20 @@ impl SeriesTable {
             MappedKind::Gauge => FamilyKind::Gauge,
             MappedKind::Observer => FamilyKind::Observer(observer.clone()),
         };
-        let (family_name, labels, scale, help) = match found {
-            Some(found) => (
-                found.name?,
-                found.labels,
-                found.rule.scale,
-                found.rule.help.clone(),
-            ),
-            None => (name.to_owned(), Vec::new(), None, None),
+        let mut all = self.tags.clone();
+        let (family_name, scale, help) = match found {
+            Some(MappedName { rule, name, labels }) => {
+                let labels = labels.into_iter();
+                all.extend(labels.map(|(label, value)| (label.to_owned(), value)));
+                (name?, rule.scale, rule.help.clone())
+            }
+            None => (name.to_owned(), None, None),
         };
         let family = self.family(escaped(&family_name), family_kind, help)?;
-        let mut all = self.tags.clone();
-        all.extend(
-            labels
-                .into_iter()
-                .map(|(label, value)| (label.to_owned(), value)),
-        );
         let mut text = String::new();
-        all.iter()
-            .for_each(|(label, value)| push_label(&mut text, label, value));
+        for (label, value) in &all {
+            push_label(&mut text, label, value);
+        }
         text.truncate(text.trim_end_matches(',').len());
         Some(self.series(family, text.into(), scale, mapped_kind))
     }
