@@ -1,4 +1,4 @@
-//! TODO: say what these modules are for.
+//! Life of a server: its dependencies, its ports, its services and its end.
 
 pub(crate) mod banner;
 mod build;

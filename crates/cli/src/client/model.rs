@@ -1,11 +1,12 @@
 //! Answers of the server: the fields that the command line shows.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::commands::limit::LimitOfJob;
 use crate::output::counted::counted;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::moment::Moment;
 use crate::output::printable::printable;
 
@@ -48,7 +49,7 @@ impl Incomplete {
     }
 
     /// Succeeds if nothing is missing; otherwise returns [`Incomplete::failure`].
-    pub(crate) fn exit(incomplete: Option<&Self>) -> Result<Exit, Failure> {
+    pub(crate) fn exit(incomplete: Option<&Self>) -> CommandResult {
         incomplete.map_or(Ok(Exit::Done), |incomplete| Err(incomplete.failure()))
     }
 }
@@ -112,13 +113,63 @@ pub(crate) struct Job {
     pub(crate) worker: Option<String>,
     pub(crate) why_not_running: Option<WaitReason>,
     #[serde(default)]
-    pub(crate) limits: Vec<LimitOfJob>,
+    pub(crate) limits: Vec<JobLimit>,
     // The next fields are sent only for a single job.
     pub(crate) params: Option<Box<RawValue>>,
     pub(crate) output: Option<Box<RawValue>>,
     #[serde(default)]
     pub(crate) errors: Vec<AttemptError>,
     pub(crate) progress: Option<Progress>,
+}
+
+/// A rate limit or a concurrency limit of a job. Of an unknown kind, only the entries are shown.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct JobLimit {
+    domain: Option<String>,
+    hits: Option<u64>,
+    concurrency: Option<u64>,
+    of: Option<String>,
+    #[serde(default)]
+    entries: Vec<(String, String)>,
+}
+
+/// Entries in the form in which people write them.
+pub(crate) fn entries_text(entries: &[(String, String)]) -> String {
+    entries
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect::<Vec<_>>()
+        .join("  ")
+}
+
+/// The limit in one line.
+impl fmt::Display for JobLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(domain) = &self.domain {
+            parts.push(format!(
+                "{} of {domain}",
+                counted(self.hits.unwrap_or(1), "unit")
+            ));
+        }
+        if let Some(max_jobs) = self.concurrency {
+            let of = match self.of.as_deref() {
+                Some("workflow") => " of the workflow",
+                Some("queue") => " of the queue",
+                _ => "",
+            };
+            parts.push(format!(
+                "at most {}{of} at a time",
+                counted(max_jobs, "job")
+            ));
+        }
+        parts.extend(
+            self.entries
+                .iter()
+                .map(|(key, value)| format!("{key}={value}")),
+        );
+        f.write_str(&printable(&parts.join("  ")))
+    }
 }
 
 /// Progress of a job, as its worker reported it last.

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserializer as _, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::tree::{self, SourcePosition};
+use super::tree::{self, SourcePosition, position_at};
 
 /// A name with its quotes, and its value.
 pub(super) type JsonField<'a> = (&'a RawValue, &'a RawValue);
@@ -24,7 +24,7 @@ pub(super) fn name(raw: &RawValue) -> Result<String, serde_json::Error> {
 
 /// Position of `part`, which is a slice of `text`.
 pub(super) fn position_of(part: &str, text: &str) -> SourcePosition {
-    SourcePosition::at_offset(
+    position_at(
         text,
         (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize),
     )
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, path: &str, expected: Option<(usize, usize)>) {
-        let found = position_of_path(text, path).map(|place| (place.line, place.column));
+        let found = position_of_path(text, path);
         assert_eq!(found, expected, "{path} in {:.100}", text);
     }
 
