@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, ReflectMessage as _, Value};
+use prost_reflect::{DynamicMessage, FieldDescriptor, ReflectMessage as _, Value};
 
 /// A message in one line. Fields with default values are omitted.
 pub(super) fn message_text(message: &DynamicMessage) -> String {
@@ -32,7 +32,12 @@ fn field_text(field: &FieldDescriptor, value: &Value) -> String {
         Value::Map(pairs) => {
             let mut pairs: Vec<_> = pairs
                 .iter()
-                .map(|(key, value)| (key_text(key), value_text(field, value)))
+                .map(|(key, value)| {
+                    (
+                        value_text(field, &key.clone().into()),
+                        value_text(field, value),
+                    )
+                })
                 .collect();
             pairs.sort();
             let each = pairs
@@ -62,17 +67,6 @@ fn value_text(field: &FieldDescriptor, value: &Value) -> String {
         Value::F32(number) => number.to_string(),
         Value::F64(number) => number.to_string(),
         Value::List(_) | Value::Map(_) => unreachable!("a value of a field is no collection"),
-    }
-}
-
-fn key_text(key: &MapKey) -> String {
-    match key {
-        MapKey::String(text) => quoted(text.as_bytes()),
-        MapKey::Bool(value) => value.to_string(),
-        MapKey::I32(number) => number.to_string(),
-        MapKey::I64(number) => number.to_string(),
-        MapKey::U32(number) => number.to_string(),
-        MapKey::U64(number) => number.to_string(),
     }
 }
 
