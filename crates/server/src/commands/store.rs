@@ -200,10 +200,7 @@ impl OpenStore {
     }
 
     pub(crate) async fn close(&self) {
-        self.engine.close().await;
-        if let Opened::Sqlite(store) = self.engine.store() {
-            store.close().await;
-        }
+        store::close(&self.engine).await;
     }
 
     /// The result of a call of the store, or the failure of the command.
