@@ -13,6 +13,7 @@ use std::path::Path;
 use serde_json::value::RawValue;
 
 use crate::output::exit::{CommandResult, Failure};
+use crate::output::json::{JsonField, name, pairs};
 use tree::{SourcePosition, YamlTree, position_at};
 
 const EXPECTED: &str = "a definition, which is a map with `name` and `jobs`";
@@ -152,11 +153,9 @@ fn read_text(file: &Path) -> io::Result<String> {
 /// Names of the top-level fields of a YAML or JSON file, as far as it can be read.
 #[must_use]
 pub fn field_names(file: &Path, text: &str) -> Vec<String> {
-    let names = |pairs: Vec<json::JsonField<'_>>| {
-        pairs.into_iter().map(|(raw, _)| json::name(raw)).collect()
-    };
+    let names = |pairs: Vec<JsonField<'_>>| pairs.into_iter().map(|(raw, _)| name(raw)).collect();
     match Language::from_file(file, text) {
-        Language::Json => json::pairs(text)
+        Language::Json => pairs(text)
             .and_then(names)
             .unwrap_or_else(|_| tidegate_yaml::top_level_keys(text.as_bytes())),
         Language::Yaml => tidegate_yaml::top_level_keys(text.as_bytes()),
@@ -177,13 +176,13 @@ impl Language {
 /// The fields of an object. A field that occurs twice is refused, since one would hide the other.
 fn fields(json: &str) -> Result<BTreeMap<String, Box<RawValue>>, Mistake> {
     let mut fields = BTreeMap::new();
-    for (raw, value) in json::pairs(json).map_err(|error| from_json_error(&error, json))? {
+    for (raw, value) in pairs(json).map_err(|error| from_json_error(&error, json))? {
         let mistake = |reason| Mistake {
             position: Some(json::position_of(raw.get(), json)),
             reason,
         };
-        let name = json::name(raw)
-            .map_err(|error| mistake(without_position(&error.to_string()).to_owned()))?;
+        let name =
+            name(raw).map_err(|error| mistake(without_position(&error.to_string()).to_owned()))?;
         if fields.contains_key(&name) {
             return Err(mistake(format!("'{name}' is there twice")));
         }

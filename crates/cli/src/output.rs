@@ -5,6 +5,7 @@ pub(crate) mod counted;
 pub(crate) mod environment;
 pub(crate) mod exit;
 pub(crate) mod file;
+pub(crate) mod json;
 pub(crate) mod moment;
 pub(crate) mod printable;
 pub(crate) mod table;

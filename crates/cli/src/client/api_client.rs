@@ -169,8 +169,8 @@ impl ApiClient {
     /// may still carry out the request.
     pub(crate) async fn text(&self, api_request: &ApiRequest) -> CommandResult<String> {
         let answer = async {
-            let response = self.send(api_request, "application/json").await?;
-            self.read_body(api_request, response).await
+            let body = self.send(api_request, "application/json").await?;
+            self.read_body(api_request, body).await
         };
         self.with_timeout(api_request, answer).await
     }
@@ -211,15 +211,8 @@ impl ApiClient {
     /// Opens a stream of events, which lasts as long as the answer is read.
     pub(crate) async fn stream(&self, path: &str) -> CommandResult<Incoming> {
         let api_request = ApiRequest::get(path);
-        let opened = async {
-            let response = self.send(&api_request, "text/event-stream").await?;
-            // The body of the answer owns the connection from here on.
-            if response.status().is_success() {
-                Ok(response.into_body())
-            } else {
-                Err(self.read_problem(&api_request, response).await)
-            }
-        };
+        // The body of the answer owns the connection from here on.
+        let opened = self.send(&api_request, "text/event-stream");
         self.with_timeout(&api_request, opened).await
     }
 
@@ -238,53 +231,42 @@ impl ApiClient {
         timeout(ANSWER_TIMEOUT, answer).await.map_err(late)?
     }
 
+    /// Sends a request, and returns the body of an answer that is a success.
     async fn send(
         &self,
         api_request: &ApiRequest,
         accept: &'static str,
-    ) -> CommandResult<Response<Incoming>> {
-        let request = self.request(api_request, accept)?;
-        self.client.request(request).await.map_err(|error| {
-            let text = connect::explain_failure(&self.target, &error);
-            if error.is_connect() {
-                Failure::unavailable(text)
-            } else {
-                api_request.unknown_outcome(&text)
-            }
-        })
-    }
-
-    fn request(
-        &self,
-        api_request: &ApiRequest,
-        accept: &'static str,
-    ) -> CommandResult<Request<Full<Bytes>>> {
-        let request = Request::builder()
+    ) -> CommandResult<Incoming> {
+        let mut request = Request::builder()
             .method(api_request.method.clone())
-            .uri(format!("{}{}", self.target, api_request.path));
-        let mut request = request.header(ACCEPT, accept);
+            .uri(format!("{}{}", self.target, api_request.path))
+            .header(ACCEPT, accept);
         if !api_request.body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token);
         }
-        let wrong =
-            |error: http::Error| Failure::usage(format!("the request is not valid HTTP: {error}"));
-        request
+        let request = request
             .body(Full::new(api_request.body.clone()))
-            .map_err(wrong)
+            .map_err(|error| Failure::usage(format!("the request is not valid HTTP: {error}")))?;
+        let response = self.client.request(request).await.map_err(|error| {
+            let text = connect::explain_failure(&self.target, &error);
+            if error.is_connect() {
+                Failure::unavailable(text)
+            } else {
+                api_request.unknown_outcome(&text)
+            }
+        })?;
+        if response.status().is_success() {
+            Ok(response.into_body())
+        } else {
+            Err(self.read_problem(api_request, response).await)
+        }
     }
 
-    async fn read_body(
-        &self,
-        api_request: &ApiRequest,
-        response: Response<Incoming>,
-    ) -> CommandResult<String> {
-        if !response.status().is_success() {
-            return Err(self.read_problem(api_request, response).await);
-        }
-        let bytes = Limited::new(response.into_body(), api_request.max_answer_bytes)
+    async fn read_body(&self, api_request: &ApiRequest, body: Incoming) -> CommandResult<String> {
+        let bytes = Limited::new(body, api_request.max_answer_bytes)
             .collect()
             .await;
         let bytes = bytes.map_err(|error| {

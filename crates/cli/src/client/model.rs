@@ -276,14 +276,13 @@ impl WorkflowSummary {
         matches!(self.status.as_str(), "succeeded" | "failed" | "cancelled")
     }
 
-    /// Numbers of jobs by state, such as `1 failed, 2 running`, for the states that `wanted`
+    /// Numbers of jobs by state, such as `, 1 failed, 2 running`, for the states that `wanted`
     /// accepts.
     pub(crate) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
-        let wanted = self.states_with_jobs().filter(|(word, _)| wanted(word));
-        wanted
-            .map(|(word, number)| format!("{number} {word}"))
-            .collect::<Vec<_>>()
-            .join(", ")
+        self.states_with_jobs()
+            .filter(|(word, _)| wanted(word))
+            .map(|(word, number)| format!(", {number} {word}"))
+            .collect()
     }
 
     /// Names and counts of the states that have jobs, the most important first. A blocked job does
@@ -310,11 +309,6 @@ impl WorkflowSummary {
     /// Progress in words, such as `42%  2/7 succeeded, 1 failed, 3 running, 1 waiting`.
     pub(crate) fn progress(&self) -> String {
         let states = self.listed(|word| word != "succeeded");
-        let states = if states.is_empty() {
-            states
-        } else {
-            format!(", {states}")
-        };
         let JobCounts {
             succeeded, total, ..
         } = self.job_counts;

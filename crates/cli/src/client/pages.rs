@@ -48,7 +48,7 @@ pub(crate) async fn read_pages_of_size(
     let mut empty_pages = EmptyPageCounter::default();
     let mut incomplete = None;
     while items.len() < limit {
-        let size = (limit - items.len()).min(page_size).to_string();
+        let size = (limit - items.len()).min(page_size);
         let page = query
             .clone()
             .with("limit", Some(size))

@@ -61,7 +61,7 @@ impl WorkflowRef {
             let query = Query::default()
                 .with("name", Some(name))
                 .with("order", Some("newest"))
-                .with("limit", Some("1"));
+                .with("limit", Some(1));
             let found = self.find(&query, remote).await?;
             return found
                 .into_iter()
@@ -89,7 +89,7 @@ impl WorkflowRef {
     async fn find_by_prefix(&self, remote: &ApiClient) -> CommandResult<String> {
         let query = Query::default()
             .with("id_prefix", Some(self.0.to_ascii_uppercase()))
-            .with("limit", Some((MAX_LISTED + 1).to_string()));
+            .with("limit", Some(MAX_LISTED + 1));
         let mut found = self.find(&query, remote).await?;
         match found.len() {
             0 => Err(self.not_found()),

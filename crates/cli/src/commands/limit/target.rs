@@ -48,10 +48,7 @@ impl LimitTarget {
 
     /// Fields of the target in a query.
     pub(super) fn query(&self) -> Query {
-        let entries = self
-            .domain
-            .as_ref()
-            .map(|_| json!(self.entries).to_string());
+        let entries = self.domain.as_ref().map(|_| json!(self.entries));
         let query = Query::default().with("rule", self.rule.as_ref());
         query
             .with("domain", self.domain.as_ref())

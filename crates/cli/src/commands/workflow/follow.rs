@@ -147,11 +147,6 @@ fn print_outcome(
         let duration = duration.filter(|_| workflow.is_over()).unwrap_or_default();
         let counts = &workflow.job_counts;
         let others = workflow.listed(|word| word != "succeeded" && word != "failed");
-        let others = if others.is_empty() {
-            others
-        } else {
-            format!(", {others}")
-        };
         let jobs = format!(
             "{} succeeded, {} failed{others}",
             counts.succeeded, counts.failed

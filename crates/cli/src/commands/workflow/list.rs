@@ -100,14 +100,8 @@ impl WorkflowFilter {
         Ok(Query::default()
             .with("name", self.name.as_ref())
             .with("tag", self.tag.as_ref())
-            .with(
-                "created_after",
-                moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()),
-            )
-            .with(
-                "created_before",
-                moment("until", self.until.as_ref(), now)?.map(|until| until.to_string()),
-            ))
+            .with("created_after", moment("since", self.since.as_ref(), now)?)
+            .with("created_before", moment("until", self.until.as_ref(), now)?))
     }
 
     /// The filter as the body of a bulk action on workflows created before `as_of`. Durations are
@@ -235,15 +229,10 @@ pub(crate) struct CountAnswer {
     pub(crate) incomplete: Option<Incomplete>,
 }
 
-/// The part of an answer that names missing partitions.
-#[derive(Debug, Deserialize)]
-struct Completeness {
-    incomplete: Option<Incomplete>,
-}
-
 #[derive(Debug, Deserialize)]
 struct CountsByName {
     by_name: BTreeMap<String, BTreeMap<String, u64>>,
+    incomplete: Option<Incomplete>,
 }
 
 /// Reads all pages of a count by name, and merges their names into the first answer.
@@ -293,35 +282,26 @@ pub(crate) async fn count(
         ));
     }
     let query = count.chosen.query(Moment::now())?;
-    let text = if count.by_name {
-        all_names(
-            query
-                .with("by", Some("name"))
-                .with("limit", Some(MAX_PAGE_ITEMS.to_string())),
-            remote,
-        )
-        .await?
+    let (text, table, names, incomplete);
+    if count.by_name {
+        let query = query
+            .with("by", Some("name"))
+            .with("limit", Some(MAX_PAGE_ITEMS));
+        text = all_names(query, remote).await?;
+        let counts: CountsByName = remote.parse(&text)?;
+        table = by_name(&counts);
+        let each = counts.by_name.keys().map(|name| printable(name));
+        names = each.collect::<Vec<_>>().join("\n");
+        incomplete = counts.incomplete;
     } else {
-        remote.get(query.append_to(COUNT_PATH)).await?
-    };
-    let (table, names) = if count.by_name {
-        let counted: CountsByName = remote.parse(&text)?;
-        (
-            by_name(&counted),
-            counted
-                .by_name
-                .keys()
-                .map(|name| printable(name))
-                .collect::<Vec<_>>(),
-        )
-    } else {
-        (
-            by_status(&remote.parse(&text)?),
-            STATUSES.map(str::to_owned).to_vec(),
-        )
-    };
-    screen.object(&text, &names.join("\n"), || Ok(table.text(screen)))?;
-    Incomplete::exit(remote.parse::<Completeness>(&text)?.incomplete.as_ref())
+        text = remote.get(query.append_to(COUNT_PATH)).await?;
+        let counts: CountAnswer = remote.parse(&text)?;
+        table = by_status(&counts);
+        names = STATUSES.join("\n");
+        incomplete = counts.incomplete;
+    }
+    screen.object(&text, &names, || Ok(table.text(screen)))?;
+    Incomplete::exit(incomplete.as_ref())
 }
 
 fn by_status(
@@ -341,7 +321,7 @@ fn by_status(
     table
 }
 
-fn by_name(CountsByName { by_name }: &CountsByName) -> Table {
+fn by_name(CountsByName { by_name, .. }: &CountsByName) -> Table {
     let mut table = Table::new(&[
         "NAME",
         "PENDING",

@@ -227,15 +227,10 @@ async fn drawing(path: &str, remote: &ApiClient, screen: &Screen) -> CommandResu
     let query = Query::default()
         .with(
             "width",
-            Some(
-                screen
-                    .width
-                    .clamp(MIN_DRAWING_WIDTH, MAX_DRAWING_WIDTH)
-                    .to_string(),
-            ),
+            Some(screen.width.clamp(MIN_DRAWING_WIDTH, MAX_DRAWING_WIDTH)),
         )
-        .with("ascii", Some((screen.glyphs == Glyphs::Ascii).to_string()))
-        .with("colour", Some((screen.colour == Colour::Ansi).to_string()));
+        .with("ascii", Some(screen.glyphs == Glyphs::Ascii))
+        .with("colour", Some(screen.colour == Colour::Ansi));
     let text = remote
         .get(query.append_to(&format!("{path}/graph.txt")))
         .await?;
