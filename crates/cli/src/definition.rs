@@ -126,7 +126,7 @@ impl Definition {
             .and_then(|rest| rest.strip_prefix(": "))
             .unwrap_or(reason);
         Mistake {
-            position: position,
+            position,
             reason: reason.to_owned(),
         }
     }
