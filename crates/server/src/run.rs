@@ -6,4 +6,4 @@ mod demo;
 pub(crate) mod drain;
 mod limiter;
 mod ports;
-pub(crate) mod run;
+pub(crate) mod server;

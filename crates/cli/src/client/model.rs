@@ -32,7 +32,7 @@ pub(crate) const STATES: [&str; 8] = [
 ];
 
 /// Partitions that are missing in an answer because they did not answer the server.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Incomplete {
     partitions: Vec<u16>,
     reason: String,
@@ -55,7 +55,7 @@ impl Incomplete {
 }
 
 /// A workflow in a list, or a workflow that is shown alone.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct WorkflowSummary {
     pub(crate) id: String,
     pub(crate) name: String,
@@ -90,7 +90,7 @@ pub(crate) struct JobCounts {
 }
 
 /// One job.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) handler: String,
@@ -123,7 +123,7 @@ pub(crate) struct Job {
 }
 
 /// A rate limit or a concurrency limit of a job. Of an unknown kind, only the entries are shown.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct JobLimit {
     domain: Option<String>,
     hits: Option<u64>,
@@ -173,7 +173,7 @@ impl fmt::Display for JobLimit {
 }
 
 /// Progress of a job, as its worker reported it last.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Progress {
     pub(crate) percent: u64,
     #[serde(default)]
@@ -202,13 +202,13 @@ pub(crate) struct LogLine {
 }
 
 /// Reason why a job is not running.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct WaitReason {
     pub(crate) text: String,
 }
 
 /// The error of one attempt.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct AttemptError {
     pub(crate) attempt: u64,
     pub(crate) at: Moment,

@@ -241,7 +241,7 @@ impl Audit<'_> {
                 .scan_states(partition, from)
                 .await;
             let Some((next, ids)) = self.open_store.checked(read)? else {
-                self.findings.states_are_unread();
+                self.findings.states_unread = true;
                 return Ok(unlisted);
             };
             unlisted.extend(ids.into_iter().filter(|id| !listed.contains(id)));

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, PartialResult, RetentionDefaults, SqliteOptions,
-    SqliteStore, Status, Store as Opened, StoreError,
+    Engine, EngineError, EngineOptions, Filter, PartialResult, SqliteOptions, SqliteStore, Status,
+    Store as Opened, StoreError,
 };
 
 use super::audit::{self, OnFinding};
@@ -183,11 +183,7 @@ impl OpenStore {
         let store = SqliteStore::in_memory(&options)
             .map(Opened::Sqlite)
             .map_err(|error| store_failure("memory", &error))?;
-        let options = EngineOptions {
-            retention: RetentionDefaults::default(),
-            ..EngineOptions::default()
-        };
-        let engine = Engine::start(store, options)
+        let engine = Engine::start(store, EngineOptions::default())
             .await
             .map_err(|error| store_failure("memory", &error))?;
         Ok(Self {

@@ -147,24 +147,7 @@ impl fmt::Display for Started {
                     reachable(addresses.http)
                 )
             }
-            LoadResult::NoLimits { folder } => writeln!(
-                f,
-                "No limits are loaded. Write them to YAML files in {}, or set RUNTIME_ROOT to use another folder.",
-                folder.display()
-            ),
-            LoadResult::Mistakes { folder } => writeln!(
-                f,
-                "No limits are loaded: the configuration has mistakes; see the error above. `tidegate check {}` shows all of them.",
-                folder.display()
-            ),
-            LoadResult::NoneSent => writeln!(
-                f,
-                "No limits are loaded: the management server has sent none that can be used. The log says more."
-            ),
-            LoadResult::NotYetLoaded => writeln!(
-                f,
-                "The configuration is not loaded yet. The log names the mistakes in it."
-            ),
+            other => writeln!(f, "{other}"),
         }
     }
 }
@@ -197,6 +180,28 @@ impl Encryption {
         match self {
             Self::Off => String::new(),
             Self::Tls | Self::Mutual => format!("https://{address}"),
+        }
+    }
+}
+
+impl fmt::Display for LoadResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limits { example } => f.write_str(example),
+            Self::NoLimits { folder } => write!(
+                f,
+                "No limits are loaded. Write them to YAML files in {}, or set RUNTIME_ROOT to use another folder.",
+                folder.display()
+            ),
+            Self::Mistakes { folder } => write!(
+                f,
+                "No limits are loaded: the configuration has mistakes; see the error above. `tidegate check {}` shows all of them.",
+                folder.display()
+            ),
+            Self::NoneSent => f.write_str(
+                "No limits are loaded: the management server has sent none that can be used. The log says more.",
+            ),
+            Self::NotYetLoaded => f.write_str("The configuration is not loaded yet. The log names the mistakes in it."),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_api::RateLimits;
 use tidegate_ratelimit::{Limiter, RedisStore, Store};
 
-use super::run::Server;
+use super::server::Server;
 use crate::base::clock;
 use crate::net::bounds::MemoryBudget;
 use crate::net::cores::CoreServices;

@@ -324,12 +324,7 @@ impl ActiveLimits {
     }
 
     fn equals(&self, other: &Self) -> bool {
-        let address = |limits: &Self| {
-            limits
-                .configuration
-                .as_ref()
-                .map(|active| Arc::as_ptr(active))
-        };
+        let address = |limits: &Self| limits.configuration.as_ref().map(Arc::as_ptr);
         let none = self.overrides.is_empty() && other.overrides.is_empty();
         address(self) == address(other) && (none || Arc::ptr_eq(&self.overrides, &other.overrides))
     }

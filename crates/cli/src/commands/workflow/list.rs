@@ -20,7 +20,7 @@ use crate::output::{ListItem, Screen};
 const COUNT_PATH: &str = "/v1/workflows:count";
 
 /// Filter of workflows by name, tag and time.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct WorkflowFilter {
     /// Only those of this name
     #[arg(long)]
@@ -38,7 +38,7 @@ pub(crate) struct WorkflowFilter {
 }
 
 /// Filter of workflows by status.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct StatusFilter {
     /// Only those of these statuses, with commas between them
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATUSES))]

@@ -17,7 +17,7 @@ const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 86_400);
 const MIN_FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Options of a wait.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 pub(crate) struct WaitOptions {
     /// Wait this long at most, such as 10m; then the exit code is 3
     #[arg(long, value_name = "SPAN", value_parser = span_of)]
