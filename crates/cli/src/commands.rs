@@ -1,4 +1,4 @@
-//! TODO: say what these modules are for.
+//! The commands: a file for each noun, the verbs of Gush, and examples for the help.
 
 pub(crate) mod examples;
 pub(crate) mod gush;

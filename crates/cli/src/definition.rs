@@ -12,13 +12,17 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
-use tree::{SourcePosition, YamlTree};
+use crate::output::exit::{CommandResult, Failure};
+use crate::output::json::{JsonField, name, pairs};
+use tree::{SourcePosition, YamlTree, position_at};
 
 const EXPECTED: &str = "a definition, which is a map with `name` and `jobs`";
 
 /// A definition, with its text.
 #[derive(Debug)]
 pub struct Definition {
+    /// Name of the file for people.
+    name: String,
     text: String,
     language: Language,
     fields: BTreeMap<String, Box<RawValue>>,
@@ -34,7 +38,7 @@ enum Language {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// None if the mistake concerns the definition as a whole.
-    pub position: Option<(usize, usize)>,
+    pub position: Option<SourcePosition>,
     /// The reason, without the position.
     pub reason: String,
 }
@@ -58,13 +62,38 @@ impl Definition {
         let language = Language::from_file(file, &text);
         let fields = match language {
             Language::Json => fields(&text)?,
-            Language::Yaml => fields(&YamlTree::read(&text).map_err(from_yaml_mistake)?.json())?,
+            Language::Yaml => fields(&YamlTree::read(&text)?.json())?,
         };
         Ok(Self {
+            name: file_name(file),
             text,
             language,
             fields,
         })
+    }
+
+    /// Reads the definition in `file`; `-` is standard input.
+    pub(crate) fn read(file: &Path) -> CommandResult<Self> {
+        let text = read_text(file).map_err(|error| {
+            Failure::usage(format!("{} cannot be read: {error}", file_name(file)))
+        })?;
+        Self::of_file(file, text)
+    }
+
+    fn of_file(file: &Path, text: String) -> CommandResult<Self> {
+        Self::parse(file, text)
+            .map_err(|mistake| Failure::usage(format!("{}:{mistake}", file_name(file))))
+    }
+
+    /// Adds the position in the file to a failure that the server reported at a path.
+    pub(crate) fn with_position(&self, failure: Failure) -> Failure {
+        let Some(path) = &failure.path else {
+            return failure;
+        };
+        Failure {
+            text: format!("{}:{}", self.name, self.mistake(path, &failure.text)),
+            ..failure
+        }
     }
 
     /// Whether the definition has this top-level field.
@@ -97,17 +126,23 @@ impl Definition {
             .and_then(|rest| rest.strip_prefix(": "))
             .unwrap_or(reason);
         Mistake {
-            position: position.map(SourcePosition::pair),
+            position,
             reason: reason.to_owned(),
         }
     }
 }
 
-/// Reads the text of a file; `-` is standard input.
-///
-/// # Errors
-/// The file cannot be read, or is not UTF-8.
-pub fn read_text(file: &Path) -> io::Result<String> {
+/// Name of a file for people; `-` is standard input.
+#[must_use]
+pub fn file_name(file: &Path) -> String {
+    if file == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        file.display().to_string()
+    }
+}
+
+fn read_text(file: &Path) -> io::Result<String> {
     if file != Path::new("-") {
         return std::fs::read_to_string(file);
     }
@@ -118,11 +153,9 @@ pub fn read_text(file: &Path) -> io::Result<String> {
 /// Names of the top-level fields of a YAML or JSON file, as far as it can be read.
 #[must_use]
 pub fn field_names(file: &Path, text: &str) -> Vec<String> {
-    let names = |pairs: Vec<json::JsonField<'_>>| {
-        pairs.into_iter().map(|(raw, _)| json::name(raw)).collect()
-    };
+    let names = |pairs: Vec<JsonField<'_>>| pairs.into_iter().map(|(raw, _)| name(raw)).collect();
     match Language::from_file(file, text) {
-        Language::Json => json::pairs(text)
+        Language::Json => pairs(text)
             .and_then(names)
             .unwrap_or_else(|_| tidegate_yaml::top_level_keys(text.as_bytes())),
         Language::Yaml => tidegate_yaml::top_level_keys(text.as_bytes()),
@@ -143,26 +176,19 @@ impl Language {
 /// The fields of an object. A field that occurs twice is refused, since one would hide the other.
 fn fields(json: &str) -> Result<BTreeMap<String, Box<RawValue>>, Mistake> {
     let mut fields = BTreeMap::new();
-    for (raw, value) in json::pairs(json).map_err(|error| from_json_error(&error, json))? {
+    for (raw, value) in pairs(json).map_err(|error| from_json_error(&error, json))? {
         let mistake = |reason| Mistake {
-            position: Some(json::position_of(raw.get(), json).pair()),
+            position: Some(json::position_of(raw.get(), json)),
             reason,
         };
-        let name = json::name(raw)
-            .map_err(|error| mistake(without_position(&error.to_string()).to_owned()))?;
+        let name =
+            name(raw).map_err(|error| mistake(without_position(&error.to_string()).to_owned()))?;
         if fields.contains_key(&name) {
             return Err(mistake(format!("'{name}' is there twice")));
         }
         fields.insert(name, value.to_owned());
     }
     Ok(fields)
-}
-
-fn from_yaml_mistake(tree::YamlMistake { position, reason }: tree::YamlMistake) -> Mistake {
-    Mistake {
-        position: Some(position.pair()),
-        reason,
-    }
 }
 
 fn from_json_error(error: &serde_json::Error, json: &str) -> Mistake {
@@ -183,7 +209,7 @@ fn from_json_error(error: &serde_json::Error, json: &str) -> Mistake {
         .sum();
     let offset = before + error.column().saturating_sub(1);
     Mistake {
-        position: Some(SourcePosition::at_offset(json, offset).pair()),
+        position: Some(position_at(json, offset)),
         reason: reason.to_owned(),
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::client::address::ServerAddress;
 use crate::client::api_client::{ApiClient, ApiRequest};
-use crate::output::exit::{Failure, print_failure};
+use crate::output::exit::{CommandResult, Failure, print_failure};
 
 /// Number of workers, each with one job at a time.
 const WORKERS: usize = 12;
@@ -33,7 +33,7 @@ impl Demo {
     ///
     /// # Errors
     /// The client cannot be made.
-    pub fn new(api: SocketAddr, http: SocketAddr) -> Result<Self, Failure> {
+    pub fn new(api: SocketAddr, http: SocketAddr) -> CommandResult<Self> {
         let remote = |address| ApiClient::new(target(address)?, None, None);
         Ok(Self {
             api: Arc::new(remote(api)?),
@@ -84,7 +84,7 @@ async fn post(remote: &ApiClient, path: &str, body: &Value) -> Option<String> {
 }
 
 /// The base address for a client on this machine.
-fn target(mut address: SocketAddr) -> Result<ServerAddress, Failure> {
+fn target(mut address: SocketAddr) -> CommandResult<ServerAddress> {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),

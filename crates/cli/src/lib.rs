@@ -15,15 +15,15 @@ mod definition;
 mod demo;
 mod output;
 
-use clap::Subcommand;
+use clap::{Arg, Subcommand, ValueHint};
 
 pub use client::options::{Options, without_options};
 pub use commands::examples::with_examples;
-pub use definition::{Definition, Mistake, field_names, read_text};
+pub use definition::{Definition, Mistake, field_names, file_name};
 pub use demo::Demo;
 pub use output::counted::counted;
 pub use output::environment::{DEFAULT_SERVER, Environment};
-pub use output::exit::{Exit, Failure, print_failure};
+pub use output::exit::{CommandResult, Exit, Failure, print_failure};
 pub use output::moment::span_of;
 pub use output::printable::printable;
 pub use output::table::{Cell, Table};
@@ -53,7 +53,7 @@ impl Command {
     ///
     /// # Errors
     /// The command was not carried out; the failure has the reason and the exit code.
-    pub async fn run(self, options: &Options) -> Result<Exit, Failure> {
+    pub async fn run(self, options: &Options) -> CommandResult {
         let (remote, screen) = options.open()?;
         let remote = &remote;
         let screen = &screen;
@@ -66,4 +66,30 @@ impl Command {
             Self::Gush(gush) => gush.into_workflow_command().run(remote, screen).await,
         }
     }
+}
+
+/// Tells shells that the values of a client's command are no files, except those of arguments that
+/// say so.
+#[must_use]
+pub fn without_file_names(command: clap::Command) -> clap::Command {
+    let client = Command::augment_subcommands(clap::Command::new("client"));
+    client.get_subcommands().fold(command, |command, known| {
+        command.mut_subcommand(known.get_name(), values_are_no_files)
+    })
+}
+
+fn values_are_no_files(command: clap::Command) -> clap::Command {
+    let hinted = |argument: Arg| {
+        let is_open = argument.get_value_hint() == ValueHint::Unknown
+            && argument.get_action().takes_values()
+            && argument.get_possible_values().is_empty();
+        if is_open {
+            argument.value_hint(ValueHint::Other)
+        } else {
+            argument
+        }
+    };
+    command
+        .mut_args(hinted)
+        .mut_subcommands(values_are_no_files)
 }

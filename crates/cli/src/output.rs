@@ -5,6 +5,7 @@ pub(crate) mod counted;
 pub(crate) mod environment;
 pub(crate) mod exit;
 pub(crate) mod file;
+pub(crate) mod json;
 pub(crate) mod moment;
 pub(crate) mod printable;
 pub(crate) mod table;
@@ -17,7 +18,8 @@ use clap::ValueEnum;
 use serde_json::value::RawValue;
 
 use self::environment::{Colour, Glyphs, Locale};
-use self::exit::{Exit, Failure};
+use self::exit::{CommandResult, Exit, Failure};
+use self::moment::Moment;
 use printable::{escaped_json, indented, printable};
 
 /// Format of the output.
@@ -41,22 +43,16 @@ const UNLIMITED_WIDTH: usize = u32::MAX as usize;
 /// Width of a terminal that does not report one, in columns.
 const DEFAULT_WIDTH: usize = 80;
 
-/// Properties of a terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Terminal {
-    /// Width in columns.
-    pub(crate) width: usize,
-    pub(crate) glyphs: Glyphs,
-    pub(crate) colour: Colour,
-}
-
 /// Standard output.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     pub(crate) format: Format,
     /// The format that the user requested.
     pub(crate) requested: Option<Format>,
-    pub(crate) terminal: Terminal,
+    /// Width in columns.
+    pub(crate) width: usize,
+    pub(crate) glyphs: Glyphs,
+    pub(crate) colour: Colour,
     /// Whether standard output is a terminal.
     pub(crate) is_terminal: bool,
 }
@@ -97,11 +93,9 @@ impl Screen {
         Self {
             format,
             requested,
-            terminal: Terminal {
-                width,
-                glyphs: locale.glyphs,
-                colour,
-            },
+            width,
+            glyphs: locale.glyphs,
+            colour,
             is_terminal,
         }
     }
@@ -120,14 +114,15 @@ impl Screen {
         &self,
         json: &str,
         name: &str,
-        table: impl FnOnce() -> Result<String, Failure>,
-    ) -> Result<(), Failure> {
+        table: impl FnOnce() -> CommandResult<String>,
+    ) -> CommandResult {
         match self.format {
-            Format::Table | Format::Wide => print(&table()?),
-            Format::Json => self.json(json),
-            Format::Yaml => print(&as_yaml(json)?),
-            Format::Name => self.line(&indented(name, 0)),
+            Format::Table | Format::Wide => print(&table()?)?,
+            Format::Json => self.json(json)?,
+            Format::Yaml => print(&as_yaml(json)?)?,
+            Format::Name => self.line(&indented(name, 0))?,
         }
+        Ok(Exit::Done)
     }
 
     /// Prints a list. `more` is a remark that there are other items. In tables it is the last line;
@@ -136,8 +131,8 @@ impl Screen {
         &self,
         items: &[Box<RawValue>],
         more: Option<&str>,
-        parse: impl Fn(&str) -> Result<T, Failure>,
-    ) -> Result<(), Failure> {
+        parse: impl Fn(&str) -> CommandResult<T>,
+    ) -> CommandResult {
         let parsed = items.iter().map(|item| parse(item.get()));
         match self.format {
             Format::Table | Format::Wide if items.is_empty() => print(T::NOTHING)?,
@@ -148,25 +143,26 @@ impl Screen {
             Format::Yaml => print(&as_yaml(&array(items))?)?,
             Format::Name => {
                 let names = parsed.map(|item| Ok(printable(&item?.name()) + "\n"));
-                print(&names.collect::<Result<String, Failure>>()?)?;
+                print(&names.collect::<CommandResult<String>>()?)?;
             }
         }
-        match more {
-            None => Ok(()),
-            Some(more) if self.is_table() => self.line(&format!("{} {more}", self.dots())),
-            Some(more) => {
+        if let Some(more) = more {
+            let remark = format!("{} {more}", self.dots());
+            if self.is_table() {
+                self.line(&remark)?;
+            } else {
                 // The list is complete without this remark.
-                let _ = writeln!(io::stderr(), "{} {more}", self.dots());
-                Ok(())
+                let _ = writeln!(io::stderr(), "{remark}");
             }
         }
+        Ok(Exit::Done)
     }
 
     pub(crate) fn is_name(&self) -> bool {
         self.format == Format::Name
     }
 
-    fn json(&self, json: &str) -> Result<(), Failure> {
+    fn json(&self, json: &str) -> CommandResult<()> {
         serde_json::from_str::<&RawValue>(json)
             .map_err(|error| Failure::unavailable(format!("the answer is not JSON: {error}")))?;
         if self.is_terminal {
@@ -180,18 +176,27 @@ impl Screen {
         self.format == Format::Wide
     }
 
+    /// A moment: exact in a wide table, otherwise its distance from `now`.
+    pub(crate) fn moment(&self, at: Moment, now: Moment) -> String {
+        if self.is_wide() {
+            at.to_string()
+        } else {
+            at.relative(now)
+        }
+    }
+
     /// Writes a line, as [`print()`] does.
     ///
     /// # Errors
     /// The errors of [`print()`].
-    pub fn line(&self, text: &str) -> Result<(), Failure> {
+    pub fn line(&self, text: &str) -> CommandResult<()> {
         print(&format!("{text}\n"))
     }
 
     /// `text`, made safe, in the colour of the state or status that `word` names.
     pub(crate) fn paint(&self, text: &str, word: &str) -> String {
         let text = printable(text);
-        match (self.terminal.colour, colour(word)) {
+        match (self.colour, colour(word)) {
             (Colour::Ansi, Some(code)) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
             _ => text,
         }
@@ -199,7 +204,7 @@ impl Screen {
 
     /// The mark for something that was left out.
     pub(crate) fn dots(&self) -> &'static str {
-        if self.terminal.glyphs == Glyphs::Unicode {
+        if self.glyphs == Glyphs::Unicode {
             "…"
         } else {
             ".."
@@ -217,7 +222,7 @@ fn array(items: &[Box<RawValue>]) -> String {
     }
 }
 
-fn as_yaml(json: &str) -> Result<String, Failure> {
+fn as_yaml(json: &str) -> CommandResult<String> {
     yaml::document(json).map_err(|error| {
         Failure::unavailable(format!("the answer cannot be shown as YAML: {error}"))
     })
@@ -250,7 +255,7 @@ pub(crate) fn columns(out: &impl AsFd) -> usize {
 ///
 /// # Errors
 /// It cannot be written, or its reader closed it.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> CommandResult<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())

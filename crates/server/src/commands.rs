@@ -21,7 +21,8 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use tidegate_cli::{
-    Exit, Failure, Options, print, print_failure, with_examples, without_options, write_failure,
+    CommandResult, Exit, Failure, Options, print, print_failure, with_examples, without_file_names,
+    without_options, write_failure,
 };
 
 use crate::rls::reload::ConfigOrigin;
@@ -101,21 +102,20 @@ Exit codes:
 
 /// The command line. Each command shows only the options that it accepts.
 fn arguments() -> clap::Command {
-    let command = Arguments::command();
-    let command = ["store", "import", "migrate"]
-        .into_iter()
-        .fold(command, |command, name| {
-            command.mut_subcommand(name, |command| {
-                without_options(command, &["server", "token_file", "cacert"])
-            })
-        });
-    ["check", "settings", "demo", "health", "completion"]
-        .into_iter()
-        .fold(command, |command, name| {
-            command.mut_subcommand(name, |command| {
-                without_options(command, &["server", "token_file", "cacert", "output"])
-            })
+    let hide = |command: clap::Command, names: &[&str], options: &[&str]| {
+        names.iter().fold(command, |command, name| {
+            command.mut_subcommand(name, |command| without_options(command, options))
         })
+    };
+    let command = without_file_names(Arguments::command());
+    let offline = ["store", "import", "migrate"];
+    let command = hide(command, &offline, &["server", "token_file", "cacert"]);
+    let plain = ["check", "settings", "demo", "health", "completion"];
+    hide(
+        command,
+        &plain,
+        &["server", "token_file", "cacert", "output"],
+    )
 }
 
 /// Arguments of the process. A container whose entry point is `/bin/ratelimit` often gets
@@ -187,7 +187,7 @@ fn with_server_hint(mut error: clap::Error) -> clap::Error {
     error
 }
 
-fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
+fn start(command: Command, options: &Options) -> CommandResult {
     let is_client = matches!(command, Command::Client(_));
     let prints_objects = is_client
         || matches!(
@@ -212,7 +212,7 @@ fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
     done
 }
 
-fn exit_code(done: Result<Exit, Failure>) -> ExitCode {
+fn exit_code(done: CommandResult) -> ExitCode {
     match done {
         Ok(exit) => exit.into(),
         Err(failure) => {
@@ -223,7 +223,7 @@ fn exit_code(done: Result<Exit, Failure>) -> ExitCode {
 }
 
 /// Prints the effective values, and the warnings and errors that a server would log for them.
-fn show_settings() -> Result<Exit, Failure> {
+fn show_settings() -> CommandResult {
     print(&settings::effective())?;
     let (warnings, done) = match Settings::from_environment() {
         Ok(settings) => {
@@ -245,7 +245,7 @@ fn show_settings() -> Result<Exit, Failure> {
     done
 }
 
-async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {
+async fn run(command: Command, options: &Options) -> CommandResult {
     match command {
         Command::Check(arguments) => {
             let report = check::check(&arguments);

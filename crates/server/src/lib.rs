@@ -23,6 +23,6 @@ pub use rls::proto;
 pub use rls::reload::xds::proto as discovery;
 pub use run::banner::{Encryption, LoadResult, Started};
 pub use run::drain::StopSignal;
-pub use run::run::run;
+pub use run::server::run;
 pub use supervise::error::ServeError;
 pub use supervise::{EndCause, UnexpectedEnd};

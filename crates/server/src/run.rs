@@ -1,4 +1,4 @@
-//! TODO: say what these modules are for.
+//! Life of a server: its dependencies, its ports, its services and its end.
 
 pub(crate) mod banner;
 mod build;
@@ -6,4 +6,4 @@ mod demo;
 pub(crate) mod drain;
 mod limiter;
 mod ports;
-pub(crate) mod run;
+pub(crate) mod server;

@@ -7,9 +7,7 @@
 mod backoff;
 pub(crate) mod clock;
 mod driver;
-mod durability_check;
 mod heartbeat;
-mod limit_watcher;
 pub(crate) mod port;
 mod queue_sampler;
 pub(crate) mod store;
@@ -22,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_api::{Access, Api, ApiMetrics, History, STEP, ServerHooks};
-use tidegate_workflow::{Engine, ServerDescription, Store, Timestamp};
+use tidegate_workflow::{Engine, ServerDescription, Timestamp};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -70,7 +68,6 @@ pub(crate) struct Workflows {
 }
 
 /// State that the threads share with the rest of the server.
-#[derive(Debug)]
 pub(crate) struct ServerContext {
     pub(crate) health: Health,
     pub(crate) metrics: Arc<Metrics>,
@@ -218,7 +215,7 @@ impl WorkflowThread {
         clock.log_step();
         if let Some(engine) = engine {
             heartbeat::leave(&engine).await;
-            close(engine).await;
+            store::close(&engine).await;
         }
         match next {
             EngineEnd::OpenAgain => {
@@ -250,7 +247,7 @@ impl WorkflowThread {
         let activity = self.activity.clone();
         tokio::select! {
             () = driver::run(engine.clone(), clock, limiter, self.description(), activity) => EngineEnd::End,
-            () = durability_check::follow(engine.store(), self.settings.replicas, &self.activity) => EngineEnd::End,
+            () = store_probe::follow_durability(engine.store(), self.settings.replicas, &self.activity) => EngineEnd::End,
             () = engine.store().replaced() => EngineEnd::OpenAgain,
             () = supervisor.stop.cancelled() => EngineEnd::End,
         }
@@ -368,12 +365,5 @@ async fn record_history(
             _ = ticks.tick() => history.record_point(&activity, metrics.totals(), Timestamp::from_micros(edge_clock::now().0)),
             () = supervisor.drain.cancelled() => return,
         }
-    }
-}
-
-async fn close(engine: Engine) {
-    engine.close().await;
-    if let Store::Sqlite(store) = engine.store() {
-        store.close().await;
     }
 }

@@ -14,7 +14,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// The address of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ServerAddress {
     scheme: Scheme,
     authority: Authority,
@@ -93,10 +93,10 @@ pub(crate) struct Query(String);
 
 impl Query {
     /// Adds the pair `name` and `value`. Without a value the query stays as it is.
-    pub(crate) fn with(mut self, name: &str, value: Option<impl AsRef<str>>) -> Self {
+    pub(crate) fn with(mut self, name: &str, value: Option<impl ToString>) -> Self {
         if let Some(value) = value {
             let mark = if self.0.is_empty() { "?" } else { "&" };
-            self.0 += &[mark, name, "=", &escaped(value.as_ref())].concat();
+            self.0 += &[mark, name, "=", &escaped(&value.to_string())].concat();
         }
         self
     }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::client::address::ServerAddress;
 use crate::client::connect::{self, Connections};
 use crate::client::model::Problem;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::printable::printable;
 
 /// Timeout of a request whose answer does not depend on other events.
@@ -151,7 +151,7 @@ impl ApiClient {
         target: ServerAddress,
         token: Option<HeaderValue>,
         authorities: Option<&Path>,
-    ) -> Result<Self, Failure> {
+    ) -> CommandResult<Self> {
         let client = connect::client(&target, authorities)?;
         Ok(Self {
             target,
@@ -167,26 +167,39 @@ impl ApiClient {
 
     /// Sends a request, and returns the text of the answer. If the future is dropped, the server
     /// may still carry out the request.
-    pub(crate) async fn text(&self, api_request: &ApiRequest) -> Result<String, Failure> {
+    pub(crate) async fn text(&self, api_request: &ApiRequest) -> CommandResult<String> {
         let answer = async {
-            let response = self.send(api_request, "application/json").await?;
-            self.read_body(api_request, response).await
+            let body = self.send(api_request, "application/json").await?;
+            self.read_body(api_request, body).await
         };
         self.with_timeout(api_request, answer).await
+    }
+
+    /// Reads an object, and returns its text.
+    pub(crate) async fn get(&self, path: impl Into<String>) -> CommandResult<String> {
+        self.text(&ApiRequest::get(path)).await
+    }
+
+    /// Reads an object, and parses it.
+    pub(crate) async fn get_json<T: DeserializeOwned>(
+        &self,
+        path: impl Into<String>,
+    ) -> CommandResult<T> {
+        self.read(&ApiRequest::get(path)).await
     }
 
     /// Sends a request, and parses the answer.
     pub(crate) async fn read<T: DeserializeOwned>(
         &self,
         api_request: &ApiRequest,
-    ) -> Result<T, Failure> {
+    ) -> CommandResult<T> {
         let text = self.text(api_request).await?;
         self.parse(&text)
             .map_err(|failure| api_request.unknown_outcome(&failure.text))
     }
 
     /// Parses an answer, or a part of it.
-    pub(crate) fn parse<'a, T: Deserialize<'a>>(&self, text: &'a str) -> Result<T, Failure> {
+    pub(crate) fn parse<'a, T: Deserialize<'a>>(&self, text: &'a str) -> CommandResult<T> {
         serde_json::from_str(text).map_err(|error| {
             let shown = self.target.to_string();
             Failure::unavailable(format!(
@@ -196,25 +209,18 @@ impl ApiClient {
     }
 
     /// Opens a stream of events, which lasts as long as the answer is read.
-    pub(crate) async fn stream(&self, path: &str) -> Result<Incoming, Failure> {
+    pub(crate) async fn stream(&self, path: &str) -> CommandResult<Incoming> {
         let api_request = ApiRequest::get(path);
-        let opened = async {
-            let response = self.send(&api_request, "text/event-stream").await?;
-            // The body of the answer owns the connection from here on.
-            if response.status().is_success() {
-                Ok(response.into_body())
-            } else {
-                Err(self.read_problem(&api_request, response).await)
-            }
-        };
+        // The body of the answer owns the connection from here on.
+        let opened = self.send(&api_request, "text/event-stream");
         self.with_timeout(&api_request, opened).await
     }
 
     async fn with_timeout<T>(
         &self,
         api_request: &ApiRequest,
-        answer: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        answer: impl Future<Output = CommandResult<T>>,
+    ) -> CommandResult<T> {
         let late = |_| {
             api_request.unknown_outcome(&format!(
                 "{} did not answer within {} s",
@@ -225,53 +231,42 @@ impl ApiClient {
         timeout(ANSWER_TIMEOUT, answer).await.map_err(late)?
     }
 
+    /// Sends a request, and returns the body of an answer that is a success.
     async fn send(
         &self,
         api_request: &ApiRequest,
         accept: &'static str,
-    ) -> Result<Response<Incoming>, Failure> {
-        let request = self.request(api_request, accept)?;
-        self.client.request(request).await.map_err(|error| {
-            let text = connect::explain_failure(&self.target, &error);
-            if error.is_connect() {
-                Failure::unavailable(text)
-            } else {
-                api_request.unknown_outcome(&text)
-            }
-        })
-    }
-
-    fn request(
-        &self,
-        api_request: &ApiRequest,
-        accept: &'static str,
-    ) -> Result<Request<Full<Bytes>>, Failure> {
-        let request = Request::builder()
+    ) -> CommandResult<Incoming> {
+        let mut request = Request::builder()
             .method(api_request.method.clone())
-            .uri(format!("{}{}", self.target, api_request.path));
-        let mut request = request.header(ACCEPT, accept);
+            .uri(format!("{}{}", self.target, api_request.path))
+            .header(ACCEPT, accept);
         if !api_request.body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token);
         }
-        let wrong =
-            |error: http::Error| Failure::usage(format!("the request is not valid HTTP: {error}"));
-        request
+        let request = request
             .body(Full::new(api_request.body.clone()))
-            .map_err(wrong)
+            .map_err(|error| Failure::usage(format!("the request is not valid HTTP: {error}")))?;
+        let response = self.client.request(request).await.map_err(|error| {
+            let text = connect::explain_failure(&self.target, &error);
+            if error.is_connect() {
+                Failure::unavailable(text)
+            } else {
+                api_request.unknown_outcome(&text)
+            }
+        })?;
+        if response.status().is_success() {
+            Ok(response.into_body())
+        } else {
+            Err(self.read_problem(api_request, response).await)
+        }
     }
 
-    async fn read_body(
-        &self,
-        api_request: &ApiRequest,
-        response: Response<Incoming>,
-    ) -> Result<String, Failure> {
-        if !response.status().is_success() {
-            return Err(self.read_problem(api_request, response).await);
-        }
-        let bytes = Limited::new(response.into_body(), api_request.max_answer_bytes)
+    async fn read_body(&self, api_request: &ApiRequest, body: Incoming) -> CommandResult<String> {
+        let bytes = Limited::new(body, api_request.max_answer_bytes)
             .collect()
             .await;
         let bytes = bytes.map_err(|error| {
@@ -336,8 +331,10 @@ impl ApiClient {
         let exit = exit(status);
         let request = problem.request_id.filter(|_| exit == Exit::Unavailable);
         Failure {
+            code: problem.code,
+            path: problem.path,
             request,
-            ..Failure::new(exit, text).by_server(problem.code, problem.path)
+            ..Failure::new(exit, text)
         }
     }
 

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::client::address::ServerAddress;
-use crate::output::exit::Failure;
+use crate::output::exit::{CommandResult, Failure};
 
 /// Timeout of a connection attempt, with DNS and without TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>
 pub(crate) fn client(
     target: &ServerAddress,
     extra_authorities: Option<&Path>,
-) -> Result<Connections, Failure> {
+) -> CommandResult<Connections> {
     let mut roots = RootCertStore::empty();
     // Reading the system's authorities takes time, so plain HTTP does without.
     if target.is_encrypted() {

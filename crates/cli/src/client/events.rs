@@ -24,7 +24,7 @@ pub(crate) struct EventStream<B> {
 }
 
 /// One event.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, PartialEq, Eq, Default)]
 pub(crate) struct Event {
     /// Empty if the server gave none.
     pub(crate) name: String,

@@ -1,11 +1,12 @@
 //! Answers of the server: the fields that the command line shows.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::commands::limit::LimitOfJob;
 use crate::output::counted::counted;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::moment::Moment;
 use crate::output::printable::printable;
 
@@ -31,7 +32,7 @@ pub(crate) const STATES: [&str; 8] = [
 ];
 
 /// Partitions that are missing in an answer because they did not answer the server.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Incomplete {
     partitions: Vec<u16>,
     reason: String,
@@ -48,13 +49,13 @@ impl Incomplete {
     }
 
     /// Succeeds if nothing is missing; otherwise returns [`Incomplete::failure`].
-    pub(crate) fn exit(incomplete: Option<&Self>) -> Result<Exit, Failure> {
+    pub(crate) fn exit(incomplete: Option<&Self>) -> CommandResult {
         incomplete.map_or(Ok(Exit::Done), |incomplete| Err(incomplete.failure()))
     }
 }
 
 /// A workflow in a list, or a workflow that is shown alone.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct WorkflowSummary {
     pub(crate) id: String,
     pub(crate) name: String,
@@ -89,7 +90,7 @@ pub(crate) struct JobCounts {
 }
 
 /// One job.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) handler: String,
@@ -112,7 +113,7 @@ pub(crate) struct Job {
     pub(crate) worker: Option<String>,
     pub(crate) why_not_running: Option<WaitReason>,
     #[serde(default)]
-    pub(crate) limits: Vec<LimitOfJob>,
+    pub(crate) limits: Vec<JobLimit>,
     // The next fields are sent only for a single job.
     pub(crate) params: Option<Box<RawValue>>,
     pub(crate) output: Option<Box<RawValue>>,
@@ -121,8 +122,58 @@ pub(crate) struct Job {
     pub(crate) progress: Option<Progress>,
 }
 
+/// A rate limit or a concurrency limit of a job. Of an unknown kind, only the entries are shown.
+#[derive(Debug, Deserialize)]
+pub(crate) struct JobLimit {
+    domain: Option<String>,
+    hits: Option<u64>,
+    concurrency: Option<u64>,
+    of: Option<String>,
+    #[serde(default)]
+    entries: Vec<(String, String)>,
+}
+
+/// Entries in the form in which people write them.
+pub(crate) fn entries_text(entries: &[(String, String)]) -> String {
+    entries
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect::<Vec<_>>()
+        .join("  ")
+}
+
+/// The limit in one line.
+impl fmt::Display for JobLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(domain) = &self.domain {
+            parts.push(format!(
+                "{} of {domain}",
+                counted(self.hits.unwrap_or(1), "unit")
+            ));
+        }
+        if let Some(max_jobs) = self.concurrency {
+            let of = match self.of.as_deref() {
+                Some("workflow") => " of the workflow",
+                Some("queue") => " of the queue",
+                _ => "",
+            };
+            parts.push(format!(
+                "at most {}{of} at a time",
+                counted(max_jobs, "job")
+            ));
+        }
+        parts.extend(
+            self.entries
+                .iter()
+                .map(|(key, value)| format!("{key}={value}")),
+        );
+        f.write_str(&printable(&parts.join("  ")))
+    }
+}
+
 /// Progress of a job, as its worker reported it last.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Progress {
     pub(crate) percent: u64,
     #[serde(default)]
@@ -151,13 +202,13 @@ pub(crate) struct LogLine {
 }
 
 /// Reason why a job is not running.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct WaitReason {
     pub(crate) text: String,
 }
 
 /// The error of one attempt.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct AttemptError {
     pub(crate) attempt: u64,
     pub(crate) at: Moment,
@@ -225,14 +276,13 @@ impl WorkflowSummary {
         matches!(self.status.as_str(), "succeeded" | "failed" | "cancelled")
     }
 
-    /// Numbers of jobs by state, such as `1 failed, 2 running`, for the states that `wanted`
+    /// Numbers of jobs by state, such as `, 1 failed, 2 running`, for the states that `wanted`
     /// accepts.
     pub(crate) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
-        let wanted = self.states_with_jobs().filter(|(word, _)| wanted(word));
-        wanted
-            .map(|(word, number)| format!("{number} {word}"))
-            .collect::<Vec<_>>()
-            .join(", ")
+        self.states_with_jobs()
+            .filter(|(word, _)| wanted(word))
+            .map(|(word, number)| format!(", {number} {word}"))
+            .collect()
     }
 
     /// Names and counts of the states that have jobs, the most important first. A blocked job does
@@ -259,11 +309,6 @@ impl WorkflowSummary {
     /// Progress in words, such as `42%  2/7 succeeded, 1 failed, 3 running, 1 waiting`.
     pub(crate) fn progress(&self) -> String {
         let states = self.listed(|word| word != "succeeded");
-        let states = if states.is_empty() {
-            states
-        } else {
-            format!(", {states}")
-        };
         let JobCounts {
             succeeded, total, ..
         } = self.job_counts;

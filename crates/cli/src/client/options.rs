@@ -8,7 +8,7 @@ use http::HeaderValue;
 use crate::client::address::ServerAddress;
 use crate::client::api_client::ApiClient;
 use crate::output::environment::Environment;
-use crate::output::exit::Failure;
+use crate::output::exit::{CommandResult, Failure};
 use crate::output::{Format, Screen};
 
 /// Which server, and how its answers are shown. They may stand before or after a command.
@@ -57,7 +57,7 @@ impl Options {
     }
 
     /// The server and the screen that these options and the environment describe.
-    pub(crate) fn open(&self) -> Result<(ApiClient, Screen), Failure> {
+    pub(crate) fn open(&self) -> CommandResult<(ApiClient, Screen)> {
         let settings = Environment::read();
         let token = match &self.token_file {
             Some(file) => {
@@ -87,7 +87,7 @@ pub fn without_options(command: Command, names: &[&str]) -> Command {
     command.args(named.map(|argument| argument.clone().hide(true)))
 }
 
-fn header(token: &str) -> Result<HeaderValue, Failure> {
+fn header(token: &str) -> CommandResult<HeaderValue> {
     let wrong = |_| Failure::usage("the token has characters that a token cannot have");
     let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(wrong)?;
     value.set_sensitive(true);

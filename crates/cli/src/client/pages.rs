@@ -4,9 +4,9 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::address::Query;
-use super::api_client::{ApiClient, ApiRequest};
+use super::api_client::ApiClient;
 use super::model::{Incomplete, Page};
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Failure};
 use crate::output::{ListItem, Screen};
 
 /// Page size limit of the server, in items.
@@ -31,7 +31,7 @@ pub(crate) async fn read_pages(
     query: &Query,
     limit: usize,
     remote: &ApiClient,
-) -> Result<Pages, Failure> {
+) -> CommandResult<Pages> {
     read_pages_of_size(MAX_PAGE_ITEMS, path, query, limit, remote).await
 }
 
@@ -42,18 +42,18 @@ pub(crate) async fn read_pages_of_size(
     query: &Query,
     limit: usize,
     remote: &ApiClient,
-) -> Result<Pages, Failure> {
+) -> CommandResult<Pages> {
     let mut items = Vec::new();
     let mut cursor = None::<String>;
     let mut empty_pages = EmptyPageCounter::default();
     let mut incomplete = None;
     while items.len() < limit {
-        let size = (limit - items.len()).min(page_size).to_string();
+        let size = (limit - items.len()).min(page_size);
         let page = query
             .clone()
             .with("limit", Some(size))
             .with("cursor", cursor.as_ref());
-        let page: Page = remote.read(&ApiRequest::get(page.append_to(path))).await?;
+        let page: Page = remote.get_json(page.append_to(path)).await?;
         let found = page.items.len();
         items.extend(page.items);
         incomplete = page.incomplete.or(incomplete);
@@ -78,7 +78,7 @@ impl Pages {
         option: &str,
         remote: &ApiClient,
         screen: &Screen,
-    ) -> Result<Exit, Failure> {
+    ) -> CommandResult {
         let higher = self.limit.saturating_mul(10);
         let more = format!("there are more: --{option} {higher}");
         let more = self.has_more.then_some(&*more);
@@ -100,7 +100,7 @@ impl EmptyPageCounter {
     /// # Errors
     /// Returned after `MAX_EMPTY_PAGES` consecutive pages without items, since the list may have no
     /// end. Stopping without an error would hide the items after them.
-    pub(crate) fn count_page(&mut self, found: usize) -> Result<(), Failure> {
+    pub(crate) fn count_page(&mut self, found: usize) -> CommandResult<()> {
         self.empty = if found == 0 { self.empty + 1 } else { 0 };
         if self.empty < MAX_EMPTY_PAGES {
             return Ok(());

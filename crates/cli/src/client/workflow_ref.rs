@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use crate::client::address::{Query, escaped};
-use crate::client::api_client::{ApiClient, ApiRequest};
-use crate::output::exit::{Exit, Failure};
+use crate::client::api_client::ApiClient;
+use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::printable::printable;
 
 /// Number of characters of an id, and the minimum of a short form.
@@ -44,16 +44,16 @@ pub(crate) fn path(id: &str) -> String {
 
 impl WorkflowRef {
     /// The path of the workflow in the API.
-    pub(crate) async fn path(&self, remote: &ApiClient) -> Result<String, Failure> {
+    pub(crate) async fn path(&self, remote: &ApiClient) -> CommandResult<String> {
         Ok(path(&self.id(remote).await?))
     }
 
     /// Resolves the reference to an id. A full id is returned without a request.
-    pub(crate) async fn id(&self, remote: &ApiClient) -> Result<String, Failure> {
+    pub(crate) async fn id(&self, remote: &ApiClient) -> CommandResult<String> {
         if let Some(key) = self.0.strip_prefix("key:") {
             let query = Query::default().with("key", Some(key));
             return Ok(remote
-                .read::<WorkflowMatch>(&ApiRequest::get(query.append_to("/v1/workflows:byKey")))
+                .get_json::<WorkflowMatch>(query.append_to("/v1/workflows:byKey"))
                 .await?
                 .id);
         }
@@ -61,7 +61,7 @@ impl WorkflowRef {
             let query = Query::default()
                 .with("name", Some(name))
                 .with("order", Some("newest"))
-                .with("limit", Some("1"));
+                .with("limit", Some(1));
             let found = self.find(&query, remote).await?;
             return found
                 .into_iter()
@@ -78,18 +78,18 @@ impl WorkflowRef {
         Ok(self.0.clone())
     }
 
-    async fn find(&self, query: &Query, remote: &ApiClient) -> Result<Vec<WorkflowMatch>, Failure> {
+    async fn find(&self, query: &Query, remote: &ApiClient) -> CommandResult<Vec<WorkflowMatch>> {
         Ok(remote
-            .read::<WorkflowMatches>(&ApiRequest::get(query.append_to("/v1/workflows")))
+            .get_json::<WorkflowMatches>(query.append_to("/v1/workflows"))
             .await?
             .items)
     }
 
     /// Finds the one workflow whose id begins with the text.
-    async fn find_by_prefix(&self, remote: &ApiClient) -> Result<String, Failure> {
+    async fn find_by_prefix(&self, remote: &ApiClient) -> CommandResult<String> {
         let query = Query::default()
             .with("id_prefix", Some(self.0.to_ascii_uppercase()))
-            .with("limit", Some((MAX_LISTED + 1).to_string()));
+            .with("limit", Some(MAX_LISTED + 1));
         let mut found = self.find(&query, remote).await?;
         match found.len() {
             0 => Err(self.not_found()),
@@ -106,7 +106,10 @@ impl WorkflowRef {
                 self.0
             ),
         };
-        Failure::new(Exit::NotFound, text).by_server(Some("workflow_not_found".to_owned()), None)
+        Failure {
+            code: Some("workflow_not_found".to_owned()),
+            ..Failure::new(Exit::NotFound, text)
+        }
     }
 
     fn ambiguous(&self, found: &[WorkflowMatch]) -> Failure {

@@ -42,7 +42,7 @@ pub enum Gush {
 #[derive(Debug, Args)]
 pub struct GushWorkflows {
     /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
-    #[arg(required = true, value_name = "ID", value_hint = ValueHint::Other)]
+    #[arg(required = true, value_name = "ID")]
     ids: Vec<WorkflowRef>,
 }
 
@@ -50,10 +50,8 @@ pub struct GushWorkflows {
 pub struct Start {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
-    #[arg(value_hint = ValueHint::Other)]
     id: WorkflowRef,
     /// Names of jobs to run again; none starts the workflow
-    #[arg(value_hint = ValueHint::Other)]
     jobs: Vec<String>,
 }
 
@@ -61,7 +59,6 @@ pub struct Start {
 pub struct GushShowArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
-    #[arg(value_hint = ValueHint::Other)]
     id: WorkflowRef,
     /// Leave out everything but the jobs
     #[arg(long, alias = "skip_overview")]
@@ -78,7 +75,6 @@ pub struct GushShowArgs {
 pub struct Viz {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
-    #[arg(value_hint = ValueHint::Other)]
     id: WorkflowRef,
     /// File to write
     #[arg(long, short, default_value = "graph.svg", value_hint = ValueHint::FilePath)]

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use super::policies::{PolicyArgs, PolicyKind};
 use crate::client::api_client::ApiClient;
 use crate::output::Screen;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::CommandResult;
 
 /// Shows and sets what handlers give their jobs.
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ enum HandlerVerb {
 }
 
 impl HandlerCommand {
-    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         match self.verb {
             HandlerVerb::Limits(terms) => {
                 terms.run(PolicyKind::HandlerLimits, remote, screen).await

@@ -3,18 +3,17 @@
 mod log;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::limit::LimitOfJob;
 use super::workflow::{act, show};
 use crate::client::address::{Query, escaped};
 use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::model::{self, STATES};
 use crate::client::pages::read_pages;
 use crate::client::workflow_ref::WorkflowRef;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Failure};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::{indented, printable};
 use crate::output::{ListItem, Screen};
@@ -49,13 +48,12 @@ enum JobVerb {
 struct JobListArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
-    #[arg(value_hint = ValueHint::Other)]
     id: WorkflowRef,
     /// Only those of these states, with commas between them
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATES))]
     state: Vec<String>,
     /// At most this many
-    #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 1_000)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000)]
     limit: usize,
 }
 
@@ -63,10 +61,8 @@ struct JobListArgs {
 struct JobRef {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
-    #[arg(value_hint = ValueHint::Other)]
     id: WorkflowRef,
     /// Name of the job
-    #[arg(value_hint = ValueHint::Other)]
     job: String,
 }
 
@@ -75,12 +71,12 @@ struct MarkSucceededArgs {
     #[command(flatten)]
     named: JobRef,
     /// Its output as JSON; the jobs after it get it
-    #[arg(long, value_name = "JSON", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "JSON")]
     result: Option<String>,
 }
 
 impl JobRef {
-    async fn path(&self, remote: &ApiClient) -> Result<String, Failure> {
+    async fn path(&self, remote: &ApiClient) -> CommandResult<String> {
         Ok(format!(
             "{}/jobs/{}",
             self.id.path(remote).await?,
@@ -94,28 +90,28 @@ impl JobRef {
         body: String,
         remote: &ApiClient,
         screen: &Screen,
-    ) -> Result<Exit, Failure> {
+    ) -> CommandResult {
         act(
-            &ApiRequest::post(format!("{}:{verb}", self.path(remote).await?), body),
+            format!("{}:{verb}", self.path(remote).await?),
+            body,
             remote,
             screen,
         )
         .await
     }
 
-    async fn show(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    async fn show(&self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         let text = remote
             .text(&ApiRequest::get_full(self.path(remote).await?))
             .await?;
         screen.object(&text, &self.job, || {
             Ok(job_text(&remote.parse(&text)?, screen))
-        })?;
-        Ok(Exit::Done)
+        })
     }
 }
 
 impl JobCommand {
-    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         match self.verb {
             JobVerb::List(list) => list.run(remote, screen).await,
             JobVerb::Show(named) => named.show(remote, screen).await,
@@ -129,7 +125,7 @@ impl JobCommand {
 }
 
 impl MarkSucceededArgs {
-    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         let wrong = |error| Failure::usage(format!("--result is not JSON: {error}"));
         let output = self
             .result
@@ -149,7 +145,7 @@ impl MarkSucceededArgs {
 }
 
 impl JobListArgs {
-    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         let states = Some(self.state.join(",")).filter(|states| !states.is_empty());
         let query = Query::default().with("state", states);
         let path = format!("{}/jobs", self.id.path(remote).await?);
@@ -206,7 +202,7 @@ fn job_text(job: &model::Job, screen: &Screen) -> String {
     };
     let why = job.why_not_running.as_ref();
     let progress = job.progress.as_ref();
-    let limits: Vec<String> = job.limits.iter().map(LimitOfJob::to_string).collect();
+    let limits: Vec<String> = job.limits.iter().map(model::JobLimit::to_string).collect();
     let lines = [
         ("job", Some(printable(&job.name))),
         ("handler", Some(printable(&job.handler))),

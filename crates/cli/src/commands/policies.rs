@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueHint};
 use serde::Deserialize;
 
-use super::limit::LimitOfJob;
 use crate::client::address::escaped;
 use crate::client::api_client::{ApiClient, ApiRequest};
-use crate::definition::{Definition, read_text};
+use crate::client::model::{JobLimit, entries_text};
+use crate::definition::Definition;
 use crate::output::Screen;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::CommandResult;
 use crate::output::printable::printable;
 
 /// Arguments of a command about policies.
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
     /// Its name
-    #[arg(value_name = "NAME", value_hint = ValueHint::Other)]
+    #[arg(value_name = "NAME")]
     name: String,
     /// Sets what this file has, in JSON or YAML; - is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "remove")]
@@ -51,7 +51,7 @@ impl PolicyKind {
 #[derive(Debug, Deserialize)]
 struct PolicyAnswer {
     #[serde(default)]
-    limits: Vec<LimitOfJob>,
+    limits: Vec<JobLimit>,
     #[serde(default)]
     weights: Vec<Weight>,
 }
@@ -68,62 +68,42 @@ impl PolicyArgs {
         kind: PolicyKind,
         remote: &ApiClient,
         screen: &Screen,
-    ) -> Result<Exit, Failure> {
+    ) -> CommandResult {
         let (before, behind) = kind.path();
         let path = format!("/v1/{before}/{}/{behind}", escaped(&self.name));
         if self.remove {
             remote.text(&ApiRequest::delete(path.clone())).await?;
         }
         let text = match &self.set {
-            None => remote.text(&ApiRequest::get(path)).await?,
+            None => remote.get(path).await?,
             Some(file) => set(file, path, remote).await?,
         };
         screen.object(&text, &self.name, || {
             Ok(lines(&remote.parse(&text)?, behind))
-        })?;
-        Ok(Exit::Done)
+        })
     }
 }
 
 /// Sends a file, and returns the answer. A mistake that the server finds is shown with its position
 /// in the file.
-async fn set(file: &Path, path: String, remote: &ApiClient) -> Result<String, Failure> {
-    let name = if file == Path::new("-") {
-        "standard input".to_owned()
-    } else {
-        file.display().to_string()
-    };
-    let text = read_text(file)
-        .map_err(|error| Failure::usage(format!("{name} cannot be read: {error}")))?;
-    let body = Definition::parse(file, text)
-        .map_err(|mistake| Failure::usage(format!("{name}:{mistake}")))?;
+async fn set(file: &Path, path: String, remote: &ApiClient) -> CommandResult<String> {
+    let body = Definition::read(file)?;
     remote
         .text(&ApiRequest::put(path, body.json()))
         .await
-        .map_err(|failure| match &failure.path {
-            Some(path) => Failure {
-                text: format!("{name}:{}", body.mistake(path, &failure.text)),
-                ..failure
-            },
-            None => failure,
-        })
+        .map_err(|failure| body.with_position(failure))
 }
 
 /// Text with a line for each limit or weight.
 fn lines(shown: &PolicyAnswer, noun: &str) -> String {
-    let limits = shown.limits.iter().map(LimitOfJob::to_string);
-    let entries = |weight: &Weight| {
-        weight
-            .entries
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect::<Vec<_>>()
-            .join("  ")
-    };
-    let weights = shown
-        .weights
-        .iter()
-        .map(|weight| printable(&format!("{:>4}  {}", weight.weight, entries(weight))));
+    let limits = shown.limits.iter().map(JobLimit::to_string);
+    let weights = shown.weights.iter().map(|weight| {
+        printable(&format!(
+            "{:>4}  {}",
+            weight.weight,
+            entries_text(&weight.entries)
+        ))
+    });
     let lines: String = limits.chain(weights).map(|line| line + "\n").collect();
     if lines.is_empty() {
         format!("no {noun}\n")

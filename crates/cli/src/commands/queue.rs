@@ -1,6 +1,6 @@
 //! `tidegate queue`: queues, their limits and their weights.
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand};
 
 use super::policies::{PolicyArgs, PolicyKind};
 use super::workflow::for_each;
@@ -8,7 +8,7 @@ use crate::client::address::{Query, escaped};
 use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::model;
 use crate::client::pages::read_pages;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::CommandResult;
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
 use crate::output::table::{Cell, Table};
@@ -38,19 +38,19 @@ enum QueueVerb {
 #[derive(Debug, Args)]
 struct QueueListArgs {
     /// At most this many, by name
-    #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 1_000)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000)]
     limit: usize,
 }
 
 #[derive(Debug, Args)]
 struct QueueNames {
     /// Names of queues
-    #[arg(required = true, value_name = "QUEUE", value_hint = ValueHint::Other)]
+    #[arg(required = true, value_name = "QUEUE")]
     names: Vec<String>,
 }
 
 impl QueueCommand {
-    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         match self.verb {
             QueueVerb::List(wanted) => list(&wanted, remote, screen).await,
             QueueVerb::Pause(names) => names.set("pause", remote, screen).await,
@@ -61,11 +61,7 @@ impl QueueCommand {
     }
 }
 
-async fn list(
-    wanted: &QueueListArgs,
-    remote: &ApiClient,
-    screen: &Screen,
-) -> Result<Exit, Failure> {
+async fn list(wanted: &QueueListArgs, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let pages = read_pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
     pages.show::<model::Queue>("limit", remote, screen)
 }
@@ -78,36 +74,32 @@ impl ListItem for model::Queue {
     }
 
     fn text(items: &[Self], screen: &Screen) -> String {
-        table(items).text(screen)
+        let now = Moment::now();
+        let mut table = Table::new(&["QUEUE", "STATE", "READY", "OLDEST", "WAITING WORKERS"]);
+        for queue in items {
+            let oldest = queue
+                .oldest_ready_at
+                .map(|at| short(now.since(at)))
+                .unwrap_or_default();
+            let state = if queue.paused {
+                Cell::of_state("paused", "paused")
+            } else {
+                Cell::from("open")
+            };
+            table.add_row(vec![
+                Cell::from(&queue.name),
+                state,
+                queue.ready.to_string().into(),
+                oldest.into(),
+                queue.waiting_workers.to_string().into(),
+            ]);
+        }
+        table.text(screen)
     }
-}
-
-fn table(queues: &[model::Queue]) -> Table {
-    let now = Moment::now();
-    let mut table = Table::new(&["QUEUE", "STATE", "READY", "OLDEST", "WAITING WORKERS"]);
-    for queue in queues {
-        let oldest = queue
-            .oldest_ready_at
-            .map(|at| short(now.since(at)))
-            .unwrap_or_default();
-        let state = if queue.paused {
-            Cell::of_state("paused", "paused")
-        } else {
-            Cell::from("open")
-        };
-        table.add_row(vec![
-            Cell::from(&queue.name),
-            state,
-            queue.ready.to_string().into(),
-            oldest.into(),
-            queue.waiting_workers.to_string().into(),
-        ]);
-    }
-    table
 }
 
 impl QueueNames {
-    async fn set(&self, verb: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    async fn set(&self, verb: &str, remote: &ApiClient, screen: &Screen) -> CommandResult {
         for_each(&self.names, async |name| {
             let text = remote
                 .text(&ApiRequest::post(
@@ -117,8 +109,7 @@ impl QueueNames {
                 .await?;
             screen.object(&text, name, || {
                 Ok(format!("{}  {verb}d\n", printable(name)))
-            })?;
-            Ok(Exit::Done)
+            })
         })
         .await
     }

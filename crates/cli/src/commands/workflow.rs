@@ -8,7 +8,7 @@ pub(crate) mod targets;
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::client::api_client::{ApiClient, ApiRequest};
@@ -17,10 +17,10 @@ use crate::client::workflow_ref::{self, WorkflowRef};
 use crate::definition::Definition;
 use crate::definition::source::{Source, StartTime};
 use crate::output::Screen;
-use crate::output::exit::{Exit, Failure, print_failure, print_warning};
+use crate::output::exit::{CommandResult, Exit, print_failure, print_warning};
 use crate::output::moment::span_of;
 use crate::output::printable::printable;
-use follow::{Wait, Watch};
+use follow::Wait;
 use list::{WorkflowCountArgs, WorkflowListArgs};
 use show::{GraphArgs, ShowArgs};
 use targets::{BulkAction, Retention, Targets};
@@ -47,7 +47,7 @@ pub(crate) enum WorkflowVerb {
     /// Waits until a workflow is over; the exit code is the outcome
     Wait(Wait),
     /// Follows a workflow until it is over; the exit code is the outcome
-    Watch(Watch),
+    Watch(Wait),
     /// Cancels workflows: running jobs are cancelled, no other job starts
     Cancel(Targets),
     /// Pauses workflows: running jobs finish, no other job starts
@@ -92,10 +92,9 @@ pub(crate) struct Run {
 pub(crate) struct Restart {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
-    #[arg(value_hint = ValueHint::Other)]
     pub(crate) id: WorkflowRef,
     /// Names of its jobs
-    #[arg(required = true, value_name = "JOB", value_hint = ValueHint::Other)]
+    #[arg(required = true, value_name = "JOB")]
     pub(crate) jobs: Vec<String>,
     /// Restart all jobs after them as well
     #[arg(long)]
@@ -107,7 +106,7 @@ pub(crate) struct Expire {
     #[command(flatten)]
     targets: Targets,
     /// Keep them this long after their end, such as 7d; 0s removes them when they are over
-    #[arg(long, value_name = "SPAN", value_parser = span_of, value_hint = ValueHint::Other, required_unless_present = "forever")]
+    #[arg(long, value_name = "SPAN", value_parser = span_of, required_unless_present = "forever")]
     after: Option<Duration>,
     /// Keep them for ever
     #[arg(long, alias = "never", conflicts_with = "after")]
@@ -115,7 +114,7 @@ pub(crate) struct Expire {
 }
 
 impl WorkflowCommand {
-    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         match self.verb {
             WorkflowVerb::Create(create) => create.run(remote, screen).await,
             WorkflowVerb::Start(targets) => {
@@ -151,14 +150,16 @@ impl WorkflowCommand {
 
 /// Requests an action, and prints the status of the workflow after it.
 pub(crate) async fn act(
-    api_request: &ApiRequest,
+    path: String,
+    body: String,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<Exit, Failure> {
-    print_action(&remote.text(api_request).await?, remote, screen)
+) -> CommandResult {
+    let text = remote.text(&ApiRequest::post(path, body)).await?;
+    print_action(&text, remote, screen)
 }
 
-fn print_action(text: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+fn print_action(text: &str, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let acted: ActionAnswer = remote.parse(text)?;
     screen.object(text, &acted.id, || {
         Ok(format!("{}\n", action_text(&acted, screen)))
@@ -187,8 +188,8 @@ fn action_text(acted: &ActionAnswer, screen: &Screen) -> String {
 /// the server is unavailable.
 pub(crate) async fn for_each<T>(
     items: &[T],
-    mut action: impl AsyncFnMut(&T) -> Result<Exit, Failure>,
-) -> Result<Exit, Failure> {
+    mut action: impl AsyncFnMut(&T) -> CommandResult,
+) -> CommandResult {
     let mut outcome = Ok(Exit::Done);
     for item in items {
         if let Err(failure) = action(item).await {
@@ -221,7 +222,7 @@ impl Create {
         }
     }
 
-    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         let begin = match self {
             Self { manual: true, .. } => StartTime::Manual,
             Self { start: true, .. } => StartTime::Now,
@@ -237,10 +238,11 @@ impl Create {
 }
 
 impl Restart {
-    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         let body = json!({ "jobs": self.jobs, "cascade": self.cascade }).to_string();
         act(
-            &ApiRequest::post(format!("{}:restart", self.id.path(remote).await?), body),
+            format!("{}:restart", self.id.path(remote).await?),
+            body,
             remote,
             screen,
         )
@@ -249,7 +251,7 @@ impl Restart {
 }
 
 impl Expire {
-    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         let keep = self.after.map_or(Retention::Forever, Retention::For);
         self.targets
             .run_action(BulkAction::Expire(keep), remote, screen)
@@ -258,7 +260,7 @@ impl Expire {
 }
 
 impl Run {
-    async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         // Reading standard input blocks, so it comes before Ctrl-C is handled.
         let definition = self.source.read(StartTime::Now)?;
         follow::run(
@@ -276,7 +278,7 @@ impl Run {
         definition: &Definition,
         remote: &ApiClient,
         screen: &Screen,
-    ) -> Result<String, Failure> {
+    ) -> CommandResult<String> {
         let text = self.source.create(definition, remote).await?;
         let created: ActionAnswer = remote.parse(&text)?;
         if screen.is_table() {

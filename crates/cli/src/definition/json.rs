@@ -1,30 +1,16 @@
-//! Positions in JSON text: the fields of an object, and the value that a path leads to. Nothing is
-//! copied.
+//! Positions in JSON text, and the value that a path leads to. Nothing is copied.
 
 use std::fmt;
 
-use serde::de::{Deserializer as _, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer as _, Error, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::tree::{self, SourcePosition};
-
-/// A name with its quotes, and its value.
-pub(super) type JsonField<'a> = (&'a RawValue, &'a RawValue);
-
-/// The fields of an object in their order.
-pub(super) fn pairs(json: &str) -> Result<Vec<JsonField<'_>>, serde_json::Error> {
-    let mut pairs = Vec::new();
-    read(json, |pair| pairs.push(pair)).map(|()| pairs)
-}
-
-/// The name of a field.
-pub(super) fn name(raw: &RawValue) -> Result<String, serde_json::Error> {
-    serde_json::from_str(raw.get())
-}
+use super::tree::{self, SourcePosition, position_at};
+use crate::output::json::{JsonField, name, read};
 
 /// Position of `part`, which is a slice of `text`.
 pub(super) fn position_of(part: &str, text: &str) -> SourcePosition {
-    SourcePosition::at_offset(
+    position_at(
         text,
         (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize),
     )
@@ -66,30 +52,6 @@ fn step<'a, 'p>(json: &'a str, path: &'p str) -> Option<(&'a str, &'a str, &'p s
     best
 }
 
-/// Calls `on_field` for every field of an object.
-fn read<'a>(json: &'a str, on_field: impl FnMut(JsonField<'a>)) -> Result<(), serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_str(json);
-    reader.deserialize_map(FieldsVisitor(on_field))?;
-    reader.end()
-}
-
-struct FieldsVisitor<F>(F);
-
-impl<'de, F: FnMut(JsonField<'de>)> Visitor<'de> for FieldsVisitor<F> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(pair) = map.next_entry()? {
-            (self.0)(pair);
-        }
-        Ok(())
-    }
-}
-
 /// Visitor that returns one item of a list.
 struct ItemVisitor(usize);
 
@@ -117,7 +79,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, path: &str, expected: Option<(usize, usize)>) {
-        let found = position_of_path(text, path).map(|place| (place.line, place.column));
+        let found = position_of_path(text, path);
         assert_eq!(found, expected, "{path} in {:.100}", text);
     }
 

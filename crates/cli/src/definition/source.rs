@@ -1,12 +1,12 @@
 //! Arguments of a command that creates a workflow: the file of the definition, a key and tags.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::{Definition, read_text};
+use super::Definition;
 use crate::client::api_client::{ApiClient, ApiRequest};
-use crate::output::exit::Failure;
+use crate::output::exit::{CommandResult, Failure};
 
 /// Definition to create a workflow from.
 #[derive(Debug, Args)]
@@ -15,10 +15,10 @@ pub struct Source {
     #[arg(value_hint = ValueHint::FilePath)]
     file: PathBuf,
     /// Idempotency key: if a workflow with this key exists, it is returned and no other is created
-    #[arg(long, value_hint = ValueHint::Other)]
+    #[arg(long)]
     key: Option<String>,
     /// Tag to add to those of the definition; may be given more than once
-    #[arg(long = "tag", value_name = "TAG", value_hint = ValueHint::Other)]
+    #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
 }
 
@@ -36,11 +36,8 @@ pub(crate) enum StartTime {
 impl Source {
     /// Reads the definition, and applies the arguments to it. Standard input is read in blocking
     /// mode to its end.
-    pub(crate) fn read(&self, start: StartTime) -> Result<Definition, Failure> {
-        let text = read_text(&self.file);
-        let text = text
-            .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", self.name())))?;
-        self.definition(text, start)
+    pub(crate) fn read(&self, start: StartTime) -> CommandResult<Definition> {
+        self.with_arguments(Definition::read(&self.file)?, start)
     }
 
     /// Creates the workflow, and returns the answer of the server.
@@ -48,7 +45,7 @@ impl Source {
         &self,
         definition: &Definition,
         remote: &ApiClient,
-    ) -> Result<String, Failure> {
+    ) -> CommandResult<String> {
         let api_request = ApiRequest::post("/v1/workflows", definition.json());
         let api_request = if has_key(definition) {
             api_request.with_key()
@@ -58,22 +55,14 @@ impl Source {
         remote
             .text(&api_request)
             .await
-            .map_err(|failure| self.with_position(failure, definition))
+            .map_err(|failure| definition.with_position(failure))
     }
 
-    fn definition(&self, text: String, start: StartTime) -> Result<Definition, Failure> {
-        let definition = Definition::parse(&self.file, text);
-        let mut definition =
-            definition.map_err(|mistake| Failure::usage(format!("{}:{mistake}", self.name())))?;
-        self.apply_arguments(&mut definition, start)?;
-        Ok(definition)
-    }
-
-    fn apply_arguments(
+    fn with_arguments(
         &self,
-        definition: &mut Definition,
+        mut definition: Definition,
         start: StartTime,
-    ) -> Result<(), Failure> {
+    ) -> CommandResult<Definition> {
         let fields = &mut definition.fields;
         let raw = |value: serde_json::Value| {
             serde_json::value::to_raw_value(&value).expect("a value is JSON")
@@ -103,30 +92,7 @@ impl Source {
             );
             fields.insert("tags".to_owned(), raw(tags.into()));
         }
-        Ok(())
-    }
-
-    /// Prefixes the position in the file to a failure that the server reported at a path.
-    fn with_position(&self, failure: Failure, definition: &Definition) -> Failure {
-        let Some(path) = &failure.path else {
-            return failure;
-        };
-        Failure {
-            text: format!(
-                "{}:{}",
-                self.name(),
-                definition.mistake(path, &failure.text)
-            ),
-            ..failure
-        }
-    }
-
-    fn name(&self) -> String {
-        if self.file == Path::new("-") {
-            "standard input".to_owned()
-        } else {
-            self.file.display().to_string()
-        }
+        Ok(definition)
     }
 }
 
@@ -152,8 +118,9 @@ mod tests {
     }
 
     fn check(text: &str, start: StartTime, expected: &str) {
-        let definition = source().definition(text.to_owned(), start);
+        let definition = Definition::of_file(&source().file, text.to_owned());
         let found = definition
+            .and_then(|definition| source().with_arguments(definition, start))
             .map(|definition| definition.json())
             .unwrap_or_else(|failure| failure.to_string());
         assert!(found.contains(expected), "{expected} in {found}");
@@ -221,11 +188,12 @@ mod tests {
     #[test]
     fn what_the_server_finds_is_shown_where_it_is() {
         let check = |text: &str, found: &str, path: Option<&str>, expected: &str| {
-            let failure = Failure::usage(found).by_server(None, path.map(str::to_owned));
-            let definition = source()
-                .definition(text.to_owned(), StartTime::AsDefined)
-                .unwrap();
-            let shown = source().with_position(failure, &definition).text;
+            let failure = Failure {
+                path: path.map(str::to_owned),
+                ..Failure::usage(found)
+            };
+            let definition = Definition::of_file(&source().file, text.to_owned()).unwrap();
+            let shown = definition.with_position(failure).text;
             assert_eq!(shown, expected);
         };
         let text = "name: a\njobs:\n  - name: b\n    after: [c]\n";

@@ -1,10 +1,10 @@
 //! Tree of a YAML text whose nodes have positions, and its conversion to JSON.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use tidegate_yaml::{Content, Document, Position};
 
+use super::Mistake;
 use super::core_schema::{CoreSchema, quoted};
 
 /// Depth limit of lists and maps, equal to the limit of the server for JSON.
@@ -14,58 +14,29 @@ type YamlNode = tidegate_yaml::Node<String>;
 type YamlPair = tidegate_yaml::Pair<String>;
 
 /// A line and a column, both counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SourcePosition {
-    pub(crate) line: usize,
-    pub(crate) column: usize,
+pub(crate) type SourcePosition = (usize, usize);
+
+/// Position of the byte at `offset`.
+pub(super) fn position_at(text: &str, offset: usize) -> SourcePosition {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    let line = before
+        .rsplit(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or(before);
+    // Columns are counted in characters, so continuation bytes of UTF-8 are skipped.
+    let column = line.iter().filter(|byte| **byte & 0xC0 != 0x80).count() + 1;
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    (line, column)
 }
 
-impl SourcePosition {
-    /// Position of the byte at `offset`.
-    pub(super) fn at_offset(text: &str, offset: usize) -> Self {
-        let before = &text.as_bytes()[..offset.min(text.len())];
-        let line = before
-            .rsplit(|byte| *byte == b'\n')
-            .next()
-            .unwrap_or(before);
-        // Columns are counted in characters, so continuation bytes of UTF-8 are skipped.
-        let column = line.iter().filter(|byte| **byte & 0xC0 != 0x80).count() + 1;
-        Self {
-            line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
-            column,
-        }
-    }
-
-    /// Line and column as a pair.
-    pub(super) fn pair(self) -> (usize, usize) {
-        (self.line, self.column)
-    }
+fn source_position(position: Position) -> SourcePosition {
+    (position.line as usize, position.column as usize)
 }
 
-impl From<Position> for SourcePosition {
-    fn from(position: Position) -> Self {
-        let number = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
-        Self {
-            line: number(position.line),
-            column: number(position.column),
-        }
-    }
-}
-
-/// A mistake in a YAML text.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct YamlMistake {
-    pub(crate) position: SourcePosition,
-    pub(crate) reason: String,
-}
-
-impl fmt::Display for YamlMistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}",
-            self.position.line, self.position.column, self.reason
-        )
+fn mistake(position: Position, reason: String) -> Mistake {
+    Mistake {
+        position: Some(source_position(position)),
+        reason,
     }
 }
 
@@ -75,18 +46,13 @@ pub(crate) struct YamlTree(Option<YamlNode>);
 
 impl YamlTree {
     /// Parses the one document of a text. A text without a document is null.
-    pub(crate) fn read(text: &str) -> Result<Self, YamlMistake> {
+    pub(crate) fn read(text: &str) -> Result<Self, Mistake> {
         let document = tidegate_yaml::parse::<CoreSchema>(text.as_bytes(), MAX_DEPTH);
-        let Document { root, rest } = document.map_err(|error| YamlMistake {
-            position: error.at.into(),
-            reason: error.problem.to_string(),
-        })?;
+        let Document { root, rest } =
+            document.map_err(|error| mistake(error.at, error.problem.to_string()))?;
         if let Some(rest) = rest {
             let reason = "text behind the definition: a file has one definition".to_owned();
-            return Err(YamlMistake {
-                position: rest.into(),
-                reason,
-            });
+            return Err(mistake(rest, reason));
         }
         root.iter().try_for_each(check_unique_keys)?;
         Ok(Self(root))
@@ -118,7 +84,7 @@ fn key_text(pair: &YamlPair) -> String {
 
 /// Refuses a map with a repeated key, since one value would hide the other. A key may override one
 /// of a merge key.
-fn check_unique_keys(node: &YamlNode) -> Result<(), YamlMistake> {
+fn check_unique_keys(node: &YamlNode) -> Result<(), Mistake> {
     match &*node.content {
         Content::Scalar(_) => Ok(()),
         Content::List(items) => items.iter().try_for_each(check_unique_keys),
@@ -130,10 +96,7 @@ fn check_unique_keys(node: &YamlNode) -> Result<(), YamlMistake> {
                         "'{}' is there twice, first at {line}:{column}",
                         key_text(pair)
                     );
-                    return Err(YamlMistake {
-                        position: pair.at.into(),
-                        reason,
-                    });
+                    return Err(mistake(pair.at, reason));
                 }
                 check_unique_keys(&pair.value)?;
             }
@@ -195,7 +158,7 @@ fn position_in(node: &YamlNode, path: &str) -> Option<SourcePosition> {
             fitting.min_by_key(|(_, _, rest)| rest.len())
         }
     }?;
-    position_in(inner, rest).or(Some(at.into()))
+    position_in(inner, rest).or(Some(source_position(at)))
 }
 
 /// Index of the item that a path begins with, and the rest of the path.
@@ -359,15 +322,13 @@ mod tests {
             "a: 1\n---\nb: 2",
             "2:1: text behind the definition: a file has one definition",
         );
-        assert_eq!(YamlTree::read("a: [1\nb: 2").unwrap_err().position.line, 2);
+        let mistake = YamlTree::read("a: [1\nb: 2").unwrap_err();
+        assert_eq!(mistake.position.map(|(line, _)| line), Some(2));
         check("", "null");
     }
 
     fn position_in(text: &str, path: &str, expected: Option<(usize, usize)>) {
-        let found = YamlTree::read(text)
-            .unwrap()
-            .position(path)
-            .map(|place| (place.line, place.column));
+        let found = YamlTree::read(text).unwrap().position(path);
         assert_eq!(found, expected, "{path} in {text}");
     }
 

@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use super::environment::Glyphs;
-use crate::client::model::WorkflowSummary;
 use crate::output::table::cut;
 use crate::output::{Screen, columns};
 
@@ -27,14 +26,15 @@ impl<'a> Bar<'a> {
         }
     }
 
-    /// Draws the bar, if standard error is a terminal.
-    pub(crate) fn draw(&mut self, workflow: &WorkflowSummary) {
+    /// Draws the bar up to `percent`, with `text` behind it in the colour of `status`, if standard
+    /// error is a terminal.
+    pub(crate) fn draw(&mut self, percent: u64, status: &str, text: &str) {
         let out = io::stderr();
         if !out.is_terminal() {
             return;
         }
-        let filled = BAR_WIDTH * workflow.job_counts.percent() as usize / 100;
-        let (full, empty) = if self.screen.terminal.glyphs == Glyphs::Unicode {
+        let filled = BAR_WIDTH * percent as usize / 100;
+        let (full, empty) = if self.screen.glyphs == Glyphs::Unicode {
             ("█", "░")
         } else {
             ("#", ".")
@@ -44,11 +44,11 @@ impl<'a> Bar<'a> {
             full.repeat(filled),
             empty.repeat(BAR_WIDTH - filled)
         );
-        let text = format!("{bar} {} {}", workflow.status, workflow.progress());
+        let text = format!("{bar} {status} {text}");
         // A line that wraps cannot be overwritten. The terminal may be narrower now, so its width
         // is read each time.
         let text = cut(&text, columns(&out).saturating_sub(1), self.screen.dots());
-        let text = self.screen.paint(&text, &workflow.status);
+        let text = self.screen.paint(&text, status);
         // A failure to show progress must not end the wait.
         let _ = write!(out.lock(), "{CLEAR_LINE}{text}");
         self.shown = Some(text);

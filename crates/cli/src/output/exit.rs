@@ -38,47 +38,43 @@ pub enum Exit {
 }
 
 impl Exit {
-    const ALL: [Self; 11] = [
-        Self::Done,
-        Self::Failed,
-        Self::Cancelled,
-        Self::TimedOut,
-        Self::NotFound,
-        Self::Refused,
-        Self::Usage,
-        Self::Unavailable,
-        Self::Output,
-        Self::Interrupted,
-        Self::OutputClosed,
+    const MEANINGS: [(Self, &str); 11] = [
+        (
+            Self::Done,
+            "it was done; if a workflow was waited for, it succeeded",
+        ),
+        (
+            Self::Failed,
+            "the workflow failed, a check found mistakes, or the server could not run or is not healthy",
+        ),
+        (Self::Cancelled, "the workflow was cancelled"),
+        (Self::TimedOut, "the workflow was not over within --timeout"),
+        (
+            Self::NotFound,
+            "there is no such workflow, job, queue or store",
+        ),
+        (
+            Self::Refused,
+            "the state of the workflow or job does not allow it, or the token does not",
+        ),
+        (Self::Usage, "an argument, a setting or a file is wrong"),
+        (
+            Self::Unavailable,
+            "cannot reach the server or the store, it has a fault, or it is not a Tidegate server",
+        ),
+        (Self::Output, "the output cannot be written"),
+        (
+            Self::Interrupted,
+            "you interrupted the wait; the workflow continues",
+        ),
+        (Self::OutputClosed, "the reader of the output closed it"),
     ];
-
-    const fn meaning(self) -> &'static str {
-        match self {
-            Self::Done => "it was done; if a workflow was waited for, it succeeded",
-            Self::Failed => {
-                "the workflow failed, a check found mistakes, or the server could not run or is not healthy"
-            }
-            Self::Cancelled => "the workflow was cancelled",
-            Self::TimedOut => "the workflow was not over within --timeout",
-            Self::NotFound => "there is no such workflow, job, queue or store",
-            Self::Refused => {
-                "the state of the workflow or job does not allow it, or the token does not"
-            }
-            Self::Usage => "an argument, a setting or a file is wrong",
-            Self::Unavailable => {
-                "cannot reach the server or the store, it has a fault, or it is not a Tidegate server"
-            }
-            Self::Output => "the output cannot be written",
-            Self::Interrupted => "you interrupted the wait; the workflow continues",
-            Self::OutputClosed => "the reader of the output closed it",
-        }
-    }
 
     /// A line for each code.
     #[must_use]
     pub fn listed() -> String {
-        Self::ALL
-            .map(|exit| format!("  {:>3}  {}\n", exit as u8, exit.meaning()))
+        Self::MEANINGS
+            .map(|(exit, meaning)| format!("  {:>3}  {meaning}\n", exit as u8))
             .concat()
     }
 }
@@ -88,6 +84,9 @@ impl From<Exit> for ExitCode {
         Self::from(exit as u8)
     }
 }
+
+/// The exit code or another value of a command, or the reason why it was not carried out.
+pub type CommandResult<T = Exit> = Result<T, Failure>;
 
 /// The reason why a command was not carried out.
 #[derive(Debug)]
@@ -124,11 +123,6 @@ impl Failure {
     /// A server or a store does not answer.
     pub fn unavailable(text: impl Into<String>) -> Self {
         Self::new(Exit::Unavailable, text)
-    }
-
-    /// Adds the code and the path that the server gave.
-    pub(crate) fn by_server(self, code: Option<String>, path: Option<String>) -> Self {
-        Self { code, path, ..self }
     }
 }
 

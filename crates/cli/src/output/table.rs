@@ -4,6 +4,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::environment::Colour;
 use crate::output::Screen;
+use crate::output::moment::Moment;
 use crate::output::printable::printable;
 
 /// Columns between two columns of the table.
@@ -84,6 +85,11 @@ impl Cell {
         }
     }
 
+    /// A moment with a resolution of one second, or nothing.
+    pub(crate) fn moment(moment: Option<Moment>) -> Self {
+        Self::from(moment.map(Moment::to_the_second).unwrap_or_default())
+    }
+
     /// A text that is never broken.
     pub(crate) fn whole(text: &str) -> Self {
         Self {
@@ -141,9 +147,9 @@ impl Table {
         let used: Vec<usize> = (0..self.head.len())
             .filter(|&at| self.rows.iter().any(|row| row.cells[at].width() > 0))
             .collect();
-        let widths = self.widths(&used, screen.terminal.width);
+        let widths = self.widths(&used, screen.width);
         let head: Vec<Cell> = used.iter().map(|&at| Cell::from(self.head[at])).collect();
-        let mut out = match screen.terminal.colour {
+        let mut out = match screen.colour {
             Colour::Ansi => format!(
                 "\u{1b}[1m{}\u{1b}[0m\n",
                 block(&head, &widths, screen).trim_end()
@@ -153,11 +159,7 @@ impl Table {
         for row in &self.rows {
             let cells: Vec<Cell> = used.iter().map(|&at| row.cells[at].clone()).collect();
             out += &block(&cells, &widths, screen);
-            let max_width = screen
-                .terminal
-                .width
-                .saturating_sub(NOTE_INDENT)
-                .max(MIN_NOTE_WIDTH);
+            let max_width = screen.width.saturating_sub(NOTE_INDENT).max(MIN_NOTE_WIDTH);
             for line in row.note.iter().flat_map(|line| wrapped(line, max_width)) {
                 out += &format!("{}{line}\n", " ".repeat(NOTE_INDENT));
             }
@@ -321,8 +323,8 @@ pub(crate) fn cut(text: &str, max_width: usize, dots: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::output::Format;
     use crate::output::environment::Glyphs;
-    use crate::output::{Format, Terminal};
 
     use super::*;
 
@@ -341,16 +343,13 @@ mod tests {
             "".into(),
             "e\u{301}\u{1b}[2J".into(),
         ]);
-        let terminal = Terminal {
-            width: most,
-            glyphs: Glyphs::Unicode,
-            colour,
-        };
         assert_eq!(
             table.text(&Screen {
                 format: Format::Table,
                 requested: None,
-                terminal,
+                width: most,
+                glyphs: Glyphs::Unicode,
+                colour,
                 is_terminal: true
             }),
             expected
@@ -373,15 +372,12 @@ mod tests {
     }
 
     fn at_width(table: &Table, width: usize) -> String {
-        let terminal = Terminal {
-            width,
-            glyphs: Glyphs::Unicode,
-            colour: Colour::None,
-        };
         table.text(&Screen {
             format: Format::Table,
             requested: None,
-            terminal,
+            width,
+            glyphs: Glyphs::Unicode,
+            colour: Colour::None,
             is_terminal: true,
         })
     }

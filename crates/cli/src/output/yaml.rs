@@ -3,6 +3,7 @@
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 
+use crate::output::json::{JsonField, pairs};
 use crate::output::printable::controls_terminal;
 
 /// Depth limit of lists and maps, equal to that of the JSON parser.
@@ -10,14 +11,9 @@ const MAX_DEPTH: usize = 128;
 
 /// The YAML document of a JSON text. Numbers keep their digits, and fields their order.
 pub(crate) fn document(json: &str) -> Result<String, serde_json::Error> {
-    // The writer relies on valid JSON.
-    let json: &RawValue = serde_json::from_str(json)?;
-    let mut writer = YamlWriter {
-        rest: json.get(),
-        out: "---\n".to_owned(),
-    };
-    writer.value(0, LinePrefix::Line)?;
-    Ok(writer.out)
+    let mut out = "---\n".to_owned();
+    write(serde_json::from_str(json)?, 0, LinePrefix::Line, &mut out)?;
+    Ok(out)
 }
 
 /// Text before a value in its line.
@@ -29,108 +25,64 @@ enum LinePrefix {
     Name,
 }
 
-/// Writer that reads JSON from front to back.
-struct YamlWriter<'a> {
-    rest: &'a str,
-    out: String,
-}
-
-impl<'a> YamlWriter<'a> {
-    /// Writes a value whose depth is `depth`.
-    fn value(&mut self, depth: usize, lead: LinePrefix) -> Result<(), serde_json::Error> {
-        let block = self.rest.starts_with(['{', '[']) && !self.is_empty();
+/// Writes a value whose depth is `depth`.
+fn write(
+    value: &RawValue,
+    depth: usize,
+    lead: LinePrefix,
+    out: &mut String,
+) -> Result<(), serde_json::Error> {
+    let json = value.get();
+    let (mut items, mut fields): (Vec<&RawValue>, Vec<JsonField<'_>>) = Default::default();
+    match json.as_bytes()[0] {
+        b'[' => items = serde_json::from_str(json)?,
+        b'{' => fields = pairs(json)?,
+        _ => {}
+    }
+    if items.is_empty() && fields.is_empty() {
         if lead == LinePrefix::Name {
-            self.out.push(if block { '\n' } else { ' ' });
+            out.push(' ');
         }
-        if !block {
-            let scalar = self.scalar()?;
-            self.out += &scalar;
-            self.out.push('\n');
-            return Ok(());
-        }
-        if depth == MAX_DEPTH {
-            return Err(serde_json::Error::custom(format!(
-                "more than {MAX_DEPTH} lists and maps inside each other"
-            )));
-        }
-        self.block(depth, lead)
+        *out += &scalar(json)?;
+        out.push('\n');
+        return Ok(());
     }
-
-    /// Writes the lines of a list or map that is not empty.
-    fn block(&mut self, depth: usize, lead: LinePrefix) -> Result<(), serde_json::Error> {
-        let is_map = self.rest.starts_with('{');
-        let mut is_first = true;
-        while !self.rest.starts_with(['}', ']']) {
-            // The opening brace before the first, and the comma before each other.
-            self.skip(1);
-            if !is_first || lead == LinePrefix::Name {
-                self.out += &"  ".repeat(depth);
-            }
-            is_first = false;
-            if is_map {
-                let name = self.scalar()?;
-                self.out += &name;
-                self.out.push(':');
-                self.skip(1);
-                self.value(depth + 1, LinePrefix::Name)?;
-            } else {
-                self.out += "- ";
-                self.value(depth + 1, LinePrefix::Line)?;
-            }
-        }
-        self.skip(1);
-        Ok(())
+    if depth == MAX_DEPTH {
+        return Err(serde_json::Error::custom(format!(
+            "more than {MAX_DEPTH} lists and maps inside each other"
+        )));
     }
-
-    /// Whether the next list or map has nothing in it.
-    fn is_empty(&self) -> bool {
-        self.rest[1..].trim_start().starts_with(['}', ']'])
+    if lead == LinePrefix::Name {
+        out.push('\n');
     }
-
-    /// Consumes the next text, number, word, or empty list or map, and returns it as YAML.
-    fn scalar(&mut self) -> Result<String, serde_json::Error> {
-        if self.rest.starts_with('"') {
-            let raw = self.consume(string_length(self.rest));
-            return serde_json::from_str::<String>(raw).map(|read| text(&read));
-        }
-        if self.rest.starts_with(['{', '[']) {
-            let empty = if self.rest.starts_with('{') {
-                "{}"
-            } else {
-                "[]"
-            };
-            self.skip(1);
-            self.skip(1);
-            return Ok(empty.to_owned());
-        }
-        let end = self
-            .rest
-            .find([',', ']', '}', ' ', '\t', '\r', '\n'])
-            .unwrap_or(self.rest.len());
-        Ok(number(self.consume(end)))
+    let mut indent = match lead {
+        LinePrefix::Line => String::new(),
+        LinePrefix::Name => "  ".repeat(depth),
+    };
+    for item in items {
+        *out += &indent;
+        *out += "- ";
+        write(item, depth + 1, LinePrefix::Line, out)?;
+        indent = "  ".repeat(depth);
     }
-
-    fn consume(&mut self, length: usize) -> &'a str {
-        let (taken, _) = self.rest.split_at(length);
-        self.skip(length);
-        taken
+    for (name, value) in fields {
+        *out += &indent;
+        *out += &scalar(name.get())?;
+        out.push(':');
+        write(value, depth + 1, LinePrefix::Name, out)?;
+        indent = "  ".repeat(depth);
     }
-
-    /// Skips `length` bytes and the white space after them.
-    fn skip(&mut self, length: usize) {
-        self.rest = self.rest[length..].trim_start();
-    }
+    Ok(())
 }
 
-/// Length of the string at the start of `json` in bytes, with its quotes.
-fn string_length(json: &str) -> usize {
-    let mut escaped = false;
-    let end = json.bytes().skip(1).position(|byte| {
-        let is_end = byte == b'"' && !escaped;
-        escaped = byte == b'\\' && !escaped;
-        is_end
-    });
-    end.map_or(json.len(), |end| end + 2)
+/// A text, number, word, or empty list or map as YAML.
+fn scalar(json: &str) -> Result<String, serde_json::Error> {
+    Ok(match json.as_bytes()[0] {
+        b'"' => text(&serde_json::from_str::<String>(json)?),
+        b'[' => "[]".to_owned(),
+        b'{' => "{}".to_owned(),
+        _ => number(json),
+    })
 }
 
 /// A number. YAML 1.1 requires a sign in an exponent and a point before it.

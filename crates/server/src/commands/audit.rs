@@ -16,8 +16,7 @@ use tokio::task::JoinSet;
 use super::findings::{Findings, Resolution};
 use super::rows::{expected_rows, owner, preceding_row, row_text};
 use super::store::OpenStore;
-use tidegate_cli::{Exit, Failure};
-use tidegate_cli::{Screen, counted, printable};
+use tidegate_cli::{CommandResult, Exit, Failure, Screen, counted, printable};
 
 /// Number of rows in one read.
 const ROWS_PER_READ: usize = 1_000;
@@ -72,7 +71,7 @@ pub(crate) async fn check(
     open_store: &OpenStore,
     on_finding: OnFinding,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     if open_store.engine.store().is_migrating() {
         let text = format!(
             "{} is being migrated: run `tidegate store migrate` to its end first",
@@ -80,23 +79,21 @@ pub(crate) async fn check(
         );
         return Err(Failure::new(Exit::Refused, text));
     }
-    let hasher = RandomState::new();
-    let findings = Findings::default();
     let mut audit = Audit {
         open_store,
         on_finding,
-        hasher,
+        hasher: RandomState::new(),
         workflows: 0,
         rows: 0,
         listed: HashSet::new(),
-        findings,
+        findings: Findings::default(),
     };
     if let Store::Sqlite(store) = open_store.engine.store() {
         match store.check().await {
             Err(StoreError::Corrupt { what, reason }) => {
                 audit.add_finding(None, format!("{what}: {reason}"))
             }
-            checked => checked.map_err(|error| open_store.store_failure(&error))?,
+            checked => open_store.checked(checked)?,
         }
     }
     for number in 0..open_store.engine.store().partitions() {
@@ -134,7 +131,7 @@ impl Audit<'_> {
         self.on_finding == OnFinding::Repair || !self.findings.is_full()
     }
 
-    async fn partition(&mut self, partition: Partition) -> Result<(), Failure> {
+    async fn partition(&mut self, partition: Partition) -> CommandResult<()> {
         let mut suspects = Suspects::new();
         let mut expected = self.read_expected_rows(partition, &mut suspects).await?;
         for set in ROW_SETS {
@@ -189,7 +186,7 @@ impl Audit<'_> {
         &mut self,
         partition: Partition,
         suspects: &mut Suspects,
-    ) -> Result<ExpectedRows, Failure> {
+    ) -> CommandResult<ExpectedRows> {
         let mut expected = ExpectedRows::new();
         let all = Section::All.prefix();
         let mut after: Option<Row> = None;
@@ -232,7 +229,7 @@ impl Audit<'_> {
     }
 
     /// The workflows of a partition to which no index row leads.
-    async fn unlisted(&mut self, partition: Partition) -> Result<Vec<WorkflowId>, Failure> {
+    async fn unlisted(&mut self, partition: Partition) -> CommandResult<Vec<WorkflowId>> {
         let mut unlisted = Vec::new();
         let mut from = 0;
         let listed = std::mem::take(&mut self.listed);
@@ -243,9 +240,8 @@ impl Audit<'_> {
                 .store()
                 .scan_states(partition, from)
                 .await;
-            let Some((next, ids)) = read.map_err(|error| self.open_store.store_failure(&error))?
-            else {
-                self.findings.states_are_unread();
+            let Some((next, ids)) = self.open_store.checked(read)? else {
+                self.findings.states_unread = true;
                 return Ok(unlisted);
             };
             unlisted.extend(ids.into_iter().filter(|id| !listed.contains(id)));
@@ -274,14 +270,14 @@ impl Audit<'_> {
         set: RowSet,
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> CommandResult<Vec<Row>> {
         let read = self
             .open_store
             .engine
             .store()
             .rows(partition, set, after, limit)
             .await;
-        read.map_err(|error| self.open_store.store_failure(&error))
+        self.open_store.checked(read)
     }
 
     fn hash(&self, set: RowSet, row: &[u8]) -> u64 {
@@ -307,7 +303,7 @@ impl Audit<'_> {
     }
 
     /// Whether the idempotency key of the workflow, if it has one, leads to it.
-    async fn has_key(&self, snapshot: &Snapshot) -> Result<bool, Failure> {
+    async fn has_key(&self, snapshot: &Snapshot) -> CommandResult<bool> {
         let Some(key) = &snapshot.graph().idempotency_key else {
             return Ok(true);
         };
@@ -317,7 +313,7 @@ impl Audit<'_> {
             .store()
             .workflow_by_key(snapshot.id().partition(), key)
             .await;
-        Ok(found.map_err(|error| self.open_store.store_failure(&error))? == Some(snapshot.id()))
+        Ok(self.open_store.checked(found)? == Some(snapshot.id()))
     }
 
     /// Checks one workflow again until it does not change meanwhile. Reports the findings, and
@@ -327,15 +323,14 @@ impl Audit<'_> {
         partition: Partition,
         id: WorkflowId,
         orphan_rows: &[(RowSet, Row)],
-    ) -> Result<(), Failure> {
+    ) -> CommandResult<()> {
         let Some(inconsistency) = self.find_inconsistency(partition, id, orphan_rows).await? else {
             return Ok(());
         };
         if inconsistency.messages.is_empty() || self.on_finding == OnFinding::Report {
-            inconsistency
-                .messages
-                .into_iter()
-                .for_each(|what| self.add_finding(id, what));
+            for what in inconsistency.messages {
+                self.add_finding(id, what);
+            }
             return Ok(());
         }
         let failed = self
@@ -383,7 +378,7 @@ impl Audit<'_> {
         partition: Partition,
         id: WorkflowId,
         orphan_rows: &[(RowSet, Row)],
-    ) -> Result<Option<Inconsistency>, Failure> {
+    ) -> CommandResult<Option<Inconsistency>> {
         for _ in 0..MAX_STABLE_READS {
             let Some(before) = self.read_workflow(id).await? else {
                 return Ok(None);
@@ -411,7 +406,7 @@ impl Audit<'_> {
         partition: Partition,
         state: Option<&Snapshot>,
         orphan_rows: &[(RowSet, Row)],
-    ) -> Result<Inconsistency, Failure> {
+    ) -> CommandResult<Inconsistency> {
         let expected_rows = state.map(expected_rows).unwrap_or_default();
         let mut inconsistency = Inconsistency::default();
         let may_come =
@@ -457,7 +452,7 @@ impl Audit<'_> {
 
     /// Reads a workflow: the inner `None` if it does not exist, the outer one if it is corrupt,
     /// which was reported.
-    async fn read_workflow(&self, id: WorkflowId) -> Result<Option<Option<Snapshot>>, Failure> {
+    async fn read_workflow(&self, id: WorkflowId) -> CommandResult<Option<Option<Snapshot>>> {
         match self.open_store.engine.show(id).await {
             Ok(snapshot) => Ok(Some(Some(snapshot))),
             Err(EngineError::NoWorkflow { .. }) => Ok(Some(None)),
@@ -466,12 +461,7 @@ impl Audit<'_> {
         }
     }
 
-    async fn is_there(
-        &self,
-        partition: Partition,
-        set: RowSet,
-        row: &[u8],
-    ) -> Result<bool, Failure> {
+    async fn is_there(&self, partition: Partition, set: RowSet, row: &[u8]) -> CommandResult<bool> {
         let found = self
             .rows(partition, set, Some(&preceding_row(row)), 1)
             .await?;

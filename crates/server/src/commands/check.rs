@@ -11,7 +11,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use tidegate_api::check_definition;
-use tidegate_cli::{Definition, field_names};
+use tidegate_cli::{Definition, field_names, file_name};
 use tidegate_ratelimit::{Configuration, SameDomain, Source};
 
 use super::Check;
@@ -52,7 +52,7 @@ pub(crate) fn check(arguments: &Check) -> Report {
                 Ok(text) => {
                     checked.files += 1;
                     let source = Source {
-                        name: name(&path),
+                        name: file_name(&path),
                         text,
                     };
                     configurations.extend(check_file(
@@ -135,7 +135,10 @@ fn files(path: &Path, report: &mut Report) -> (Vec<PathBuf>, Expected) {
         Ok(Folder::Limits(files)) => (files, Expected::Limits),
         Ok(Folder::Others(files)) => {
             if files.is_empty() {
-                report.mistake(&Mistake::new(&name(path), None, EMPTY_FOLDER_TEXT), b"");
+                report.mistake(
+                    &Mistake::new(&file_name(path), None, EMPTY_FOLDER_TEXT),
+                    b"",
+                );
             }
             (files, Expected::Any)
         }
@@ -170,14 +173,6 @@ fn decode_text(bytes: &[u8]) -> Cow<'_, str> {
     char::decode_utf16(pairs.iter().copied().map(unit))
         .map(|read| read.unwrap_or(char::REPLACEMENT_CHARACTER))
         .collect()
-}
-
-fn name(path: &Path) -> String {
-    if path == Path::new("-") {
-        "standard input".to_owned()
-    } else {
-        path.display().to_string()
-    }
 }
 
 fn is_configuration(fields: &[String]) -> bool {

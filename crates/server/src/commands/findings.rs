@@ -33,7 +33,7 @@ pub(super) struct Findings {
     left: u64,
     repaired: u64,
     /// Whether workflows without index rows could not be searched.
-    states_unread: bool,
+    pub(super) states_unread: bool,
 }
 
 impl Findings {
@@ -54,10 +54,6 @@ impl Findings {
                 resolution,
             });
         }
-    }
-
-    pub(super) fn states_are_unread(&mut self) {
-        self.states_unread = true;
     }
 
     /// Whether the list of findings is full.

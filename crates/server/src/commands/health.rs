@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use tidegate_cli::{Exit, Failure, print};
+use tidegate_cli::{CommandResult, Exit, Failure, print};
 
 use crate::settings::{Endpoint, Settings};
 
@@ -16,7 +16,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ANSWER_BYTES: u64 = 16 * 1024;
 
 /// Requests `/healthcheck` at HOST and PORT.
-pub(super) fn health() -> Result<Exit, Failure> {
+pub(super) fn health() -> CommandResult {
     let settings =
         Settings::from_environment().map_err(|problems| Failure::usage(problems.to_string()))?;
     let address = local_address(&settings.http);

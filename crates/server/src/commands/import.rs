@@ -10,10 +10,7 @@ use tidegate_workflow::{GushReport, import_gush};
 
 use super::store::{IfMissing, OpenStore};
 use crate::settings::{RedisServer, Settings};
-use tidegate_cli::Table;
-use tidegate_cli::span_of;
-use tidegate_cli::{Exit, Failure};
-use tidegate_cli::{Screen, counted, printable};
+use tidegate_cli::{CommandResult, Failure, Screen, Table, counted, printable, span_of};
 
 /// Imports workflows of other programs.
 #[derive(Debug, Args)]
@@ -42,14 +39,14 @@ struct Gush {
 }
 
 impl Import {
-    pub(crate) async fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, screen: &Screen) -> CommandResult {
         let ImportSource::Gush(gush) = self.from;
         gush.run(screen).await
     }
 }
 
 impl Gush {
-    async fn run(&self, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, screen: &Screen) -> CommandResult {
         let server = self.server()?;
         let unavailable =
             |reason: String| Failure::unavailable(format!("redis at {}: {reason}", server.shown));
@@ -71,12 +68,11 @@ impl Gush {
         let report = imported.map_err(|error| unavailable(error.to_string()))?;
         screen.object(&self.json(&report), &report.created.to_string(), || {
             Ok(self.table(&report, &open_store, screen))
-        })?;
-        Ok(Exit::Done)
+        })
     }
 
     /// The server of Gush's Redis, parsed by the rules of the settings.
-    fn server(&self) -> Result<RedisServer, Failure> {
+    fn server(&self) -> CommandResult<RedisServer> {
         let given = HashMap::from([("REDIS_URL".to_owned(), self.redis.clone())]);
         let settings = Settings::parse(&given);
         let reason = match settings {

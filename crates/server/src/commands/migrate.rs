@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::store::OpenStore;
 use crate::VERSION;
-use tidegate_cli::{Exit, Failure, Screen, counted};
+use tidegate_cli::{CommandResult, Exit, Failure, Screen, counted};
 
 /// Time in which all servers notice the migration: each checks every 10 s. Until then they write
 /// the earlier format.
@@ -36,7 +36,7 @@ pub(crate) async fn run(
     open_store: &OpenStore,
     arguments: MigrateArgs,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let store = open_store.engine.store();
     let from = store.format().schema();
     let begins = !store.is_latest();
@@ -47,10 +47,7 @@ pub(crate) async fn run(
         check_allowed(open_store, arguments, from).await?;
     }
     if begins {
-        store
-            .begin_migration()
-            .await
-            .map_err(|error| open_store.store_failure(&error))?;
+        open_store.checked(store.begin_migration().await)?;
         if let Store::Redis(_) = store {
             sleep(NOTICE_TIME).await;
         }
@@ -59,10 +56,7 @@ pub(crate) async fn run(
         done.rewrite_all(open_store).await?;
     }
     if begins && done.unreadable.is_empty() {
-        store
-            .end_migration()
-            .await
-            .map_err(|error| open_store.store_failure(&error))?;
+        open_store.checked(store.end_migration().await)?;
     }
     done.report(open_store, needed, screen)
 }
@@ -76,15 +70,12 @@ async fn check_allowed(
     open_store: &OpenStore,
     arguments: MigrateArgs,
     schema: u32,
-) -> Result<(), Failure> {
+) -> CommandResult<()> {
     let store = open_store.engine.store();
     let shown = &open_store.location;
     let refused = |text: String| Err(Failure::new(Exit::Refused, text));
-    let servers = open_store
-        .engine
-        .read_members(open_store.clock.now())
-        .await
-        .map_err(|error| open_store.store_failure(&error))?;
+    let now = open_store.clock.now();
+    let servers = open_store.checked(open_store.engine.read_members(now).await)?;
     let others = servers
         .iter()
         .filter(|server| server.description.version != VERSION);
@@ -113,51 +104,31 @@ async fn check_allowed(
 
 impl MigrationProgress {
     /// Rewrites the store until no readable workflow of an earlier format is left.
-    async fn rewrite_all(&mut self, open_store: &OpenStore) -> Result<(), Failure> {
+    async fn rewrite_all(&mut self, open_store: &OpenStore) -> CommandResult<()> {
         while self.rewrite_pass(open_store).await? > 0 {}
         Ok(())
     }
 
     /// Rewrites workflows of an earlier format in one pass. Returns their number, without those
     /// that cannot be read.
-    async fn rewrite_pass(&mut self, open_store: &OpenStore) -> Result<u64, Failure> {
-        let store = open_store.engine.store();
+    async fn rewrite_pass(&mut self, open_store: &OpenStore) -> CommandResult<u64> {
         let mut found = 0;
-        for partition in (0..store.partitions()).map(Partition) {
-            let mut after = None;
-            loop {
-                let page = store
-                    .outdated_workflows(partition, after.as_ref())
-                    .await
-                    .map_err(|error| open_store.store_failure(&error))?;
-                let ids: Vec<_> = page
-                    .ids
-                    .into_iter()
-                    .filter(|id| !self.unreadable.contains_key(id))
-                    .collect();
-                let rewritten = store
-                    .rewrite(partition, &ids, open_store.clock.now())
-                    .await
-                    .map_err(|error| open_store.store_failure(&error))?;
-                self.rewritten += rewritten.written;
-                found += (ids.len() - rewritten.unreadable.len()) as u64;
-                self.unreadable.extend(rewritten.unreadable);
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-            }
-        }
+        for_each_outdated(open_store, async |partition, mut ids| {
+            ids.retain(|id| !self.unreadable.contains_key(id));
+            let now = open_store.clock.now();
+            let store = open_store.engine.store();
+            let rewritten = open_store.checked(store.rewrite(partition, &ids, now).await)?;
+            self.rewritten += rewritten.written;
+            found += (ids.len() - rewritten.unreadable.len()) as u64;
+            self.unreadable.extend(rewritten.unreadable);
+            Ok(())
+        })
+        .await?;
         Ok(found)
     }
 
     /// Prints the rewritten and the remaining workflows, as text or JSON.
-    fn report(
-        self,
-        open_store: &OpenStore,
-        needed: bool,
-        screen: &Screen,
-    ) -> Result<Exit, Failure> {
+    fn report(self, open_store: &OpenStore, needed: bool, screen: &Screen) -> CommandResult {
         let schema = open_store.engine.store().format().schema();
         let left: Vec<_> = self
             .unreadable
@@ -183,17 +154,17 @@ impl MigrationProgress {
             }
             Ok(text)
         })?;
-        if self.unreadable.is_empty() {
-            Ok(Exit::Done)
+        Ok(if self.unreadable.is_empty() {
+            Exit::Done
         } else {
-            Ok(Exit::Failed)
-        }
+            Exit::Failed
+        })
     }
 }
 
 /// Number of workflows in an earlier format. In a store of the latest schema only Redis is
 /// searched: no other process writes to a SQLite file.
-pub(crate) async fn count_earlier(open_store: &OpenStore) -> Result<u64, Failure> {
+pub(crate) async fn count_earlier(open_store: &OpenStore) -> CommandResult<u64> {
     let store = open_store.engine.store();
     match store {
         Store::Redis(_) if store.is_latest() => {}
@@ -205,19 +176,31 @@ pub(crate) async fn count_earlier(open_store: &OpenStore) -> Result<u64, Failure
         }
     }
     let mut earlier = 0;
+    for_each_outdated(open_store, async |_, ids| {
+        earlier += ids.len() as u64;
+        Ok(())
+    })
+    .await?;
+    Ok(earlier)
+}
+
+/// Calls `action` with the workflows of an earlier format, page by page.
+async fn for_each_outdated(
+    open_store: &OpenStore,
+    mut action: impl AsyncFnMut(Partition, Vec<WorkflowId>) -> CommandResult<()>,
+) -> CommandResult<()> {
+    let store = open_store.engine.store();
     for partition in (0..store.partitions()).map(Partition) {
         let mut after = None;
         loop {
-            let page = store
-                .outdated_workflows(partition, after.as_ref())
-                .await
-                .map_err(|error| open_store.store_failure(&error))?;
-            earlier += page.ids.len() as u64;
+            let page = store.outdated_workflows(partition, after.as_ref()).await;
+            let page = open_store.checked(page)?;
+            action(partition, page.ids).await?;
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
     }
-    Ok(earlier)
+    Ok(())
 }

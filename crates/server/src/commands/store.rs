@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, PartialResult, RetentionDefaults, SqliteOptions,
-    SqliteStore, Status, Store as Opened, StoreError,
+    Engine, EngineError, EngineOptions, Filter, PartialResult, SqliteOptions, SqliteStore, Status,
+    Store as Opened, StoreError,
 };
 
 use super::audit::{self, OnFinding};
@@ -18,7 +18,7 @@ use crate::telemetry::logging::{self, Logging};
 use crate::workflows::clock::StoreClock;
 use crate::workflows::store::{self, StoreLocation};
 use info::StoreInfo;
-use tidegate_cli::{Exit, Failure, Screen};
+use tidegate_cli::{CommandResult, Exit, Failure, Screen};
 
 /// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of
 /// the server say where it is.
@@ -71,12 +71,12 @@ pub(crate) enum IfMissing {
 }
 
 impl StoreCommand {
-    pub(crate) async fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, screen: &Screen) -> CommandResult {
         run(self.verb, screen).await
     }
 }
 
-pub(crate) async fn run(verb: StoreVerb, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: StoreVerb, screen: &Screen) -> CommandResult {
     match &verb {
         StoreVerb::Backup { file } => return backup(file, screen).await,
         StoreVerb::Compact => return compact(screen).await,
@@ -86,11 +86,13 @@ pub(crate) async fn run(verb: StoreVerb, screen: &Screen) -> Result<Exit, Failur
     let done = match verb {
         StoreVerb::Info => info(&open_store, screen).await,
         StoreVerb::Migrate(arguments) => migrate::run(&open_store, arguments, screen).await,
-        StoreVerb::Check { repair: false } => {
-            audit::check(&open_store, OnFinding::Report, screen).await
-        }
-        StoreVerb::Check { repair: true } => {
-            audit::check(&open_store, OnFinding::Repair, screen).await
+        StoreVerb::Check { repair } => {
+            let on_finding = if repair {
+                OnFinding::Repair
+            } else {
+                OnFinding::Report
+            };
+            audit::check(&open_store, on_finding, screen).await
         }
         StoreVerb::Backup { .. } | StoreVerb::Compact => unreachable!("it opens no engine"),
     };
@@ -99,7 +101,7 @@ pub(crate) async fn run(verb: StoreVerb, screen: &Screen) -> Result<Exit, Failur
 }
 
 /// Reads the settings of the server.
-fn settings() -> Result<Settings, Failure> {
+fn settings() -> CommandResult<Settings> {
     Settings::from_environment().map_err(|error| settings_failure(&error))
 }
 
@@ -108,14 +110,14 @@ fn settings_failure(error: &dyn std::fmt::Display) -> Failure {
 }
 
 /// The settings of the workflows, if the API is enabled.
-fn workflow_settings(settings: &Settings) -> Result<&WorkflowSettings, Failure> {
+fn workflow_settings(settings: &Settings) -> CommandResult<&WorkflowSettings> {
     let none =
         || settings_failure(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
     settings.workflows.as_ref().ok_or_else(none)
 }
 
 /// Refuses a store in memory, which only its own server can open.
-fn refuse_memory(settings: &WorkflowSettings) -> Result<(), Failure> {
+fn refuse_memory(settings: &WorkflowSettings) -> CommandResult<()> {
     let reason = "TIDEGATE_STORE_URL=memory: workflows are in the memory of the server, and nothing else can open them; `tidegate workflow \
                   list` asks the server";
     if settings.in_process {
@@ -138,7 +140,7 @@ fn no_store(shown: &str, settings: &WorkflowSettings) -> Failure {
 
 impl OpenStore {
     /// Opens the store of the settings.
-    pub(crate) async fn open(missing: IfMissing) -> Result<Self, Failure> {
+    pub(crate) async fn open(missing: IfMissing) -> CommandResult<Self> {
         let settings = settings()?;
         let no_thread = |error| {
             Failure::new(
@@ -176,16 +178,12 @@ impl OpenStore {
     }
 
     /// Opens an empty store in memory, which ends with the process.
-    pub(crate) async fn in_memory() -> Result<Self, Failure> {
+    pub(crate) async fn in_memory() -> CommandResult<Self> {
         let options = SqliteOptions::new(1).expect("a power of two");
         let store = SqliteStore::in_memory(&options)
             .map(Opened::Sqlite)
             .map_err(|error| store_failure("memory", &error))?;
-        let options = EngineOptions {
-            retention: RetentionDefaults::default(),
-            ..EngineOptions::default()
-        };
-        let engine = Engine::start(store, options)
+        let engine = Engine::start(store, EngineOptions::default())
             .await
             .map_err(|error| store_failure("memory", &error))?;
         Ok(Self {
@@ -198,10 +196,12 @@ impl OpenStore {
     }
 
     pub(crate) async fn close(&self) {
-        self.engine.close().await;
-        if let Opened::Sqlite(store) = self.engine.store() {
-            store.close().await;
-        }
+        store::close(&self.engine).await;
+    }
+
+    /// The result of a call of the store, or the failure of the command.
+    pub(crate) fn checked<T>(&self, result: Result<T, StoreError>) -> CommandResult<T> {
+        result.map_err(|error| self.store_failure(&error))
     }
 
     pub(crate) fn store_failure(&self, error: &StoreError) -> Failure {
@@ -222,7 +222,7 @@ impl OpenStore {
     pub(crate) fn require_complete<T>(
         &self,
         read: Result<PartialResult<T>, EngineError>,
-    ) -> Result<T, Failure> {
+    ) -> CommandResult<T> {
         let PartialResult { found, missing } = read.map_err(|error| self.engine_failure(&error))?;
         missing
             .0
@@ -232,7 +232,7 @@ impl OpenStore {
     }
 
     /// Number of workflows by status.
-    pub(crate) async fn counts(&self) -> Result<Vec<(Status, u64)>, Failure> {
+    pub(crate) async fn counts(&self) -> CommandResult<Vec<(Status, u64)>> {
         self.require_complete(self.engine.count(&Filter::default()).await)
     }
 
@@ -270,7 +270,7 @@ fn open_failure(shown: &str, error: &StoreError, settings: &WorkflowSettings) ->
 
 /// The SQLite file of the settings, and its location for people. `instead` is the advice for a
 /// store in Redis.
-fn file_of_store(instead: &str) -> Result<(PathBuf, String), Failure> {
+fn file_of_store(instead: &str) -> CommandResult<(PathBuf, String)> {
     let settings = settings()?;
     let workflows = workflow_settings(&settings)?;
     let shown = store::location_text(workflows);
@@ -290,14 +290,14 @@ fn file_of_store(instead: &str) -> Result<(PathBuf, String), Failure> {
 async fn run_blocking<T: Send + 'static>(
     shown: &str,
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, Failure> {
+) -> CommandResult<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Failure::unavailable(format!("{shown}: {error}")))?
         .map_err(|error| store_failure(shown, &error))
 }
 
 /// Copies the SQLite file without the lock of a server, so one may have it open.
-async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
+async fn backup(file: &Path, screen: &Screen) -> CommandResult {
     let instead = "copy a store in redis with its own means: BGSAVE, or the log of appendonly";
     let (from, shown) = file_of_store(instead)?;
     let to = file.to_owned();
@@ -314,26 +314,23 @@ async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
             "{shown} was copied to {}, {bytes} bytes\n",
             file.display()
         ))
-    })?;
-    Ok(Exit::Done)
+    })
 }
 
 /// Rewrites the SQLite file so that it becomes as small as possible.
-async fn compact(screen: &Screen) -> Result<Exit, Failure> {
+async fn compact(screen: &Screen) -> CommandResult {
     let (file, shown) = file_of_store("redis gives memory back by itself")?;
     let (before, after) = run_blocking(&shown, move || SqliteStore::compact(&file)).await?;
     let json = json!({ "store": shown, "bytes_before": before, "bytes": after }).to_string();
     screen.object(&json, &shown, || {
         Ok(format!("{shown} has {after} bytes, it had {before}\n"))
-    })?;
-    Ok(Exit::Done)
+    })
 }
 
-async fn info(open_store: &OpenStore, screen: &Screen) -> Result<Exit, Failure> {
+async fn info(open_store: &OpenStore, screen: &Screen) -> CommandResult {
     let info = StoreInfo::read(open_store).await?;
     let json = info.json(open_store).to_string();
     screen.object(&json, &open_store.location, || {
         Ok(info.text(open_store, screen))
-    })?;
-    Ok(Exit::Done)
+    })
 }

@@ -4,7 +4,7 @@ use tidegate_ratelimit::OverrideStore;
 use tokio::sync::oneshot;
 
 use super::limiter::redis_store;
-use super::run::Server;
+use super::server::Server;
 use crate::net::certificate_reload::watch;
 use crate::net::listen::Addresses;
 use crate::net::tls::PortTlsAcceptors;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_api::RateLimits;
 use tidegate_ratelimit::{Limiter, RedisStore, Store};
 
-use super::run::Server;
+use super::server::Server;
 use crate::base::clock;
 use crate::net::bounds::MemoryBudget;
 use crate::rls::call::{Calls, store_timeout};
@@ -90,7 +90,7 @@ impl Server {
         let metrics = self.metrics.clone();
         let overrides = self.overrides.clone();
         let timeout = store_timeout(&self.settings);
-        let counters = UnitCounters::new(move || {
+        let counters: UnitCounters = Arc::new(move || {
             JobUnits::new(limiter(), metrics.job_shard(), overrides.clone(), timeout)
         });
         let LimitOverrides { store, limiter } = self.overrides.clone();

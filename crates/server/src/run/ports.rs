@@ -7,7 +7,7 @@ use tidegate_ratelimit::OverrideStore;
 use tokio::net::TcpListener;
 use tracing::warn;
 
-use super::run::Server;
+use super::server::Server;
 use crate::net::bounds::{ConnectionLimit, MemoryBudget, OpenFiles, PortBounds, PortLimits};
 use crate::net::http;
 use crate::net::listen::{Listeners, Sockets};

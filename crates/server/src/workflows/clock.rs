@@ -82,7 +82,7 @@ impl StoreClock {
 
     /// Time of the store, never before an earlier result.
     pub(crate) fn now(&self) -> Timestamp {
-        let reference = self.reference();
+        let reference = *self.reference();
         // The lock is taken before the clock is read, so that readings are processed in order.
         let mut steady = self.steady();
         let now = Instant::now();
@@ -107,7 +107,8 @@ impl StoreClock {
     /// Microseconds by which the clock of this machine is ahead of the store's; negative if it is
     /// behind. None if it is the store's clock.
     pub(crate) fn skew(&self) -> Option<i64> {
-        let store = self.reference()?.micros_at(Instant::now());
+        let reference = *self.reference();
+        let store = reference?.micros_at(Instant::now());
         Some(
             clock::workflow_now()
                 .micros()
@@ -169,9 +170,8 @@ impl StoreClock {
         Ok(())
     }
 
-    fn reference(&self) -> Option<ReferenceTime> {
-        *self
-            .shared
+    fn reference(&self) -> MutexGuard<'_, Option<ReferenceTime>> {
+        self.shared
             .reference
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -181,18 +181,13 @@ impl StoreClock {
     /// changes only as far as it is proven wrong, so a slow answer does no harm.
     pub(super) fn apply_reading(&self, reported: u64, sent: Instant, received: Instant) {
         let trip = micros(received.saturating_duration_since(sent));
-        let estimated = self
-            .reference()
-            .map_or(reported + trip / 2, |before| before.micros_at(received));
+        let last = *self.reference();
+        let estimated = last.map_or(reported + trip / 2, |before| before.micros_at(received));
         let reference = ReferenceTime {
             at: received,
             micros: estimated.clamp(reported, reported + trip),
         };
-        *self
-            .shared
-            .reference
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(reference);
+        *self.reference() = Some(reference);
         if estimated.abs_diff(reference.micros) > micros(SILENT_CORRECTION) {
             self.shared.corrected.notify_one();
         }

@@ -11,8 +11,9 @@ use tracing::warn;
 
 use super::backoff::{Backoff, LogThrottle};
 use super::clock::StoreClock;
-use super::heartbeat::gaps::GapDetector;
-use super::{heartbeat, limit_watcher, queue_sampler, store_probe};
+use super::heartbeat::GapDetector;
+use super::units::limit_changes;
+use super::{heartbeat, queue_sampler, store_probe};
 
 /// Poll interval for changes by other servers. They publish notifications, but these may get lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -48,7 +49,7 @@ pub(super) async fn run(
     tokio::select! {
         () = async { loop { driver.step().await } } => {}
         () = listen => {}
-        () = engine.unblock_loop(|| clock.now(), limit_watcher::changes(limiter)) => {}
+        () = engine.unblock_loop(|| clock.now(), limit_changes(limiter)) => {}
         () = queue_sampler::run(&engine, &clock, &activity) => {}
         () = heartbeat::run(&gaps, about, Arc::clone(&activity)) => {}
         () = store_probe::run(engine.clone()) => {}

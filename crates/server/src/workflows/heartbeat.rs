@@ -1,15 +1,15 @@
-//! Heartbeat of this server, which also reads the store's time.
+//! Heartbeat of this server, which also reads the store's time, and the detector of gaps in which
+//! workers could not reach this server: after its start, a pause of its process, or a jump of its
+//! clock.
 
-pub(crate) mod gaps;
-
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_api::{ApiMetrics, CountedEvent};
-use tidegate_workflow::{Engine, HeartbeatQuery, ServerDescription, Store};
+use tidegate_workflow::{Engine, HeartbeatQuery, ServerDescription, Store, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
 
-use self::gaps::GapDetector;
+use super::clock::StoreClock;
 
 /// Mean interval of heartbeats. Each is random within a quarter of it, so that servers do not send
 /// them at one time.
@@ -21,6 +21,11 @@ const HEARTBEATS_PER_TIME_READ: usize = 5;
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of the message that this server leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Minimum pause of the process that counts as a gap. Workers extend the shortest lease of 5 s
+/// after a third of it, so a shorter pause costs no lease. Each heartbeat checks for a gap, at most
+/// 2.5 s apart.
+const MIN_GAP: Duration = Duration::from_secs(3);
 
 /// Sends heartbeats until the future is dropped. Without Redis there are no other servers, and the
 /// clock of this machine is used.
@@ -68,4 +73,39 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
 pub(super) async fn leave(engine: &Engine) {
     // They also notice it by missing heartbeats.
     let _late = timeout(LEAVE_TIMEOUT, engine.leave()).await;
+}
+
+/// Reports gaps to the engine, in which workers could not reach this server.
+pub(super) struct GapDetector {
+    engine: Engine,
+    clock: StoreClock,
+    /// Time of the last check.
+    checked: Mutex<Option<Instant>>,
+}
+
+impl GapDetector {
+    pub(super) fn new(engine: Engine, clock: StoreClock) -> Self {
+        Self {
+            engine,
+            clock,
+            checked: Mutex::new(None),
+        }
+    }
+
+    /// Returns the current time. If a gap ends now, the engine is notified before it does any work
+    /// at this time.
+    pub(super) fn check(&self) -> Timestamp {
+        let now = self.clock.now();
+        let moment = Instant::now();
+        let last = self
+            .checked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(moment);
+        let stood = last.is_none_or(|last| moment.saturating_duration_since(last) >= MIN_GAP);
+        if self.clock.take_jump() || stood {
+            self.engine.begin_serving(now);
+        }
+        now
+    }
 }

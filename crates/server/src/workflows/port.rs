@@ -17,7 +17,6 @@ use crate::settings::Settings;
 const BIND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Workflows that wait for their port.
-#[derive(Debug)]
 pub(crate) struct PendingPort {
     pub(crate) settings: Settings,
     pub(crate) context: ServerContext,

@@ -4,6 +4,7 @@
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_api::{Api, ApiMetrics};
@@ -19,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::clock::StoreClock;
-use super::durability_check;
+use super::store_probe::log_new_risks;
 use super::units::UnitCounters;
 use crate::rls::store::redis::{SENTINEL_PREFIX, kind_advice, login_advice};
 use crate::settings::{RedisServer, WorkflowSettings as Settings};
@@ -151,6 +152,14 @@ impl StoreLocation {
     }
 }
 
+/// Closes an engine and its store.
+pub(crate) async fn close(engine: &Engine) {
+    engine.close().await;
+    if let Store::Sqlite(store) = engine.store() {
+        store.close().await;
+    }
+}
+
 /// Runs work that may wait for a disk on a blocking thread, so that calls are served meanwhile.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -209,7 +218,7 @@ fn waiting_config(server: &RedisServer) -> Config {
 pub(super) struct Opener<'a> {
     context: OpenContext<'a>,
     /// Whether the risks of losing work were logged. Once there is a store,
-    /// `durability_check::follow` logs them.
+    /// `store_probe::follow_durability` logs them.
     risks_logged: bool,
     /// Notified if the first attempt succeeds; dropped if it fails or takes long.
     first_attempt: Option<oneshot::Sender<()>>,
@@ -288,7 +297,7 @@ impl<'a> Opener<'a> {
         if let Some(location) = location
             && let Ok(Some(found)) = timeout(OPEN_TIMEOUT, location.durability()).await
         {
-            durability_check::log_new(
+            log_new_risks(
                 &found,
                 self.context.settings.replicas,
                 self.context.activity,
@@ -386,7 +395,7 @@ fn engine_threads(
         } else {
             store.for_new_thread()
         };
-        EngineThread::new(store, runtime.clone()).with_units(counters.for_thread())
+        EngineThread::new(store, runtime.clone()).with_units(Arc::new(counters()))
     };
     runtimes.iter().enumerate().map(on).collect()
 }

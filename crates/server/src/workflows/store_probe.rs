@@ -1,10 +1,13 @@
-//! Probes partitions that failed until they work again, and logs the failures.
+//! Probes partitions that failed until they work again, and logs the failures. Also checks for risks
+//! that acknowledged work of the store is lost: a risk is logged when it appears, and shown while it
+//! lasts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_workflow::{Engine, Partition, StoreError, StoreFailure};
+use tidegate_api::ApiMetrics;
+use tidegate_workflow::{Durability, Engine, Partition, Store, StoreError, StoreFailure};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
@@ -18,6 +21,9 @@ const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const COALESCE_TIME: Duration = Duration::from_millis(100);
 /// Timeout of the probes before failures are logged.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
+
+/// Interval between two requests for the settings of the Redis nodes.
+const DURABILITY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Probes until the future is dropped.
 pub(super) async fn run(engine: Engine) {
@@ -190,6 +196,25 @@ fn ranges(numbers: &[u16]) -> String {
         [] => String::new(),
     });
     each.collect::<Vec<_>>().join(", ")
+}
+
+/// Checks the durability repeatedly. Calls are acknowledged after `replicas` replicas have the
+/// write.
+pub(super) async fn follow_durability(store: &Store, replicas: u16, activity: &ApiMetrics) {
+    loop {
+        // A store that does not answer is logged by `store_probe`, and its known risks stay.
+        if let Ok(found) = store.durability().await {
+            log_new_risks(&found, replicas, activity);
+        }
+        sleep(DURABILITY_CHECK_INTERVAL).await;
+    }
+}
+
+/// Logs the risks that were not known before.
+pub(super) fn log_new_risks(found: &Durability, replicas: u16, activity: &ApiMetrics) {
+    for risk in activity.put_risks(found.risks(replicas)) {
+        warn!("{risk}");
+    }
 }
 
 #[cfg(test)]

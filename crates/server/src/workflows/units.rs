@@ -1,4 +1,5 @@
-//! Units of rate limits for jobs: the limiter counts jobs together with requests.
+//! Units of rate limits for jobs: the limiter counts jobs together with requests. When limits
+//! change, jobs that wait under a limit may be tried again.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -8,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tidegate_api::RateLimits;
 use tidegate_ratelimit::{
-    AcquireFacts, AcquireRequest, Acquired, Entry, Exhausted, ExhaustedReason, LimitOverride,
-    Limiter, OverrideEffect, OverrideError, OverrideTarget, Permits, Reach, Timestamp,
-    Units as Needs,
+    AcquireFacts, AcquireRequest, Acquired, Configuration, Entry, Exhausted, ExhaustedReason,
+    LimitOverride, Limiter, OverrideEffect, OverrideError, OverrideTarget, Overrides, Permits,
+    Reach, Timestamp, Units as Needs,
 };
 use tidegate_workflow::{
     BoxFuture, Limit, LimitExhausted, Limits as JobLimits, Receipt, UnitCounter, UnitGrant,
@@ -31,30 +32,11 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Minimum interval between two warnings, in seconds.
 const WARNING_INTERVAL_SECONDS: u64 = 60;
 
-/// Factory of unit counters, one for each thread.
-#[derive(Clone)]
-pub(crate) struct UnitCounters(Arc<dyn Fn() -> JobUnits + Send + Sync>);
-
-impl UnitCounters {
-    /// Creates a factory. `make` is called on the runtime of each thread.
-    pub(crate) fn new(make: impl Fn() -> JobUnits + Send + Sync + 'static) -> Self {
-        Self(Arc::new(make))
-    }
-
-    /// Creates the counter for the current runtime.
-    pub(crate) fn for_thread(&self) -> Arc<dyn UnitCounter> {
-        Arc::new((self.0)())
-    }
-}
-
-impl fmt::Debug for UnitCounters {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Counters").finish_non_exhaustive()
-    }
-}
+/// Factory of unit counters. It is called on the runtime of each thread.
+pub(crate) type UnitCounters = Arc<dyn Fn() -> JobUnits + Send + Sync>;
 
 /// Rate limits for workflows and their API. Clones share them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct WorkflowLimits {
     /// Factory of unit counters for jobs.
     pub(crate) counters: UnitCounters,
@@ -325,4 +307,37 @@ fn limit_needs(wanted: &UnitRequest) -> (Vec<usize>, Vec<LimitNeed>) {
             Limit::Concurrency { .. } => None,
         });
     each.unzip()
+}
+
+/// Configuration and overrides at one time.
+struct ActiveLimits {
+    configuration: Option<Arc<Configuration>>,
+    overrides: Arc<Overrides>,
+}
+
+impl ActiveLimits {
+    fn from_limiter(limiter: &Limiter) -> Self {
+        Self {
+            configuration: limiter.configuration(),
+            overrides: limiter.overrides(),
+        }
+    }
+
+    fn equals(&self, other: &Self) -> bool {
+        let address = |limits: &Self| limits.configuration.as_ref().map(Arc::as_ptr);
+        let none = self.overrides.is_empty() && other.overrides.is_empty();
+        address(self) == address(other) && (none || Arc::ptr_eq(&self.overrides, &other.overrides))
+    }
+}
+
+/// Returns a function that reports whether the limits have changed since its last call. It only
+/// compares pointers.
+pub(super) fn limit_changes(limiter: Limiter) -> impl FnMut() -> bool {
+    let mut last = ActiveLimits::from_limiter(&limiter);
+    move || {
+        let now = ActiveLimits::from_limiter(&limiter);
+        let changed = !now.equals(&last);
+        last = now;
+        changed
+    }
 }

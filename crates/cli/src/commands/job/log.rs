@@ -10,7 +10,7 @@ use super::JobRef;
 use crate::client::address::Query;
 use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::model::{self, LogPage};
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Exit};
 use crate::output::printable::{indented, printable};
 use crate::output::{Format, ListItem, Screen};
 
@@ -29,7 +29,7 @@ pub(super) struct JobLogArgs {
 }
 
 impl JobLogArgs {
-    pub(super) async fn run(&self, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+    pub(super) async fn run(&self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         let job = self.named.path(remote).await?;
         if self.follow {
             follow(&job, remote, screen).await
@@ -40,17 +40,17 @@ impl JobLogArgs {
 }
 
 /// Reads the lines after a position, or from the first line that is kept.
-async fn page(job: &str, after: Option<&String>, remote: &ApiClient) -> Result<LogPage, Failure> {
+async fn page(job: &str, after: Option<&String>, remote: &ApiClient) -> CommandResult<LogPage> {
     remote
-        .read(&ApiRequest::get(
+        .get_json(
             Query::default()
                 .with("after", after)
                 .append_to(&format!("{job}/log")),
-        ))
+        )
         .await
 }
 
-async fn whole(job: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+async fn whole(job: &str, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let mut items = Vec::new();
     let mut after = None;
     let mut dropped = 0;
@@ -67,8 +67,7 @@ async fn whole(job: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, F
         (after, items) = (Some(next), [items, found].concat());
     }
     let more = (dropped > 0).then(|| not_kept(dropped));
-    screen.list::<model::LogLine>(&items, more.as_deref(), |item| remote.parse(item))?;
-    Ok(Exit::Done)
+    screen.list::<model::LogLine>(&items, more.as_deref(), |item| remote.parse(item))
 }
 
 impl ListItem for model::LogLine {
@@ -83,7 +82,7 @@ impl ListItem for model::LogLine {
     }
 }
 
-async fn follow(job: &str, remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
+async fn follow(job: &str, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let mut after = None;
     let mut is_over = false;
     loop {
@@ -121,15 +120,15 @@ fn not_kept(lines: u64) -> String {
 }
 
 /// Prints new lines. In JSON, each is on a line of its own.
-fn show(items: &[Box<RawValue>], remote: &ApiClient, screen: &Screen) -> Result<(), Failure> {
+fn show(items: &[Box<RawValue>], remote: &ApiClient, screen: &Screen) -> CommandResult {
     if items.is_empty() {
-        return Ok(());
+        return Ok(Exit::Done);
     }
     if screen.format == Format::Json {
-        let nothing = || Ok(String::new());
-        return items
-            .iter()
-            .try_for_each(|item| screen.object(item.get(), "", nothing));
+        for item in items {
+            screen.object(item.get(), "", || Ok(String::new()))?;
+        }
+        return Ok(Exit::Done);
     }
     screen.list::<model::LogLine>(items, None, |item| remote.parse(item))
 }

@@ -2,16 +2,30 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Check;
-use super::target::entries_text;
+use super::target::entry;
 use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::model::entries_text;
 use crate::output::Screen;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::CommandResult;
 use crate::output::moment::short;
 use crate::output::printable::printable;
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The domain
+    #[arg(value_name = "DOMAIN")]
+    domain: String,
+    /// The entries of one descriptor
+    #[arg(required = true, value_name = "KEY=VALUE", value_parser = entry)]
+    entries: Vec<(String, String)>,
+    /// Number of hits
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    hits: u32,
+}
 
 /// The answer of the server.
 #[derive(Debug, Deserialize)]
@@ -55,11 +69,7 @@ fn line(status: &DescriptorStatus) -> String {
     printable(&parts.join("  ")) + "\n"
 }
 
-pub(super) async fn check(
-    check: &Check,
-    remote: &ApiClient,
-    screen: &Screen,
-) -> Result<Exit, Failure> {
+pub(super) async fn check(check: &Check, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let entries: Vec<_> = check
         .entries
         .iter()
@@ -76,6 +86,5 @@ pub(super) async fn check(
     let checked: CheckAnswer = remote.parse(&text)?;
     screen.object(&text, &checked.code, || {
         Ok(checked.descriptors.iter().map(line).collect())
-    })?;
-    Ok(Exit::Done)
+    })
 }

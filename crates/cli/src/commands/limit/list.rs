@@ -1,14 +1,14 @@
 //! `tidegate limit list`: jobs that wait under limits.
 
+use clap::Args;
 use serde::Deserialize;
 
-use super::LimitListArgs;
-use super::job_limit::JobLimit;
 use crate::client::address::Query;
 use crate::client::api_client::ApiClient;
+use crate::client::model::JobLimit;
 use crate::client::pages::read_pages_of_size;
 use crate::output::counted::counted;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::CommandResult;
 use crate::output::moment::{Moment, short};
 use crate::output::table::{Cell, Table};
 use crate::output::{ListItem, Screen};
@@ -48,62 +48,25 @@ struct ExhaustedLimit {
     until: Moment,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct LimitListArgs {
+    /// Only of this queue
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// At most this many, by queue and handler
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    limit: usize,
+}
+
 pub(super) async fn list(
     wanted: &LimitListArgs,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let query = Query::default().with("queue", wanted.queue.as_ref());
     let pages =
         read_pages_of_size(MAX_PAGE_ITEMS, "/v1/limits", &query, wanted.limit, remote).await?;
     pages.show::<LimitedJobs>("limit", remote, screen)
-}
-
-/// Table with a line for each limit; several limits of the same jobs follow each other.
-fn table(keys: &[LimitedJobs], screen: &Screen) -> Table {
-    let now = Moment::now();
-    let moment = |at: Moment| {
-        if screen.is_wide() {
-            at.to_string()
-        } else {
-            at.relative(now)
-        }
-    };
-    let mut table = Table::new(&[
-        "QUEUE",
-        "HANDLER",
-        "WAITING",
-        "OLDEST",
-        "LIMIT",
-        "USED",
-        "FULL UNTIL",
-    ]);
-    for key in keys {
-        let oldest = key
-            .oldest_ready_at
-            .map(|at| short(now.since(at)))
-            .unwrap_or_default();
-        for (index, in_use) in key.limits.iter().enumerate() {
-            let first = |text: &str| {
-                if index == 0 {
-                    Cell::from(text)
-                } else {
-                    Cell::from("")
-                }
-            };
-            let full = key.full.as_ref().filter(|full| full.index == index);
-            table.add_row(vec![
-                first(&key.queue),
-                first(&key.handler),
-                first(&key.waiting.to_string()),
-                first(&oldest),
-                Cell::from(in_use.limit.to_string()),
-                Cell::from(in_use.used()),
-                Cell::from(full.map(|full| moment(full.until)).unwrap_or_default()),
-            ]);
-        }
-    }
-    table
 }
 
 impl ListItem for LimitedJobs {
@@ -120,7 +83,45 @@ impl ListItem for LimitedJobs {
     }
 
     fn text(items: &[Self], screen: &Screen) -> String {
-        table(items, screen).text(screen)
+        let now = Moment::now();
+        let mut table = Table::new(&[
+            "QUEUE",
+            "HANDLER",
+            "WAITING",
+            "OLDEST",
+            "LIMIT",
+            "USED",
+            "FULL UNTIL",
+        ]);
+        for key in items {
+            let oldest = key
+                .oldest_ready_at
+                .map(|at| short(now.since(at)))
+                .unwrap_or_default();
+            for (index, in_use) in key.limits.iter().enumerate() {
+                let first = |text: &str| {
+                    if index == 0 {
+                        Cell::from(text)
+                    } else {
+                        Cell::from("")
+                    }
+                };
+                let full = key.full.as_ref().filter(|full| full.index == index);
+                table.add_row(vec![
+                    first(&key.queue),
+                    first(&key.handler),
+                    first(&key.waiting.to_string()),
+                    first(&oldest),
+                    Cell::from(in_use.limit.to_string()),
+                    Cell::from(in_use.used()),
+                    Cell::from(
+                        full.map(|full| screen.moment(full.until, now))
+                            .unwrap_or_default(),
+                    ),
+                ]);
+            }
+        }
+        table.text(screen)
     }
 }
 

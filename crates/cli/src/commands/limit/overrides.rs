@@ -1,21 +1,57 @@
 //! `tidegate limit overrides`, `pause`, `scale` and `resume`: limits and keys that are paused,
 //! throttled or scaled.
 
+use std::time::Duration;
+
+use clap::Args;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::target::{LimitTarget, entries_text};
-use super::{OverrideOptions, Pause, Scale};
+use super::target::LimitTarget;
 use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::model::entries_text;
 use crate::output::counted::counted;
-use crate::output::exit::{Exit, Failure};
-use crate::output::moment::Moment;
+use crate::output::exit::CommandResult;
+use crate::output::moment::{Moment, span_of};
 use crate::output::printable::printable;
 use crate::output::table::{Cell, Table};
 use crate::output::{ListItem, Screen};
 
 const PATH: &str = "/v1/limits/overrides";
+
+#[derive(Debug, Args)]
+pub(super) struct Pause {
+    #[command(flatten)]
+    target: LimitTarget,
+    /// Refuses requests, too
+    #[arg(long)]
+    gateway: bool,
+    #[command(flatten)]
+    terms: OverrideOptions,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Scale {
+    #[command(flatten)]
+    target: LimitTarget,
+    /// The factor, 0 to 1000
+    #[arg(long, value_name = "FACTOR")]
+    by: f64,
+    #[command(flatten)]
+    terms: OverrideOptions,
+}
+
+/// Duration of an override, and the reason for it.
+#[derive(Debug, Args)]
+struct OverrideOptions {
+    /// Ends after this time; without it, when it is removed
+    #[arg(long = "for", value_name = "TIME", value_parser = span_of)]
+    lasts: Option<Duration>,
+    /// Why, for those who see it
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
 
 /// The answer to a list.
 #[derive(Debug, Deserialize)]
@@ -63,8 +99,7 @@ impl Override {
     fn until(&self, screen: &Screen, now: Moment) -> String {
         match self.until {
             None => "until removed".to_owned(),
-            Some(until) if screen.is_wide() => until.to_string(),
-            Some(until) => until.relative(now),
+            Some(until) => screen.moment(until, now),
         }
     }
 
@@ -98,68 +133,50 @@ impl ListItem for Override {
     }
 
     fn text(items: &[Self], screen: &Screen) -> String {
-        table(items, screen).text(screen)
+        let now = Moment::now();
+        let mut table = Table::new(&[
+            "LIMIT OR KEY",
+            "EFFECT",
+            "FOR",
+            "UNTIL",
+            "BY",
+            "SINCE",
+            "REASON",
+        ]);
+        for item in items {
+            table.add_row(vec![
+                Cell::from(item.name()),
+                Cell::of_state(&item.effect(), "paused"),
+                item.callers().into(),
+                item.until(screen, now).into(),
+                Cell::from(&item.by),
+                screen.moment(item.at, now).into(),
+                Cell::from(&item.reason),
+            ]);
+        }
+        table.text(screen)
     }
 }
 
-pub(super) async fn list(remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
-    let OverrideList { items, unreadable } = remote.read(&ApiRequest::get(PATH)).await?;
+pub(super) async fn list(remote: &ApiClient, screen: &Screen) -> CommandResult {
+    let OverrideList { items, unreadable } = remote.get_json(PATH).await?;
     let more = (unreadable > 0).then(|| {
         format!(
             "{} of a later version have no effect",
             counted(unreadable, "override")
         )
     });
-    screen.list::<Override>(&items, more.as_deref(), |item| remote.parse(item))?;
-    Ok(Exit::Done)
+    screen.list::<Override>(&items, more.as_deref(), |item| remote.parse(item))
 }
 
-fn table(overrides: &[Override], screen: &Screen) -> Table {
-    let now = Moment::now();
-    let mut table = Table::new(&[
-        "LIMIT OR KEY",
-        "EFFECT",
-        "FOR",
-        "UNTIL",
-        "BY",
-        "SINCE",
-        "REASON",
-    ]);
-    for item in overrides {
-        let since = if screen.is_wide() {
-            item.at.to_string()
-        } else {
-            item.at.relative(now)
-        };
-        table.add_row(vec![
-            Cell::from(item.name()),
-            Cell::of_state(&item.effect(), "paused"),
-            item.callers().into(),
-            item.until(screen, now).into(),
-            Cell::from(&item.by),
-            since.into(),
-            Cell::from(&item.reason),
-        ]);
-    }
-    table
-}
-
-pub(super) async fn pause(
-    pause: &Pause,
-    remote: &ApiClient,
-    screen: &Screen,
-) -> Result<Exit, Failure> {
+pub(super) async fn pause(pause: &Pause, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let mut fields = pause.target.fields();
     fields.insert("pause".to_owned(), json!(true));
     fields.insert("gateway".to_owned(), json!(pause.gateway));
     set(fields, &pause.terms, remote, screen).await
 }
 
-pub(super) async fn scale(
-    scale: &Scale,
-    remote: &ApiClient,
-    screen: &Screen,
-) -> Result<Exit, Failure> {
+pub(super) async fn scale(scale: &Scale, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let mut fields = scale.target.fields();
     fields.insert("scale".to_owned(), json!(scale.by));
     set(fields, &scale.terms, remote, screen).await
@@ -170,7 +187,7 @@ async fn set(
     terms: &OverrideOptions,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let lasts = terms
         .lasts
         .map(|span| ("for".to_owned(), json!(format!("{}us", span.as_micros()))));
@@ -186,15 +203,14 @@ async fn set(
         .text(&ApiRequest::put(PATH, Value::from(fields).to_string()))
         .await?;
     let set: Override = remote.parse(&text)?;
-    screen.object(&text, &set.name(), || Ok(set.line(screen)))?;
-    Ok(Exit::Done)
+    screen.object(&text, &set.name(), || Ok(set.line(screen)))
 }
 
 pub(super) async fn resume(
     target: &LimitTarget,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     remote
         .text(&ApiRequest::delete(target.query().append_to(PATH)))
         .await?;
@@ -203,6 +219,5 @@ pub(super) async fn resume(
     let name = target.name();
     screen.object(&Value::from(fields).to_string(), &name, || {
         Ok(format!("{}  resumed\n", printable(&name)))
-    })?;
-    Ok(Exit::Done)
+    })
 }

@@ -1,21 +1,26 @@
 //! The limit or key that a command applies to.
 
-use clap::{Args, ValueHint};
+use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::client::address::Query;
+use crate::client::model::entries_text;
 
 /// A key, by its domain and entries, or all keys of a limit.
 #[derive(Debug, Args)]
 pub(super) struct LimitTarget {
     /// The domain of a key
-    #[arg(value_name = "DOMAIN", value_hint = ValueHint::Other, requires = "entries", required_unless_present = "rule")]
+    #[arg(
+        value_name = "DOMAIN",
+        requires = "entries",
+        required_unless_present = "rule"
+    )]
     domain: Option<String>,
     /// The entries of the key
-    #[arg(value_name = "KEY=VALUE", value_parser = entry, value_hint = ValueHint::Other)]
+    #[arg(value_name = "KEY=VALUE", value_parser = entry)]
     entries: Vec<(String, String)>,
     /// All keys of this limit: its path in the configuration, such as vendor.tenant
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::Other, conflicts_with_all = ["domain", "entries"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["domain", "entries"])]
     rule: Option<String>,
 }
 
@@ -25,15 +30,6 @@ pub(super) fn entry(text: &str) -> Result<(String, String), String> {
         .split_once('=')
         .ok_or("expected a key and a value, such as tenant=acme")?;
     Ok((key.to_owned(), value.to_owned()))
-}
-
-/// Entries in the form in which people write them.
-pub(super) fn entries_text(entries: &[(String, String)]) -> String {
-    entries
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect::<Vec<_>>()
-        .join("  ")
 }
 
 impl LimitTarget {
@@ -52,10 +48,7 @@ impl LimitTarget {
 
     /// Fields of the target in a query.
     pub(super) fn query(&self) -> Query {
-        let entries = self
-            .domain
-            .as_ref()
-            .map(|_| json!(self.entries).to_string());
+        let entries = self.domain.as_ref().map(|_| json!(self.entries));
         let query = Query::default().with("rule", self.rule.as_ref());
         query
             .with("domain", self.domain.as_ref())

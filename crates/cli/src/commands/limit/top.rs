@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
-use super::target::entries_text;
-use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::api_client::ApiClient;
+use crate::client::model::entries_text;
 use crate::output::Screen;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::CommandResult;
 use crate::output::moment::Moment;
 use crate::output::table::{Cell, Table};
 
@@ -39,24 +39,16 @@ struct Refusal {
     entries: Vec<(String, String)>,
 }
 
-pub(super) async fn show(remote: &ApiClient, screen: &Screen) -> Result<Exit, Failure> {
-    let text = remote.text(&ApiRequest::get("/v1/limits/top")).await?;
+pub(super) async fn show(remote: &ApiClient, screen: &Screen) -> CommandResult {
+    let text = remote.get("/v1/limits/top").await?;
     let top: TopAnswer = remote.parse(&text)?;
-    screen.object(&text, "top", || Ok(top.text(screen)))?;
-    Ok(Exit::Done)
+    screen.object(&text, "top", || Ok(top.text(screen)))
 }
 
 impl TopAnswer {
     /// Text of both tables.
     fn text(&self, screen: &Screen) -> String {
         let now = Moment::now();
-        let moment = |at: Moment| {
-            if screen.is_wide() {
-                at.to_string()
-            } else {
-                at.relative(now)
-            }
-        };
         let mut keys = Table::new(&["HITS", "DOMAIN", "KEY"]);
         for key in &self.keys {
             let hits = if key.is_estimate {
@@ -74,7 +66,7 @@ impl TopAnswer {
         for refusal in &self.refusals {
             let entries = Cell::from(entries_text(&refusal.entries));
             refusals.add_row(vec![
-                moment(refusal.at).into(),
+                screen.moment(refusal.at, now).into(),
                 Cell::from(&refusal.caller),
                 Cell::from(&refusal.domain),
                 entries,

@@ -9,7 +9,7 @@ use crate::client::model::Incomplete;
 use crate::client::pages::EmptyPageCounter;
 use crate::output::Screen;
 use crate::output::counted::counted;
-use crate::output::exit::{Exit, Failure, print_failure};
+use crate::output::exit::{CommandResult, Exit, Failure, print_failure};
 use crate::output::printable::printable;
 
 /// Limit of failures that are printed one by one.
@@ -106,7 +106,7 @@ impl BulkOutcome {
         filter: &Value,
         most: u64,
         remote: &ApiClient,
-    ) -> Result<(), Failure> {
+    ) -> CommandResult<()> {
         let mut cursor = None;
         let mut empty_pages = EmptyPageCounter::default();
         while self.matched < most {
@@ -151,7 +151,7 @@ impl BulkOutcome {
     }
 
     /// Prints the result, and returns the exit code.
-    pub(crate) fn report(self, action: BulkAction, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) fn report(self, action: BulkAction, screen: &Screen) -> CommandResult {
         let Self {
             matched,
             done,
@@ -194,7 +194,7 @@ impl BulkOutcome {
         }
     }
 
-    fn exit(self) -> Result<Exit, Failure> {
+    fn exit(self) -> CommandResult {
         let all = counted(self.matched, "workflow");
         let many = self.failed.len();
         let faults = self

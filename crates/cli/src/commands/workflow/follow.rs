@@ -3,14 +3,14 @@
 mod follower;
 mod wait_limit;
 
-use clap::{Args, ValueHint};
+use clap::Args;
 
-use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::api_client::ApiClient;
 use crate::client::model::WorkflowSummary;
 use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::output::Screen;
 use crate::output::bar::Bar;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Exit};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
 use follower::{Follower, LastState, ProgressDisplay};
@@ -20,28 +20,13 @@ pub(crate) use wait_limit::{WaitLimit, WaitOptions};
 pub(crate) struct Wait {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
-    #[arg(value_hint = ValueHint::Other)]
-    id: WorkflowRef,
-    #[command(flatten)]
-    until: WaitOptions,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Watch {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
-    /// name
-    #[arg(value_hint = ValueHint::Other)]
     id: WorkflowRef,
     #[command(flatten)]
     until: WaitOptions,
 }
 
 /// Waits without output, and prints the outcome at the end.
-pub(crate) async fn wait(
-    wait: &Wait,
-    remote: &ApiClient,
-    screen: &Screen,
-) -> Result<Exit, Failure> {
+pub(crate) async fn wait(wait: &Wait, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let mut limit = WaitLimit::new(&wait.until);
     let first = resolve(&wait.id, &mut limit, remote).await?;
     let last =
@@ -51,11 +36,7 @@ pub(crate) async fn wait(
 
 /// Follows a workflow until it is over. Shows progress on a terminal, and otherwise a line for
 /// every change.
-pub(crate) async fn watch(
-    watch: &Watch,
-    remote: &ApiClient,
-    screen: &Screen,
-) -> Result<Exit, Failure> {
+pub(crate) async fn watch(watch: &Wait, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let mut limit = WaitLimit::new(&watch.until);
     let first = resolve(&watch.id, &mut limit, remote).await?;
     if screen.is_terminal && screen.is_table() {
@@ -75,11 +56,11 @@ pub(crate) async fn watch(
 /// Runs `create`, which returns an id, then follows the workflow and prints its outcome. Shows
 /// progress on a terminal.
 pub(crate) async fn run(
-    create: impl Future<Output = Result<String, Failure>>,
+    create: impl Future<Output = CommandResult<String>>,
     until: &WaitOptions,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let mut limit = WaitLimit::new(until);
     let doubt = "; the workflow may or may not have been created and started";
     let first = Box::pin(async { read_workflow(create.await?, remote).await });
@@ -92,7 +73,7 @@ async fn follow_with_progress(
     limit: &mut WaitLimit,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let last = follow_until_over(
         first,
         limit,
@@ -109,13 +90,13 @@ async fn resolve(
     reference: &WorkflowRef,
     limit: &mut WaitLimit,
     remote: &ApiClient,
-) -> Result<LastState, Failure> {
+) -> CommandResult<LastState> {
     let first = Box::pin(async { read_workflow(reference.id(remote).await?, remote).await });
     limit.first(remote.address(), "", first).await
 }
 
-async fn read_workflow(id: String, remote: &ApiClient) -> Result<LastState, Failure> {
-    let text = remote.text(&ApiRequest::get(path(&id))).await?;
+async fn read_workflow(id: String, remote: &ApiClient) -> CommandResult<LastState> {
+    let text = remote.get(path(&id)).await?;
     Ok(LastState {
         summary: remote.parse(&text)?,
         id,
@@ -130,7 +111,7 @@ async fn follow_until_over(
     remote: &ApiClient,
     screen: &Screen,
     show: ProgressDisplay<'_>,
-) -> Result<LastState, Failure> {
+) -> CommandResult<LastState> {
     let id = first.id.clone();
     let mut follower = Follower::new(remote, screen, show, first);
     // After a timeout, the last known state counts.
@@ -156,7 +137,7 @@ fn print_outcome(
         ..
     }: &LastState,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let outcome = exit_code(workflow);
     screen.object(text, &workflow.id, || {
         let status = screen.paint(&workflow.status, &workflow.status);
@@ -166,11 +147,6 @@ fn print_outcome(
         let duration = duration.filter(|_| workflow.is_over()).unwrap_or_default();
         let counts = &workflow.job_counts;
         let others = workflow.listed(|word| word != "succeeded" && word != "failed");
-        let others = if others.is_empty() {
-            others
-        } else {
-            format!(", {others}")
-        };
         let jobs = format!(
             "{} succeeded, {} failed{others}",
             counts.succeeded, counts.failed

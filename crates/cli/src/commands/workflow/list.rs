@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueHint};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::client::address::Query;
-use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::api_client::ApiClient;
 use crate::client::model::{Incomplete, STATUSES, WorkflowSummary};
 use crate::client::pages::{EmptyPageCounter, MAX_PAGE_ITEMS, read_pages};
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Failure};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
 use crate::output::table::{Cell, Table};
@@ -20,25 +20,25 @@ use crate::output::{ListItem, Screen};
 const COUNT_PATH: &str = "/v1/workflows:count";
 
 /// Filter of workflows by name, tag and time.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct WorkflowFilter {
     /// Only those of this name
-    #[arg(long, value_hint = ValueHint::Other)]
+    #[arg(long)]
     name: Option<String>,
     /// Only those with this tag
-    #[arg(long, value_hint = ValueHint::Other)]
+    #[arg(long)]
     tag: Option<String>,
     /// Only those created then or later: 2026-11-21T12:00:00Z, 2026-11-21, or a span back from now
     /// such as 1h
-    #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Only those created before then
-    #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "TIME")]
     until: Option<String>,
 }
 
 /// Filter of workflows by status.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct StatusFilter {
     /// Only those of these statuses, with commas between them
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATUSES))]
@@ -52,10 +52,15 @@ pub struct WorkflowListArgs {
     #[command(flatten)]
     chosen: WorkflowFilter,
     /// At most this many of the newest
-    #[arg(long, visible_alias = "limit", value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 100)]
+    #[arg(
+        long,
+        visible_alias = "limit",
+        value_name = "NUMBER",
+        default_value_t = 100
+    )]
     newest: usize,
     /// At most this many of the oldest, the oldest first
-    #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, conflicts_with = "newest")]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "newest")]
     oldest: Option<usize>,
 }
 
@@ -91,18 +96,12 @@ impl WorkflowFilter {
     }
 
     /// The filter as the query of a list. Durations are subtracted from `now`.
-    pub(crate) fn query(&self, now: Moment) -> Result<Query, Failure> {
+    pub(crate) fn query(&self, now: Moment) -> CommandResult<Query> {
         Ok(Query::default()
             .with("name", self.name.as_ref())
             .with("tag", self.tag.as_ref())
-            .with(
-                "created_after",
-                moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()),
-            )
-            .with(
-                "created_before",
-                moment("until", self.until.as_ref(), now)?.map(|until| until.to_string()),
-            ))
+            .with("created_after", moment("since", self.since.as_ref(), now)?)
+            .with("created_before", moment("until", self.until.as_ref(), now)?))
     }
 
     /// The filter as the body of a bulk action on workflows created before `as_of`. Durations are
@@ -112,7 +111,7 @@ impl WorkflowFilter {
         statuses: &[String],
         now: Moment,
         as_of: Option<Moment>,
-    ) -> Result<serde_json::Value, Failure> {
+    ) -> CommandResult<serde_json::Value> {
         let before = moment("until", self.until.as_ref(), now)?
             .into_iter()
             .chain(as_of)
@@ -125,7 +124,7 @@ impl WorkflowFilter {
     }
 }
 
-fn moment(option: &str, text: Option<&String>, now: Moment) -> Result<Option<Moment>, Failure> {
+fn moment(option: &str, text: Option<&String>, now: Moment) -> CommandResult<Option<Moment>> {
     let Some(text) = text else { return Ok(None) };
     let expected = "expected a time such as 2026-11-21T12:00:00Z, a date, or a time span back from now such as 1h";
     let parsed = Moment::parse(text, now).map(Some);
@@ -136,7 +135,7 @@ pub(crate) async fn list(
     list: &WorkflowListArgs,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let (order, limit) = match list.oldest {
         Some(limit) => ("oldest", limit),
         None => ("newest", list.newest),
@@ -159,56 +158,47 @@ impl ListItem for WorkflowSummary {
     }
 
     fn text(items: &[Self], screen: &Screen) -> String {
-        table(items, screen).text(screen)
-    }
-}
-
-fn table(items: &[WorkflowSummary], screen: &Screen) -> Table {
-    let now = Moment::now();
-    let mut table = Table::new(if screen.is_wide() {
-        &[
-            "ID",
-            "NAME",
-            "STATUS",
-            "SUCCEEDED",
-            "CREATED",
-            "STARTED",
-            "FINISHED",
-            "DURATION",
-            "EXPIRES",
-            "TAGS",
-        ]
-    } else {
-        &["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "DURATION"]
-    });
-    for item in items {
-        let duration = item.duration(now).map(short).unwrap_or_default();
-        let mut row = vec![
-            Cell::whole(&item.id),
-            Cell::from(&item.name),
-            Cell::of_state(&status(item), &item.status),
-            Cell::short(&jobs(item)),
-        ];
-        if screen.is_wide() {
-            let exact = |moment: Option<Moment>| {
-                Cell::from(moment.map(Moment::to_the_second).unwrap_or_default())
-            };
-            row.extend([
-                exact(Some(item.created_at)),
-                exact(item.started_at),
-                exact(item.finished_at),
-            ]);
-            row.extend([
-                duration.into(),
-                exact(item.expires_at),
-                item.tags.join(",").into(),
-            ]);
+        let now = Moment::now();
+        let mut table = Table::new(if screen.is_wide() {
+            &[
+                "ID",
+                "NAME",
+                "STATUS",
+                "SUCCEEDED",
+                "CREATED",
+                "STARTED",
+                "FINISHED",
+                "DURATION",
+                "EXPIRES",
+                "TAGS",
+            ]
         } else {
-            row.extend([item.created_at.relative(now).into(), duration.into()]);
+            &["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "DURATION"]
+        });
+        for item in items {
+            let duration = item.duration(now).map(short).unwrap_or_default();
+            let mut row = vec![
+                Cell::whole(&item.id),
+                Cell::from(&item.name),
+                Cell::of_state(&status(item), &item.status),
+                Cell::short(&jobs(item)),
+            ];
+            if screen.is_wide() {
+                row.extend([
+                    Cell::moment(Some(item.created_at)),
+                    Cell::moment(item.started_at),
+                    Cell::moment(item.finished_at),
+                    duration.into(),
+                    Cell::moment(item.expires_at),
+                    item.tags.join(",").into(),
+                ]);
+            } else {
+                row.extend([item.created_at.relative(now).into(), duration.into()]);
+            }
+            table.add_row(row);
         }
-        table.add_row(row);
+        table.text(screen)
     }
-    table
 }
 
 /// The status, with the progress of a workflow that is not over.
@@ -239,22 +229,15 @@ pub(crate) struct CountAnswer {
     pub(crate) incomplete: Option<Incomplete>,
 }
 
-/// The part of an answer that names missing partitions.
-#[derive(Debug, Deserialize)]
-struct Completeness {
-    incomplete: Option<Incomplete>,
-}
-
 #[derive(Debug, Deserialize)]
 struct CountsByName {
     by_name: BTreeMap<String, BTreeMap<String, u64>>,
+    incomplete: Option<Incomplete>,
 }
 
 /// Reads all pages of a count by name, and merges their names into the first answer.
-async fn all_names(query: Query, remote: &ApiClient) -> Result<String, Failure> {
-    let text = remote
-        .text(&ApiRequest::get(query.append_to(COUNT_PATH)))
-        .await?;
+async fn all_names(query: Query, remote: &ApiClient) -> CommandResult<String> {
+    let text = remote.get(query.append_to(COUNT_PATH)).await?;
     let mut all: Map<String, Value> = remote.parse(&text)?;
     // Servers of an earlier version send all names at once.
     if !all.get("next_cursor").is_some_and(Value::is_string) {
@@ -263,12 +246,12 @@ async fn all_names(query: Query, remote: &ApiClient) -> Result<String, Failure> 
     let mut empty_pages = EmptyPageCounter::default();
     while let Some(Value::String(cursor)) = all.remove("next_cursor") {
         let mut page: Map<String, Value> = remote
-            .read(&ApiRequest::get(
+            .get_json(
                 query
                     .clone()
                     .with("cursor", Some(cursor))
                     .append_to(COUNT_PATH),
-            ))
+            )
             .await?;
         let names = page
             .get_mut("by_name")
@@ -292,44 +275,33 @@ pub(crate) async fn count(
     count: &WorkflowCountArgs,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     if screen.is_name() && !count.by_name {
         return Err(Failure::usage(
             "-o name: without --by-name this command prints numbers and no names",
         ));
     }
     let query = count.chosen.query(Moment::now())?;
-    let text = if count.by_name {
-        all_names(
-            query
-                .with("by", Some("name"))
-                .with("limit", Some(MAX_PAGE_ITEMS.to_string())),
-            remote,
-        )
-        .await?
+    let (text, table, names, incomplete);
+    if count.by_name {
+        let query = query
+            .with("by", Some("name"))
+            .with("limit", Some(MAX_PAGE_ITEMS));
+        text = all_names(query, remote).await?;
+        let counts: CountsByName = remote.parse(&text)?;
+        table = by_name(&counts);
+        let each = counts.by_name.keys().map(|name| printable(name));
+        names = each.collect::<Vec<_>>().join("\n");
+        incomplete = counts.incomplete;
     } else {
-        remote
-            .text(&ApiRequest::get(query.append_to(COUNT_PATH)))
-            .await?
-    };
-    let (table, names) = if count.by_name {
-        let counted: CountsByName = remote.parse(&text)?;
-        (
-            by_name(&counted),
-            counted
-                .by_name
-                .keys()
-                .map(|name| printable(name))
-                .collect::<Vec<_>>(),
-        )
-    } else {
-        (
-            by_status(&remote.parse(&text)?),
-            STATUSES.map(str::to_owned).to_vec(),
-        )
-    };
-    screen.object(&text, &names.join("\n"), || Ok(table.text(screen)))?;
-    Incomplete::exit(remote.parse::<Completeness>(&text)?.incomplete.as_ref())
+        text = remote.get(query.append_to(COUNT_PATH)).await?;
+        let counts: CountAnswer = remote.parse(&text)?;
+        table = by_status(&counts);
+        names = STATUSES.join("\n");
+        incomplete = counts.incomplete;
+    }
+    screen.object(&text, &names, || Ok(table.text(screen)))?;
+    Incomplete::exit(incomplete.as_ref())
 }
 
 fn by_status(
@@ -349,7 +321,7 @@ fn by_status(
     table
 }
 
-fn by_name(CountsByName { by_name }: &CountsByName) -> Table {
+fn by_name(CountsByName { by_name, .. }: &CountsByName) -> Table {
     let mut table = Table::new(&[
         "NAME",
         "PENDING",

@@ -14,7 +14,7 @@ use crate::client::model::{Job, STATES, WorkflowSummary};
 use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::output::counted::counted;
 use crate::output::environment::{Colour, Glyphs};
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::{self, printable};
 use crate::output::table::{Cell, Table};
@@ -32,7 +32,6 @@ const MAX_SHOWN_ERRORS: usize = 20;
 pub(crate) struct ShowArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
-    #[arg(value_hint = ValueHint::Other)]
     pub(crate) id: WorkflowRef,
     /// Only jobs of these states, with commas between them; all shows all of them, none shows none
     #[arg(long, value_delimiter = ',', value_name = "STATE", value_parser = shown_states())]
@@ -49,7 +48,6 @@ pub(crate) struct ShowArgs {
 pub(crate) struct GraphArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
-    #[arg(value_hint = ValueHint::Other)]
     pub(crate) id: WorkflowRef,
     /// Form of the drawing
     #[arg(long, short, value_name = "FORM", default_value = "text")]
@@ -93,11 +91,7 @@ pub(crate) fn shown_states() -> PossibleValuesParser {
     PossibleValuesParser::new(["all", "none"].into_iter().chain(STATES))
 }
 
-pub(crate) async fn show(
-    show: &ShowArgs,
-    remote: &ApiClient,
-    screen: &Screen,
-) -> Result<Exit, Failure> {
+pub(crate) async fn show(show: &ShowArgs, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let path = show.id.path(remote).await?;
     let view = if screen.is_table() { "jobs" } else { "full" };
     let text = remote
@@ -114,13 +108,12 @@ pub(crate) async fn show(
     } else {
         select_jobs(&text, show, remote)?
     };
-    screen.object(&text, &workflow.id, || Ok(shown))?;
-    Ok(Exit::Done)
+    screen.object(&text, &workflow.id, || Ok(shown))
 }
 
 /// The answer of the server, reduced to the jobs that are shown. The rest of the text stays
 /// unchanged.
-fn select_jobs(text: &str, show: &ShowArgs, remote: &ApiClient) -> Result<String, Failure> {
+fn select_jobs(text: &str, show: &ShowArgs, remote: &ApiClient) -> CommandResult<String> {
     #[derive(Deserialize)]
     struct FullAnswer<'a> {
         #[serde(borrow)]
@@ -154,7 +147,7 @@ async fn workflow_text(
     workflow: &WorkflowSummary,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<String, Failure> {
+) -> CommandResult<String> {
     let now = Moment::now();
     let mut parts = Vec::new();
     if !show.no_overview {
@@ -230,36 +223,22 @@ fn overview(workflow: &WorkflowSummary, now: Moment, screen: &Screen) -> String 
 
 /// The graph as text, as wide as the screen. The server draws it, but only the client knows the
 /// terminal.
-async fn drawing(path: &str, remote: &ApiClient, screen: &Screen) -> Result<String, Failure> {
+async fn drawing(path: &str, remote: &ApiClient, screen: &Screen) -> CommandResult<String> {
     let query = Query::default()
         .with(
             "width",
-            Some(
-                screen
-                    .terminal
-                    .width
-                    .clamp(MIN_DRAWING_WIDTH, MAX_DRAWING_WIDTH)
-                    .to_string(),
-            ),
+            Some(screen.width.clamp(MIN_DRAWING_WIDTH, MAX_DRAWING_WIDTH)),
         )
-        .with(
-            "ascii",
-            Some((screen.terminal.glyphs == Glyphs::Ascii).to_string()),
-        )
-        .with(
-            "colour",
-            Some((screen.terminal.colour == Colour::Ansi).to_string()),
-        );
+        .with("ascii", Some(screen.glyphs == Glyphs::Ascii))
+        .with("colour", Some(screen.colour == Colour::Ansi));
     let text = remote
-        .text(&ApiRequest::get(
-            query.append_to(&format!("{path}/graph.txt")),
-        ))
+        .get(query.append_to(&format!("{path}/graph.txt")))
         .await?;
-    Ok(printable::drawing(&text, screen.terminal.colour))
+    Ok(printable::drawing(&text, screen.colour))
 }
 
 /// The last error of each of the first failed jobs, in order.
-async fn errors(id: &str, jobs: &[&Job], remote: &ApiClient) -> Result<Vec<String>, Failure> {
+async fn errors(id: &str, jobs: &[&Job], remote: &ApiClient) -> CommandResult<Vec<String>> {
     let mut errors = Vec::new();
     for job in jobs
         .iter()
@@ -267,11 +246,7 @@ async fn errors(id: &str, jobs: &[&Job], remote: &ApiClient) -> Result<Vec<Strin
         .take(MAX_SHOWN_ERRORS)
     {
         let full: Job = remote
-            .read(&ApiRequest::get(format!(
-                "{}/jobs/{}",
-                path(id),
-                escaped(&job.name)
-            )))
+            .get_json(format!("{}/jobs/{}", path(id), escaped(&job.name)))
             .await?;
         let error = full.errors.last();
         errors.push(
@@ -312,21 +287,17 @@ pub(crate) fn jobs(jobs: &[&Job], errors: &[String], now: Moment, screen: &Scree
             Cell::of_state(&job.state, &job.state),
         ];
         if screen.is_wide() {
-            let exact = |moment: Option<Moment>| {
-                Cell::from(moment.map(Moment::to_the_second).unwrap_or_default())
-            };
             row.extend([
                 Cell::from(&job.handler),
                 Cell::from(&job.queue),
                 attempt(job).into(),
                 worker.into(),
+                Cell::moment(job.ready_at),
+                Cell::moment(job.started_at),
+                Cell::moment(job.finished_at),
+                duration.into(),
+                Cell::lines(&why),
             ]);
-            row.extend([
-                exact(job.ready_at),
-                exact(job.started_at),
-                exact(job.finished_at),
-            ]);
-            row.extend([duration.into(), Cell::lines(&why)]);
             table.add_row(row);
         } else {
             row.extend([Cell::from(attempt(job)), worker.into(), duration.into()]);
@@ -350,11 +321,7 @@ pub(crate) fn attempt(job: &Job) -> String {
     }
 }
 
-pub(crate) async fn graph(
-    graph: &GraphArgs,
-    remote: &ApiClient,
-    screen: &Screen,
-) -> Result<Exit, Failure> {
+pub(crate) async fn graph(graph: &GraphArgs, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let GraphArgs { id, form, file } = graph;
     if matches!(
         screen.requested,
@@ -365,28 +332,16 @@ pub(crate) async fn graph(
         ));
     }
     let path = id.path(remote).await?;
-    let text = match form {
-        DrawingFormat::Text => drawing(&path, remote, screen).await?,
-        DrawingFormat::Svg => {
-            remote
-                .text(&ApiRequest::get(format!("{path}/graph.svg")))
-                .await?
-        }
-        DrawingFormat::Dot => {
-            remote
-                .text(&ApiRequest::get(format!("{path}/graph.dot")))
-                .await?
-        }
-        DrawingFormat::Mermaid => {
-            remote
-                .text(&ApiRequest::get(format!("{path}/graph.mmd")))
-                .await?
-        }
-        DrawingFormat::Json => {
-            remote
-                .text(&ApiRequest::get(format!("{path}/graph.json")))
-                .await?
-        }
+    let extension = match form {
+        DrawingFormat::Text => None,
+        DrawingFormat::Svg => Some("svg"),
+        DrawingFormat::Dot => Some("dot"),
+        DrawingFormat::Mermaid => Some("mmd"),
+        DrawingFormat::Json => Some("json"),
+    };
+    let text = match extension {
+        None => drawing(&path, remote, screen).await?,
+        Some(extension) => remote.get(format!("{path}/graph.{extension}")).await?,
     };
     let end = if text.ends_with('\n') { "" } else { "\n" };
     match file {

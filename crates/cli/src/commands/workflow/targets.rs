@@ -3,7 +3,7 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, ValueHint};
+use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use super::bulk::{BulkOutcome, act_on_oldest};
@@ -14,7 +14,7 @@ use crate::client::model::{ActionAnswer, STATUSES, WorkflowSummary};
 use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::output::Screen;
 use crate::output::counted::counted;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
 
@@ -23,7 +23,7 @@ use crate::output::printable::printable;
 #[command(group = ArgGroup::new("filter").args(["status", "name", "tag", "since", "until", "yes", "dry_run"]).multiple(true))]
 pub(crate) struct Targets {
     /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
-    #[arg(conflicts_with = "filter", value_name = "ID", value_hint = ValueHint::Other)]
+    #[arg(conflicts_with = "filter", value_name = "ID")]
     pub(crate) ids: Vec<WorkflowRef>,
     #[command(flatten)]
     statuses: StatusFilter,
@@ -111,7 +111,7 @@ impl BulkAction {
     }
 
     /// Refuses statuses to which the action never applies.
-    fn check(self, statuses: &[String]) -> Result<(), Failure> {
+    fn check(self, statuses: &[String]) -> CommandResult<()> {
         let accepted = self.accepts();
         match statuses
             .iter()
@@ -144,7 +144,7 @@ impl Targets {
         action: BulkAction,
         remote: &ApiClient,
         screen: &Screen,
-    ) -> Result<Exit, Failure> {
+    ) -> CommandResult {
         if self.ids.is_empty() {
             self.check(screen)?;
             return self.run_on_filter(action, remote, screen).await;
@@ -154,10 +154,8 @@ impl Targets {
             BulkAction::Expire(keep) => expire(reference, keep, remote, screen).await,
             action => {
                 act(
-                    &ApiRequest::post(
-                        format!("{}:{}", reference.path(remote).await?, action.api_name()),
-                        "",
-                    ),
+                    format!("{}:{}", reference.path(remote).await?, action.api_name()),
+                    String::new(),
                     remote,
                     screen,
                 )
@@ -169,7 +167,7 @@ impl Targets {
 
     /// Refuses an action without ids and without a filter, and an output format that the action
     /// does not have.
-    fn check(&self, screen: &Screen) -> Result<(), Failure> {
+    fn check(&self, screen: &Screen) -> CommandResult<()> {
         if self.statuses.is_empty() && self.chosen.is_empty() {
             return Err(Failure::usage(
                 "which workflows? Give their ids, or a filter: --status, --name, --tag, --since or --until",
@@ -188,16 +186,14 @@ impl Targets {
         action: BulkAction,
         remote: &ApiClient,
         screen: &Screen,
-    ) -> Result<Exit, Failure> {
+    ) -> CommandResult {
         let statuses = self.statuses.or(action.applies_to());
         action.check(&statuses)?;
         // Both filters use one time, so that `--since` and `--until` have one meaning, however long
         // the answer takes.
         let now = Moment::now();
         let counted: CountAnswer = remote
-            .read(&ApiRequest::get(
-                self.chosen.query(now)?.append_to("/v1/workflows:count"),
-            ))
+            .get_json(self.chosen.query(now)?.append_to("/v1/workflows:count"))
             .await?;
         let matched = statuses
             .iter()
@@ -220,7 +216,7 @@ impl Targets {
 }
 
 /// Requests confirmation at the terminal. A program cannot confirm, so it needs `--yes`.
-fn confirm(action: BulkAction, matched: u64) -> Result<bool, Failure> {
+fn confirm(action: BulkAction, matched: u64) -> CommandResult<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let all = counted(matched, "workflow");
         let them = if matched == 1 { "it" } else { "them" };
@@ -251,16 +247,11 @@ fn confirm(action: BulkAction, matched: u64) -> Result<bool, Failure> {
     ))
 }
 
-async fn remove(
-    reference: &WorkflowRef,
-    remote: &ApiClient,
-    screen: &Screen,
-) -> Result<Exit, Failure> {
+async fn remove(reference: &WorkflowRef, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let id = reference.id(remote).await?;
     remote.text(&ApiRequest::delete(path(&id))).await?;
     let json = json!({ "id": id, "removed": true }).to_string();
-    screen.object(&json, &id, || Ok(format!("{}  removed\n", printable(&id))))?;
-    Ok(Exit::Done)
+    screen.object(&json, &id, || Ok(format!("{}  removed\n", printable(&id))))
 }
 
 async fn expire(
@@ -268,7 +259,7 @@ async fn expire(
     keep: Retention,
     remote: &ApiClient,
     screen: &Screen,
-) -> Result<Exit, Failure> {
+) -> CommandResult {
     let id = reference.id(remote).await?;
     let body = json!({ "after": keep.api_text() }).to_string();
     let text = remote
@@ -279,8 +270,7 @@ async fn expire(
     } else {
         String::new()
     };
-    screen.object(&text, &id, || Ok(format!("{}  {kept}\n", printable(&id))))?;
-    Ok(Exit::Done)
+    screen.object(&text, &id, || Ok(format!("{}  {kept}\n", printable(&id))))
 }
 
 /// Text about the retention of a workflow. Only the server knows the expiry time, so the workflow
@@ -289,14 +279,14 @@ async fn retention_text(
     acted: &ActionAnswer,
     keep: Retention,
     remote: &ApiClient,
-) -> Result<String, Failure> {
+) -> CommandResult<String> {
     let is_over = ["succeeded", "failed", "cancelled"].contains(&acted.status.as_str());
     Ok(match keep {
         Retention::Forever => "kept for ever".to_owned(),
         Retention::For(Duration::ZERO) => "removed when it is over".to_owned(),
         Retention::For(span) if !is_over => format!("kept for {} after its end", short(span)),
         Retention::For(_) => {
-            let workflow: WorkflowSummary = remote.read(&ApiRequest::get(path(&acted.id))).await?;
+            let workflow: WorkflowSummary = remote.get_json(path(&acted.id)).await?;
             let until = |at: Moment| {
                 format!(
                     "kept until {}  {}",

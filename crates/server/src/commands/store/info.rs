@@ -1,7 +1,7 @@
 //! Output of `tidegate store info`.
 
 use serde_json::{Value, json};
-use tidegate_cli::{Cell, Failure, Screen, Table, counted};
+use tidegate_cli::{Cell, CommandResult, Screen, Table, counted};
 use tidegate_workflow::{Durability, FileSpace, Member, NodeDurability, Status, Store as Opened};
 
 use super::{OpenStore, migrate};
@@ -24,29 +24,19 @@ pub(super) struct StoreInfo {
 }
 
 impl StoreInfo {
-    pub(super) async fn read(open_store: &OpenStore) -> Result<Self, Failure> {
+    pub(super) async fn read(open_store: &OpenStore) -> CommandResult<Self> {
         let engine = &open_store.engine;
         let store = engine.store();
         let workflows = open_store.counts().await?;
         let queues = open_store.require_complete(engine.queue_states().await)?;
         let earlier = migrate::count_earlier(open_store).await?;
         let space = match store {
-            Opened::Sqlite(store) => Some(
-                store
-                    .space()
-                    .await
-                    .map_err(|error| open_store.store_failure(&error))?,
-            ),
+            Opened::Sqlite(store) => Some(open_store.checked(store.space().await)?),
             _ => None,
         };
-        let durability = store
-            .durability()
-            .await
-            .map_err(|error| open_store.store_failure(&error))?;
-        let servers = engine
-            .read_members(open_store.clock.now())
-            .await
-            .map_err(|error| open_store.store_failure(&error))?;
+        let durability = open_store.checked(store.durability().await)?;
+        let members = engine.read_members(open_store.clock.now()).await;
+        let servers = open_store.checked(members)?;
         Ok(Self {
             schema: store.format().schema(),
             earlier,

@@ -171,8 +171,8 @@ fn every_example_is_run() {
         let output = child.wait_with_output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         // The state of a job decides whether a verb applies; that the example is understood does not depend on it.
-        let is_question =
-            output.status.code() == Some(USAGE) && error.contains("no terminal for the question; add --yes");
+        let is_question = output.status.code() == Some(USAGE)
+            && error.contains("no terminal for the question; add --yes");
         let is_understood =
             matches!(output.status.code(), Some(DONE | FAILED | REFUSED)) || is_question;
         assert!(is_understood, "{line}: {:?} {error}", output.status);

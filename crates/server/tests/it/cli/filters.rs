@@ -193,7 +193,9 @@ fn a_person_is_asked_before_many_workflows_change() {
         };
         let refused =
             tidegate(&flows, &[&["workflow", verb, "--tag", "x"], more].concat()).expect(USAGE);
-        refused.says("the filter finds 2 workflows, and there is no terminal for the question; add --yes to");
+        refused.says(
+            "the filter finds 2 workflows, and there is no terminal for the question; add --yes to",
+        );
         assert_eq!(count(&flows, "cancelled"), 2, "{verb}");
     }
     let (code, text) = typed(

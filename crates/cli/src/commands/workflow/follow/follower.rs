@@ -7,13 +7,13 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use crate::client::address::escaped;
-use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::api_client::ApiClient;
 use crate::client::events::{Event, EventStream};
 use crate::client::model::{Job, Page, WorkflowSummary};
 use crate::client::workflow_ref::path;
 use crate::output::Screen;
 use crate::output::bar::Bar;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::moment::Moment;
 use crate::output::printable::printable;
 
@@ -89,11 +89,11 @@ impl<'a> Follower<'a> {
     /// Follows events until the workflow is over, and polls if the stream ends early. Tolerates an
     /// unreachable server for `RECONNECT_TIME`. If the future is dropped, `last` is the last known
     /// state.
-    pub(super) async fn run(&mut self) -> Result<(), Failure> {
+    pub(super) async fn run(&mut self) -> CommandResult<()> {
         self.follow(STREAM_TIMEOUT).await
     }
 
-    async fn follow(&mut self, stream_timeout: Duration) -> Result<(), Failure> {
+    async fn follow(&mut self, stream_timeout: Duration) -> CommandResult<()> {
         self.draw()?;
         self.name_failed_jobs().await?;
         while !self.last.summary.is_over() {
@@ -115,7 +115,7 @@ impl<'a> Follower<'a> {
         path(&self.last.id)
     }
 
-    async fn follow_events<B>(&mut self, mut events: EventStream<B>) -> Result<(), Failure>
+    async fn follow_events<B>(&mut self, mut events: EventStream<B>) -> CommandResult<()>
     where
         B: hyper::body::Body<Data = bytes::Bytes> + Unpin,
     {
@@ -128,7 +128,7 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    async fn on_event(&mut self, event: Event) -> Result<(), Failure> {
+    async fn on_event(&mut self, event: Event) -> CommandResult<()> {
         match event.name.as_str() {
             "workflow" => self.update(event.data).await,
             "removed" => Err(Failure::new(
@@ -149,8 +149,8 @@ impl<'a> Follower<'a> {
     }
 
     /// Reads the workflow without events.
-    async fn poll(&mut self) -> Result<(), Failure> {
-        match self.remote.text(&ApiRequest::get(self.path())).await {
+    async fn poll(&mut self) -> CommandResult<()> {
+        match self.remote.get(self.path()).await {
             Ok(text) => {
                 if matches!(self.link, ConnectionState::Down(_)) {
                     self.on_connected();
@@ -170,7 +170,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    async fn update(&mut self, text: String) -> Result<(), Failure> {
+    async fn update(&mut self, text: String) -> CommandResult<()> {
         if text != self.last.text {
             self.last.summary = self.remote.parse(&text)?;
             self.last.text = text;
@@ -181,14 +181,15 @@ impl<'a> Follower<'a> {
         self.name_failed_jobs().await
     }
 
-    fn draw(&mut self) -> Result<(), Failure> {
+    fn draw(&mut self) -> CommandResult<()> {
         let workflow = &self.last.summary;
         match &mut self.show {
-            ProgressDisplay::Nothing => Ok(()),
-            ProgressDisplay::Progress(bar) => {
-                bar.draw(workflow);
-                Ok(())
-            }
+            ProgressDisplay::Nothing => {}
+            ProgressDisplay::Progress(bar) => bar.draw(
+                workflow.job_counts.percent(),
+                &workflow.status,
+                &workflow.progress(),
+            ),
             ProgressDisplay::Changes(_) => {
                 self.screen.object(&self.last.text, &workflow.id, || {
                     let now = Moment::now().to_the_second();
@@ -197,9 +198,10 @@ impl<'a> Follower<'a> {
                         printable(&workflow.status),
                         workflow.progress()
                     ))
-                })
+                })?;
             }
         }
+        Ok(())
     }
 
     fn on_connected(&mut self) {
@@ -228,18 +230,15 @@ impl<'a> Follower<'a> {
     }
 
     /// Prints a remark for each failed job that was not named yet.
-    async fn name_failed_jobs(&mut self) -> Result<(), Failure> {
+    async fn name_failed_jobs(&mut self) -> CommandResult<()> {
         let named = self.named_jobs.len();
         let is_done =
             self.last.summary.job_counts.failed <= named as u64 || named >= MAX_NAMED_JOBS;
         if is_done || matches!(self.show, ProgressDisplay::Nothing) {
             return Ok(());
         }
-        let api_request = ApiRequest::get(format!(
-            "{}/jobs?state=failed&limit={MAX_NAMED_JOBS}",
-            self.path()
-        ));
-        let page = match self.remote.read::<Page>(&api_request).await {
+        let path = format!("{}/jobs?state=failed&limit={MAX_NAMED_JOBS}", self.path());
+        let page = match self.remote.get_json::<Page>(path).await {
             Err(failure) if failure.exit == Exit::Unavailable => return Ok(()),
             page => page?,
         };
@@ -251,13 +250,13 @@ impl<'a> Follower<'a> {
     }
 
     /// Prints a remark for a failed job, with the first line of its error.
-    async fn name_failed_job(&mut self, job: String) -> Result<(), Failure> {
+    async fn name_failed_job(&mut self, job: String) -> CommandResult<()> {
         if matches!(self.show, ProgressDisplay::Nothing) || self.named_jobs.contains(&job) {
             return Ok(());
         }
         if self.named_jobs.len() < MAX_NAMED_JOBS {
-            let api_request = ApiRequest::get(format!("{}/jobs/{}", self.path(), escaped(&job)));
-            let error = match self.remote.read::<Job>(&api_request).await {
+            let path = format!("{}/jobs/{}", self.path(), escaped(&job));
+            let error = match self.remote.get_json::<Job>(path).await {
                 Ok(job) => job
                     .errors
                     .last()

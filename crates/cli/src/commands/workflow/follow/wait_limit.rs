@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueHint};
+use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::address::ServerAddress;
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::moment::span_of;
 
 /// Timeout of a wait without a limit.
@@ -17,10 +17,10 @@ const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 86_400);
 const MIN_FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Options of a wait.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 pub(crate) struct WaitOptions {
     /// Wait this long at most, such as 10m; then the exit code is 3
-    #[arg(long, value_name = "SPAN", value_parser = span_of, value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "SPAN", value_parser = span_of)]
     timeout: Option<Duration>,
 }
 
@@ -50,8 +50,8 @@ impl WaitLimit {
         &mut self,
         server: &ServerAddress,
         doubt: &str,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        work: impl Future<Output = CommandResult<T>>,
+    ) -> CommandResult<T> {
         let deadline = self.start + self.timeout.max(MIN_FIRST_TIMEOUT);
         let done = self
             .run_until(deadline, work, || {
@@ -70,8 +70,8 @@ impl WaitLimit {
     pub(super) async fn wait<T>(
         &mut self,
         id: &str,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<Option<T>, Failure> {
+        work: impl Future<Output = CommandResult<T>>,
+    ) -> CommandResult<Option<T>> {
         let again =
             || format!("workflow {id} continues; `tidegate workflow watch {id}` follows it again");
         self.run_until(self.start + self.timeout, work, again).await
@@ -80,9 +80,9 @@ impl WaitLimit {
     async fn run_until<T>(
         &mut self,
         deadline: Instant,
-        work: impl Future<Output = Result<T, Failure>>,
+        work: impl Future<Output = CommandResult<T>>,
         interrupted: impl Fn() -> String,
-    ) -> Result<Option<T>, Failure> {
+    ) -> CommandResult<Option<T>> {
         tokio::select! {
             done = timeout_at(deadline, work) => done.ok().transpose(),
             _ = self.interrupt.recv() => Err(Failure::new(Exit::Interrupted, format!("interrupted: {}", interrupted()))),
