@@ -1,6 +1,6 @@
 //! The client for callers: spreads keys over the servers and joins their answers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tidegate_pipeline::Address;
@@ -76,20 +76,16 @@ impl Client {
             let Ok(Ok(values)) = timeout_at(deadline, reply).await else {
                 continue;
             };
-            positions
-                .into_iter()
-                .zip(values)
-                .for_each(|(place, value)| found[place] = value);
+            for (place, value) in positions.into_iter().zip(values) {
+                found[place] = value;
+            }
         }
-        let failed = found.contains(&CounterRead::Unknown);
-        count(
-            if failed {
-                &counters.failed_reads
-            } else {
-                &counters.reads
-            },
-            1,
-        );
+        let counter = if found.contains(&CounterRead::Unknown) {
+            &counters.failed_reads
+        } else {
+            &counters.reads
+        };
+        count(counter, 1);
         found
     }
 
@@ -160,22 +156,19 @@ impl Client {
     }
 
     fn current(&self) -> (Arc<Vec<Address>>, Arc<[Arc<Node>]>) {
-        let ring = self
-            .0
-            .server_nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let ring = self.lock();
         (ring.list.clone(), ring.nodes.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ServerNodes> {
+        let nodes = &self.0.server_nodes;
+        nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies the current server list. Servers that stay keep their connections. Removed servers
     /// finish their queued commands.
     fn apply_server_list(&self) -> Arc<[Arc<Node>]> {
-        let mut ring = self
-            .0
-            .server_nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.lock();
         let list = self.0.servers.list();
         let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(list.len());
         for address in &*list {
@@ -199,14 +192,10 @@ impl Client {
     }
 
     fn start(&self, address: &Address) -> Arc<Node> {
-        let Config {
-            timeout,
-            queue_bytes,
-            ..
-        } = self.0.config;
+        let config = &self.0.config;
         let node = Arc::new(Node::new(
             address.clone(),
-            queue_bytes,
+            config.queue_bytes,
             self.0.counters.clone(),
         ));
         // The task ends by itself when the node leaves, at the latest when the timeout of its last
@@ -214,8 +203,8 @@ impl Client {
         tokio::spawn(
             Link {
                 node: node.clone(),
-                connector: self.0.config.tls.clone(),
-                timeout,
+                connector: config.tls.clone(),
+                timeout: config.timeout,
             }
             .run(),
         );
@@ -229,8 +218,8 @@ impl Drop for ClientState {
             .server_nodes
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        ring.nodes
-            .iter()
-            .for_each(|node| node.set_server_state(ServerState::Leaving));
+        for node in &*ring.nodes {
+            node.set_server_state(ServerState::Leaving);
+        }
     }
 }
