@@ -108,6 +108,11 @@ impl Graph {
         self.jobs.children(job)
     }
 
+    /// All jobs in the order of definition.
+    pub(crate) fn job_indexes(&self) -> impl ExactSizeIterator<Item = JobIndex> + Clone + use<> {
+        (0..self.jobs.len() as u32).map(JobIndex)
+    }
+
     /// The params of a job.
     #[must_use]
     pub fn params(&self, job: JobIndex) -> Option<&Json> {
@@ -196,14 +201,16 @@ impl Graph {
             (Some(one), Some(other)) => json_eq(one.text(), other.text()),
             (one, other) => one == other,
         };
-        let all = || (0..self.jobs.len()).map(|at| JobIndex(at as u32));
+        let mut all = self.job_indexes();
         self.label == other.label
             && (self.on_failure, self.retention) == (other.on_failure, other.retention)
             && self.idempotency_key == other.idempotency_key
             && self.jobs == other.jobs
-            && all().all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
+            && all
+                .clone()
+                .all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
             && json_eq_without(trace::TRACE, self.globals_text(), other.globals_text())
-            && all().all(|job| same(self.params(job), other.params(job)))
+            && all.all(|job| same(self.params(job), other.params(job)))
     }
 
     /// Bytes in memory besides `size_of::<Self>()`, without jobs that are shared with other graphs.
@@ -240,7 +247,7 @@ impl Graph {
     /// Sorts the jobs by Kahn's algorithm. With a cycle, returns the jobs that cannot be sorted.
     fn topological_order(&self) -> Result<Vec<JobIndex>, Vec<JobIndex>> {
         let mut open_parents: Vec<usize> = self.jobs.iter().map(|job| job.parents.len()).collect();
-        let all = (0..self.jobs.len()).map(|at| JobIndex(at as u32));
+        let all = self.job_indexes();
         let mut order: Vec<JobIndex> = all
             .clone()
             .filter(|job| open_parents[job.index()] == 0)

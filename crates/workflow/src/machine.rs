@@ -1,4 +1,5 @@
-//! TODO: say what these modules are for.
+//! The state machine of a workflow: its state in memory, the effects of events, and the changes to
+//! write.
 
 pub(crate) mod adopt;
 mod attempt;

@@ -1,4 +1,4 @@
-//! TODO: say what these modules are for.
+//! The values that all other layers use: ids, times, JSON, and the states of workflows and jobs.
 
 pub(crate) mod id;
 mod job;

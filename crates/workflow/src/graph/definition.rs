@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::json::Json;
+use crate::model::time::Timestamp;
 
 /// The queue of a job without a queue.
 pub const DEFAULT_QUEUE: &str = "default";
@@ -198,6 +199,16 @@ pub enum Retention {
     For(Duration),
     /// No end.
     Forever,
+}
+
+impl Retention {
+    /// The time of removal if the retention begins at `start`. `None` for never.
+    pub(crate) fn end(self, start: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::For(span) => Some(start + span),
+            Self::Forever => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -155,12 +155,11 @@ impl Limit {
         entries: &[(String, String)],
     ) -> Self {
         let scope = match scope {
-            Scope::Workflow => Cow::Borrowed(OWN),
-            Scope::Queue => Cow::Owned(format!("queue:{queue}")),
-            Scope::All => Cow::Borrowed("all"),
+            Scope::Workflow => OWN,
+            Scope::Queue => &format!("queue:{queue}"),
+            Scope::All => "all",
         };
-        let mut name = String::new();
-        write_array(&mut name, std::iter::once(&*scope).chain(texts(entries)));
+        let name = set_name(scope, entries);
         Self::Concurrency { most, name }
     }
 
@@ -214,12 +213,9 @@ impl Limit {
                     entries: these,
                     hits: more,
                 },
-            ) => {
-                let is_same = domain == same && entries == these;
-                if is_same {
-                    *hits = hits.saturating_add(*more);
-                }
-                is_same
+            ) if domain == same && entries == these => {
+                *hits = hits.saturating_add(*more);
+                true
             }
             (
                 Self::Concurrency { most, name },
@@ -227,12 +223,9 @@ impl Limit {
                     most: other,
                     name: same,
                 },
-            ) => {
-                let is_same = name == same;
-                if is_same {
-                    *most = (*most).min(*other);
-                }
-                is_same
+            ) if name == same => {
+                *most = (*most).min(*other);
+                true
             }
             _ => false,
         }
@@ -294,12 +287,10 @@ fn write_key<'a>(limits: impl Iterator<Item = Cow<'a, Limit>>) -> String {
     key
 }
 
-fn write_array<'a>(text: &mut String, parts: impl Iterator<Item = &'a str>) {
-    for (at, part) in parts.enumerate() {
-        text.push(if at == 0 { '[' } else { ',' });
-        write_quoted(text, part);
-    }
-    text.push(']');
+/// The name of a permit set.
+fn set_name(scope: &str, entries: &[(String, String)]) -> String {
+    let parts: Vec<&str> = std::iter::once(scope).chain(texts(entries)).collect();
+    serde_json::to_string(&parts).expect("texts are always JSON")
 }
 
 fn write_quoted(text: &mut String, part: &str) {
@@ -329,9 +320,7 @@ fn parse_limit(items: Vec<KeyItem>) -> Option<Limit> {
             let is_scope = matches!(&*scope, OWN | "all")
                 || scope.starts_with("workflow:")
                 || scope.starts_with("queue:");
-            let entries = parse_entries(items)?;
-            let mut name = String::new();
-            write_array(&mut name, std::iter::once(&*scope).chain(texts(&entries)));
+            let name = set_name(&scope, &parse_entries(items)?);
             (most > 0 && is_scope).then_some(Limit::Concurrency { most, name })
         }
         _ => None,

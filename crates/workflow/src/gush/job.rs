@@ -10,7 +10,6 @@ use crate::model::workflow_state::{Job, JobState};
 #[derive(Debug, Deserialize)]
 pub(super) struct GushWorkflow {
     pub(super) klass: String,
-    #[serde(default)]
     pub(super) globals: Option<Box<RawValue>>,
     #[serde(default)]
     pub(super) stopped: bool,
@@ -21,25 +20,17 @@ pub(super) struct GushWorkflow {
 pub(super) struct GushJob {
     pub(super) id: String,
     pub(super) klass: String,
-    #[serde(default)]
     pub(super) queue: Option<String>,
     #[serde(default)]
     pub(super) incoming: Vec<String>,
     #[serde(default)]
     pub(super) outgoing: Vec<String>,
-    #[serde(default)]
     pub(super) finished_at: Option<f64>,
-    #[serde(default)]
     pub(super) enqueued_at: Option<f64>,
-    #[serde(default)]
     pub(super) started_at: Option<f64>,
-    #[serde(default)]
     pub(super) failed_at: Option<f64>,
-    #[serde(default)]
     pub(super) params: Option<Box<RawValue>>,
-    #[serde(default)]
     pub(super) output_payload: Option<Box<RawValue>>,
-    #[serde(default)]
     pub(super) wait: Option<f64>,
 }
 
@@ -53,20 +44,14 @@ impl GushJob {
     /// order of these checks matters. A job that started after it finished is running.
     fn state(&self) -> JobState {
         let runs_again = self.started_at > self.finished_at && self.failed_at.is_none();
-        match self {
-            Self {
-                failed_at: Some(_), ..
-            } => JobState::Failed,
-            Self {
-                finished_at: Some(_),
-                ..
-            } if !runs_again => JobState::Succeeded,
-            Self {
-                enqueued_at: None,
-                started_at: None,
-                ..
-            } => JobState::Waiting,
-            _ => JobState::Ready,
+        if self.failed_at.is_some() {
+            JobState::Failed
+        } else if self.finished_at.is_some() && !runs_again {
+            JobState::Succeeded
+        } else if self.enqueued_at.is_none() && self.started_at.is_none() {
+            JobState::Waiting
+        } else {
+            JobState::Ready
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::reachability::ParentOutcome;
+use super::reachability::{ParentOutcome, Reachability};
 use super::workflow::Workflow;
 use crate::codec::change::NewerState;
 use crate::codec::records::decode;
@@ -90,7 +90,7 @@ impl Workflow {
         let result = self.rule_result(index);
         self.progress[index.index()].reachability = match self.job(index).state {
             JobState::Waiting => result.reachability(),
-            _ => crate::machine::reachability::Reachability::Open,
+            _ => Reachability::Open,
         };
         let now = self.outcome_for_children(index);
         (before != now).then_some((index, before, now))

@@ -188,7 +188,7 @@ impl Workflow {
         let rows = self.row_timing(was.as_ref(), &unwritten, options.max_inline);
         if rows == RowTiming::AfterState {
             let due = now + ROWS_TIMEOUT;
-            self.meta.timer = Some(self.meta.timer.map_or(due, |timer| timer.min(due)));
+            self.meta.set_timer_by(due);
         }
         let completed_row_writers = if unwritten.orphan_rows.is_some() {
             std::mem::take(&mut self.pending_row_writers)

@@ -125,6 +125,12 @@ impl JobState {
         self.index() >= 4
     }
 
+    /// Whether a worker has leased the job.
+    #[must_use]
+    pub const fn is_running(self) -> bool {
+        matches!(self, Self::Running { .. })
+    }
+
     /// Whether the state can change without a change of the parents.
     #[must_use]
     pub const fn is_active(self) -> bool {
@@ -286,6 +292,11 @@ impl Meta {
             () if nothing_failed => Some(0),
             () => None,
         }
+    }
+
+    /// Moves the timer to `due` if it is later or not set.
+    pub(crate) fn set_timer_by(&mut self, due: Timestamp) {
+        self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
     }
 
     /// The write that made this meta.

@@ -19,8 +19,7 @@ impl Workflow {
 
 /// Cancels all jobs that have not ended.
 pub(crate) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
-    for at in 0..workflow.jobs.len() {
-        let index = JobIndex(at as u32);
+    for index in workflow.job_indexes() {
         if !workflow.job(index).state.is_over() {
             workflow.revoke(index, LeaseEnd::Cancelled);
             workflow.set_state(index, JobState::Cancelled, now);
