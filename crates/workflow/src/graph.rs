@@ -29,9 +29,7 @@ use self::jobs::GraphJobs;
 use self::json_eq::{json_eq, json_eq_without};
 use self::limits::{Limit, Limits};
 use self::policies::Policies;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::json::Json;
-use crate::model::workflow_state::Label;
+use crate::model::{JobIndex, Json, Label, WorkflowId};
 
 /// A valid graph of jobs. It is immutable and holds no job states.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -15,7 +15,7 @@ use self::source::{GushRecord, ScannedKeys, Source};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::engine::create::{Created, NewWorkflow};
-use crate::model::time::Timestamp;
+use crate::model::Timestamp;
 
 /// Workflows that are read and created in one batch.
 const BATCH: usize = 200;

@@ -7,3 +7,12 @@ pub(crate) mod lease_ref;
 pub(crate) mod time;
 mod worker;
 pub(crate) mod workflow_state;
+
+pub(crate) use self::id::{JobIndex, WorkflowId};
+pub(crate) use self::json::Json;
+pub(crate) use self::lease_ref::LeaseRef;
+pub(crate) use self::time::Timestamp;
+pub(crate) use self::workflow_state::{
+    AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, Rerun, RetentionDefaults, Status,
+    WorkerName,
+};

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use super::definition::{Definition, JobDefinition, Retry};
 use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_RETRIES, MAX_TAGS};
 use super::suggestion;
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 /// Checks that a definition keeps all bounds and that its names are valid.
 pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::json::Json;
-use crate::model::time::Timestamp;
+use crate::model::{Json, Timestamp};
 
 /// The queue of a job without a queue.
 pub const DEFAULT_QUEUE: &str = "default";

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::allocation_bytes;
 use super::definition::{LimitDefinition, Scope};
 use super::error::MAX_LIMIT_KEY;
-use crate::model::id::WorkflowId;
+use crate::model::WorkflowId;
 
 /// The limits that must all have room before a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ use super::error::{
 use super::job_limits::JobLimits;
 use super::limits::{Limit, Limits};
 use super::policies::{Policies, PolicyTarget};
-use crate::model::json::Json;
+use crate::model::Json;
 
 /// Maximum names in a path: each name costs one more parse of the text of a value.
 const MAX_PATH_NAMES: usize = 8;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use serde_json::value::RawValue;
 
-use crate::model::json::Json;
+use crate::model::Json;
 
 /// The name of the global with the trace context.
 pub(super) const TRACE: &str = "$trace";

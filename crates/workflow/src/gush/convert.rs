@@ -13,10 +13,7 @@ use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
 use crate::graph::error::{GraphError, MAX_DEPTH, MAX_OUTPUT, MAX_PARAMS};
 use crate::machine::adopt::{Continuation, ImportedState};
-use crate::model::id::JobIndex;
-use crate::model::json::Json;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, JobState};
+use crate::model::{Job, JobIndex, JobState, Json, Timestamp};
 
 /// The reason why a workflow exceeds a bound of size or depth, with its first such jobs. `None` if
 /// it does not.

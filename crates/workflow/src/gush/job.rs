@@ -3,8 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, JobState};
+use crate::model::{Job, JobState, Timestamp};
 
 /// The value of `gush.workflows.<id>`, without fields that follow from the jobs.
 #[derive(Debug, Deserialize)]

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use tidegate_pipeline::{Arg, Batch, Client, CommandError, Outcome, Reply};
 
 use super::job::{GushJob, GushWorkflow, seconds};
-use crate::model::time::Timestamp;
+use crate::model::Timestamp;
 
 /// Keys that one SCAN visits.
 const SCAN_COUNT: i64 = 1_000;

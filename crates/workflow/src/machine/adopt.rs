@@ -2,9 +2,7 @@
 
 use super::workflow::Workflow;
 use crate::graph::definition::Retention;
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{AttemptError, Job, JobState, RetentionDefaults, Status};
+use crate::model::{AttemptError, Job, JobIndex, JobState, RetentionDefaults, Status, Timestamp};
 
 /// The state of a workflow in another system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -8,9 +8,7 @@ use super::refusal::{Refusal, job_name, lease_expired, lease_lost};
 use super::transition::revoke::cancel_rest;
 use super::workflow::Workflow;
 use crate::graph::definition::OnFailure;
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{AttemptError, Job, JobState, LeaseEnd, Rerun, Status};
+use crate::model::{AttemptError, Job, JobIndex, JobState, LeaseEnd, Rerun, Status, Timestamp};
 
 pub(super) fn claim(
     workflow: &mut Workflow,

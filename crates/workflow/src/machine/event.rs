@@ -2,10 +2,7 @@
 
 use super::outcome::Outcome;
 use crate::graph::definition::Retention;
-use crate::model::id::JobIndex;
-use crate::model::json::Json;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::WorkerName;
+use crate::model::{JobIndex, Json, Timestamp, WorkerName};
 
 /// An event of a workflow.
 #[derive(Debug, Clone, PartialEq)]

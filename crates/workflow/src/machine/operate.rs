@@ -6,10 +6,9 @@ use super::refusal::{Refusal, wrong_job, wrong_status};
 use super::transition::revoke::cancel_rest;
 use super::workflow::Workflow;
 use crate::graph::definition::Retention;
-use crate::model::id::JobIndex;
-use crate::model::json::Json;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, LeaseEnd, Rerun, RetentionDefaults, Status};
+use crate::model::{
+    JobIndex, JobState, Json, LeaseEnd, Rerun, RetentionDefaults, Status, Timestamp,
+};
 
 const ACTIVE_ADVICE: &str = ": wait for its end or cancel it";
 const ENDED_ADVICE: &str = ": it has ended";

@@ -6,8 +6,7 @@ use super::reachability::{ParentOutcome, Reachability};
 use super::workflow::Workflow;
 use crate::codec::change::NewerState;
 use crate::codec::records::decode;
-use crate::model::id::JobIndex;
-use crate::model::workflow_state::{Job, JobState, Meta};
+use crate::model::{Job, JobIndex, JobState, Meta};
 use crate::store::error::StoreError;
 
 /// Maximum updates per job. Beyond it, everything is recomputed in topological order, which visits

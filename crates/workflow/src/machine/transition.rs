@@ -11,8 +11,7 @@ use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::workflow::Workflow;
 use super::{attempt, operate};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, RetentionDefaults, Status};
+use crate::model::{JobState, RetentionDefaults, Status, Timestamp};
 
 /// Applies an event.
 ///

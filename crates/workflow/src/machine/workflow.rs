@@ -13,10 +13,10 @@ use crate::codec::change::{Stamp, Stored, StoredState};
 use crate::codec::compact_state::{DecodedValue, decode_compact};
 use crate::codec::records::decode;
 use crate::graph::{Graph, allocation_bytes};
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Counts, Job, JobState, Meta, Rerun, RetentionDefaults, Status};
+use crate::model::{
+    Counts, Job, JobIndex, JobState, LeaseRef, Meta, Rerun, RetentionDefaults, Status, Timestamp,
+    WorkflowId,
+};
 use crate::store::error::StoreError;
 
 /// Minimum jobs of a large workflow, for which reading changes is cheaper than reading everything.

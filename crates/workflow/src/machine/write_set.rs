@@ -14,9 +14,7 @@ use crate::codec::compact_state::encode_compact;
 use crate::codec::format::Format;
 use crate::codec::records::encode;
 use crate::codec::rows::{Row, permanent_row, ready_row, ready_rows, status_rows};
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{AttemptError, Job, JobState, Meta, Status};
+use crate::model::{AttemptError, Job, JobIndex, JobState, Meta, Status, Timestamp};
 
 /// Time after which rows that follow their state must be written; a sweep verifies them then.
 const ROWS_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,9 +1,7 @@
 //! Revocation of leases.
 
 use crate::machine::workflow::Workflow;
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, LeaseEnd};
+use crate::model::{JobIndex, JobState, LeaseEnd, Timestamp};
 
 impl Workflow {
     /// Revokes the lease of a job, if it has one: the report of its worker will be refused with the

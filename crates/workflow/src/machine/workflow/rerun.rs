@@ -3,9 +3,7 @@
 use super::Workflow;
 use crate::graph::definition::TriggerRule;
 use crate::machine::reachability::{ParentOutcome, RuleResult};
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, LeaseEnd, Rerun};
+use crate::model::{JobIndex, JobState, LeaseEnd, Rerun, Timestamp};
 
 /// The outcome of each job for its children.
 pub(crate) type ParentOutcomes = Box<[Option<ParentOutcome>]>;

@@ -1,10 +1,7 @@
 //! Times at which jobs change by themselves: retries, ends of leases and timeouts.
 
 use super::Workflow;
-use crate::model::id::JobIndex;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, LeaseEnd};
+use crate::model::{JobIndex, JobState, LeaseEnd, LeaseRef, Timestamp};
 
 impl Workflow {
     /// The time at which a job changes by itself, without gaps.
