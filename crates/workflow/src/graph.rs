@@ -26,7 +26,7 @@ use self::error::GraphError;
 use self::job_limits::JobLimits;
 pub use self::jobs::GraphJob;
 use self::jobs::GraphJobs;
-use self::json_eq::{json_eq, json_eq_without};
+use self::json_eq::json_eq;
 use self::limits::{Limit, Limits};
 use self::policies::Policies;
 use crate::model::{JobIndex, Json, Label, WorkflowId};
@@ -196,7 +196,7 @@ impl Graph {
     /// limits of queues and handlers may have changed, and the trace may differ.
     pub(crate) fn has_same_definition(&self, other: &Self) -> bool {
         let same = |one: Option<&Json>, other: Option<&Json>| match (one, other) {
-            (Some(one), Some(other)) => json_eq(one.text(), other.text()),
+            (Some(one), Some(other)) => json_eq(one.text(), other.text(), None),
             (one, other) => one == other,
         };
         let mut all = self.job_indexes();
@@ -207,7 +207,11 @@ impl Graph {
             && all
                 .clone()
                 .all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
-            && json_eq_without(trace::TRACE, self.globals_text(), other.globals_text())
+            && json_eq(
+                self.globals_text(),
+                other.globals_text(),
+                Some(trace::TRACE),
+            )
             && all.all(|job| same(self.params(job), other.params(job)))
     }
 
@@ -217,18 +221,12 @@ impl Graph {
             json.as_ref()
                 .map_or(0, |json| allocation_bytes(json.text().len()))
         };
-        let tags = self
-            .label
-            .tags
-            .iter()
-            .map(|tag| size_of::<String>() + allocation_bytes(tag.capacity()));
-        allocation_bytes(self.label.name.capacity())
-            + tags.sum::<usize>()
+        let string = |text: &String| allocation_bytes(text.capacity());
+        let tag = |tag: &String| size_of::<String>() + string(tag);
+        string(&self.label.name)
+            + self.label.tags.iter().map(tag).sum::<usize>()
             + text(&self.globals)
-            + self
-                .idempotency_key
-                .as_ref()
-                .map_or(0, |key| allocation_bytes(key.capacity()))
+            + self.idempotency_key.as_ref().map_or(0, string)
             + allocation_bytes(size_of_val(&*self.params))
             + self.params.iter().map(text).sum::<usize>()
             + self

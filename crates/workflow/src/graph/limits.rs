@@ -126,18 +126,17 @@ impl Limits {
 
     /// Bytes in memory behind an `Arc`.
     pub(super) fn allocated_bytes(&self) -> usize {
-        let entry = |(key, value): &(String, String)| {
-            allocation_bytes(key.capacity()) + allocation_bytes(value.capacity())
-        };
+        let text = |text: &String| allocation_bytes(text.capacity());
+        let entry = |(key, value): &(String, String)| text(key) + text(value);
         let limit = |limit: &Limit| match limit {
             Limit::Units {
                 domain, entries, ..
             } => {
-                allocation_bytes(domain.capacity())
+                text(domain)
                     + allocation_bytes(entries.capacity() * size_of::<(String, String)>())
                     + entries.iter().map(entry).sum::<usize>()
             }
-            Limit::Concurrency { name, .. } => allocation_bytes(name.capacity()),
+            Limit::Concurrency { name, .. } => text(name),
         };
         allocation_bytes(size_of::<Self>() + 2 * size_of::<usize>())
             + allocation_bytes(size_of_val(&*self.limits))

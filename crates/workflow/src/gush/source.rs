@@ -107,8 +107,11 @@ impl Source<'_> {
 /// replies.
 fn add_commands(batch: &mut Batch, id: &str, classes: &[String]) {
     let key = format!("gush.workflows.{id}");
-    batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
-    batch.unit().repeatable("TTL", &[Arg::Key(key.as_bytes())]);
+    for command in ["GET", "TTL"] {
+        batch
+            .unit()
+            .repeatable(command, &[Arg::Key(key.as_bytes())]);
+    }
     for index in ["created_at", "expires_at"] {
         let index = format!("gush.idx.workflows.{index}");
         batch.unit().repeatable(
@@ -213,15 +216,12 @@ impl ScannedKeys {
 
 /// Cursor and keys of a reply to SCAN.
 fn scan_reply(reply: &Reply) -> (Vec<u8>, Vec<Vec<u8>>) {
-    match reply {
-        Reply::Array(parts) => match &parts[..] {
-            [Ok(Reply::Bulk(cursor)), Ok(keys)] => {
-                (cursor.to_vec(), items(keys).map(<[u8]>::to_vec).collect())
-            }
-            _ => (b"0".to_vec(), Vec::new()),
-        },
-        _ => (b"0".to_vec(), Vec::new()),
+    if let Reply::Array(parts) = reply
+        && let [Ok(Reply::Bulk(cursor)), Ok(keys)] = &parts[..]
+    {
+        return (cursor.to_vec(), items(keys).map(<[u8]>::to_vec).collect());
     }
+    (b"0".to_vec(), Vec::new())
 }
 
 /// The strings of an array.
