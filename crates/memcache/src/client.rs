@@ -1,14 +1,13 @@
 //! The client for callers: spreads keys over the servers and joins their answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tidegate_pipeline::Address;
+use tidegate_pipeline::{Address, Connector};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use crate::charge::Charge;
-use crate::config::Config;
 use crate::link::Link;
 use crate::node::{Node, ServerState};
 use crate::pending::CounterRead;
@@ -18,6 +17,31 @@ use crate::stats::{Counters, Stats, count};
 /// Maximum number of keys in one `get`. A line of 64 keys has at most 16 KiB, which servers and
 /// proxies accept.
 const MAX_KEYS_PER_GET: usize = 64;
+
+/// Settings of a client.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// TLS connector. `None` if connections are not encrypted.
+    pub tls: Option<Connector>,
+    /// Maximum time for opening a connection, and for one answer.
+    pub timeout: Duration,
+    /// Maximum number of bytes that are queued for one server.
+    pub queue_bytes: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            tls: None,
+            // The memcached client of the reference has this timeout, too.
+            timeout: Duration::from_millis(500),
+            // About 20,000 charges. A core that does nothing else charges 10 MiB a second, and a
+            // server that is half a second late counts as lost.
+            queue_bytes: 4 * 1024 * 1024,
+        }
+    }
+}
 
 /// Reads and changes counters on behalf of one core. Clones are the same client.
 ///

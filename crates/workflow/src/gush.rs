@@ -2,7 +2,6 @@
 //! of classes (since version 3.1), and without. Nothing in that Redis is changed.
 
 mod convert;
-mod job;
 mod source;
 
 use std::time::Duration;

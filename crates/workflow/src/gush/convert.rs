@@ -5,8 +5,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use serde_json::value::RawValue;
 
-use super::job::{GushJob, seconds};
-use super::source::GushRecord;
+use super::source::{GushJob, GushRecord, seconds};
 use crate::engine::actor::request::StartMode;
 use crate::engine::create::NewWorkflow;
 use crate::graph::Graph;

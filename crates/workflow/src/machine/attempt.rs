@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::event::{Effect, Intent, Lease};
 use super::outcome::{Crash, Failure, Outcome, RetryWish};
 use super::refusal::{Refusal, job_name, lease_expired, lease_lost};
-use super::transition::revoke::cancel_rest;
 use super::workflow::Workflow;
 use crate::graph::definition::OnFailure;
 use crate::model::{AttemptError, Job, JobIndex, JobState, LeaseEnd, Rerun, Status, Timestamp};
@@ -345,6 +344,29 @@ fn end_uncounted(
         AfterLoss::Retry => make_ready_after(workflow, index, Duration::ZERO, now),
         AfterLoss::Fail => fail(workflow, index, now),
     }
+}
+
+impl Workflow {
+    /// Revokes the lease of a job, if it has one: the report of its worker will be refused with the
+    /// reason `end`.
+    pub(crate) fn revoke(&mut self, index: JobIndex, end: LeaseEnd) {
+        if self.job(index).token != 0 {
+            let job = self.job_mut(index);
+            job.token = 0;
+            job.ended_by = Some(end);
+        }
+    }
+}
+
+/// Cancels all jobs that have not ended.
+pub(super) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
+    for index in workflow.job_indexes() {
+        if !workflow.job(index).state.is_over() {
+            workflow.revoke(index, LeaseEnd::Cancelled);
+            workflow.set_state(index, JobState::Cancelled, now);
+        }
+    }
+    workflow.advance(now);
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Actions of operators on a workflow or on one of its jobs.
 
+use super::attempt::cancel_rest;
 use super::event::{DeleteIf, Effect, RestartScope};
 use super::reachability::Reachability;
 use super::refusal::{Refusal, wrong_job, wrong_status};
-use super::transition::revoke::cancel_rest;
 use super::workflow::Workflow;
 use crate::graph::definition::Retention;
 use crate::model::{

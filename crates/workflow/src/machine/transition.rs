@@ -4,8 +4,6 @@
 //! `attempt` handles events of workers and of time, `operate` events of operators, and `refusal`
 //! builds the errors of refused events.
 
-pub(crate) mod revoke;
-
 use super::event::{Effect, Event};
 use super::outcome::Outcome;
 use super::refusal::Refusal;
