@@ -2,8 +2,9 @@
 
 pub mod change;
 pub(crate) mod compact_state;
+pub(crate) mod error;
 pub(crate) mod format;
-pub(crate) mod graph_record;
+mod graph_record;
 pub(crate) mod job_note;
 pub(crate) mod policy_row;
 pub(crate) mod records;

@@ -13,15 +13,13 @@ mod resolve;
 mod suggestion;
 #[cfg(test)]
 mod tests;
-pub(crate) mod trace;
 
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use serde::Deserialize;
 
 use self::check::{check_bounds, parents};
-use self::definition::{Definition, JobDefinition, OnFailure, Retention};
+use self::definition::{Definition, JobDefinition, OnFailure};
 use self::error::GraphError;
 use self::job_limits::JobLimits;
 pub use self::jobs::GraphJob;
@@ -29,11 +27,11 @@ use self::jobs::GraphJobs;
 use self::json_eq::json_eq;
 use self::limits::{Limit, Limits};
 use self::policies::Policies;
-use crate::model::{JobIndex, Json, Label, WorkflowId};
+use crate::model::trace::TRACE;
+use crate::model::{JobIndex, Json, Label, Retention, WorkflowId};
 
 /// A valid graph of jobs. It is immutable and holds no job states.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "crate::codec::graph_record::ReadGraph")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Graph {
     /// Name and tags.
     pub label: Label,
@@ -207,11 +205,7 @@ impl Graph {
             && all
                 .clone()
                 .all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
-            && json_eq(
-                self.globals_text(),
-                other.globals_text(),
-                Some(trace::TRACE),
-            )
+            && json_eq(self.globals_text(), other.globals_text(), Some(TRACE))
             && all.all(|job| same(self.params(job), other.params(job)))
     }
 

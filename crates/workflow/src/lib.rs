@@ -49,13 +49,13 @@ pub use engine::list::queue_states::{QueuePage, QueueState};
 pub use engine::list::running::{RunningCursor, RunningJobs};
 pub use engine::list::waiting_keys::{WaitingKey, WaitingKeyPage};
 pub use engine::list::{ListedWorkflow, Page};
-pub use engine::membership::{HeartbeatQuery, Member, ServerDescription};
+pub use engine::membership::{Member, ServerDescription};
 pub use engine::snapshot::{JobResult, Snapshot, WaitReason, WorkflowSummary};
 pub use engine::store_health::{MissedWork, StoreFailure};
 pub use engine::{Engine, EngineOptions};
 pub use graph::definition::{
-    DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure,
-    Retention, Retry, Scope, TriggerRule,
+    DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure, Retry,
+    Scope, TriggerRule,
 };
 pub use graph::error::{
     GraphError, InvalidPolicy, LimitError, MAX_CONCURRENCY, MAX_DEPTH, MAX_HITS, MAX_JOBS,
@@ -77,8 +77,8 @@ pub use model::json::{Json, json_depth};
 pub use model::lease_ref::LeaseRef;
 pub use model::time::Timestamp;
 pub use model::workflow_state::{
-    AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, Rerun, RetentionDefaults, Status,
-    WorkerName,
+    AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, Rerun, Retention,
+    RetentionDefaults, Status, WorkerName,
 };
 pub use queue::cache::{ClaimMode, Paused};
 pub use store::Store;
@@ -88,7 +88,9 @@ pub use store::migration::{OutdatedWorkflows, RewriteResult};
 pub use store::notes::{JobLog, JobNote, NoteOutcome};
 pub use store::permits::{PermitExtension, PermitGrant, PermitHolders, PermitRequest};
 pub use store::query::probe::Probe;
-pub use store::query::{EncodedSummary, Order, Register, RowRange, RowSet, TimeIndex};
+pub use store::query::{
+    EncodedSummary, HeartbeatQuery, Order, Register, RowRange, RowSet, TimeIndex,
+};
 pub use store::redis::durability::{Durability, NodeDurability, Persistence};
 pub use store::redis::{RedisOptions, RedisOptionsError, RedisStore};
 pub use store::shared_table::SharedTable;

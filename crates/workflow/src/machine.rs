@@ -1,5 +1,4 @@
-//! The state machine of a workflow: its state in memory, the effects of events, and the changes to
-//! write.
+//! The state machine of a workflow: events, what they change, and what is written.
 
 pub(crate) mod adopt;
 mod attempt;

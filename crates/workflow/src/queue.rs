@@ -1,4 +1,4 @@
-//! TODO: say what these modules are for.
+//! The ready jobs that this server knows, by queue, and the workers that wait for them.
 
 pub(crate) mod blocked_limits;
 pub(crate) mod cache;

@@ -36,7 +36,7 @@ use bytes::Bytes;
 use self::change_notice::{Notifier, ServerId};
 use self::error::StoreError;
 use self::query::probe::Probe;
-use self::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
+use self::query::{EncodedSummary, HeartbeatQuery, Order, RowRange, RowSet, TimeIndex};
 use self::redis::RedisStore;
 use self::redis::durability::Durability;
 #[cfg(feature = "test-util")]
@@ -46,7 +46,6 @@ use self::subscription::{Broadcast, Subscription};
 use crate::codec::change::{Applied, Change, NewerState, ResultField, Stamp, Stored, StoredState};
 use crate::codec::format::Format;
 use crate::codec::rows::Row;
-use crate::engine::membership::HeartbeatQuery;
 use crate::machine::write_set::WriteOptions;
 use crate::model::id::{JobIndex, Partition, WorkflowId};
 use crate::model::time::Timestamp;

@@ -3,6 +3,7 @@
 use super::rows::Row;
 use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::time::Timestamp;
+use crate::model::workflow_state::Meta;
 
 /// A guarded write set. A store applies all of it or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +109,16 @@ pub struct Stamp {
     pub version: u64,
     /// See [`crate::Meta::writer`].
     pub writer: u32,
+}
+
+impl Meta {
+    /// The write that made this meta.
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp {
+            version: self.version,
+            writer: self.writer,
+        }
+    }
 }
 
 /// The position of a write among the writes of its workflow.

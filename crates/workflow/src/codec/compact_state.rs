@@ -2,13 +2,13 @@
 //! value costs a store less than several values. The value begins with the meta, so it can be
 //! decoded as a meta alone.
 
+use super::error::{CodecError, StoreError};
 use super::format::{Format, downgraded, upgraded};
-use super::records::{CodecError, Record, append, encode, unreadable};
+use super::records::{Record, append, encode, unreadable};
 use crate::graph::Graph;
 use crate::model::id::JobIndex;
 use crate::model::json::Json;
 use crate::model::workflow_state::{Job, Label, Meta};
-use crate::store::error::StoreError;
 
 /// Maximum number of jobs of a small workflow. Each adds about 50 bytes to every write.
 const MAX_JOBS: usize = 8;

@@ -1,14 +1,15 @@
 //! The record of a graph.
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::graph::Graph;
-use crate::graph::definition::{OnFailure, Retention};
+use crate::graph::definition::OnFailure;
 use crate::graph::job_limits::JobLimits;
 use crate::graph::jobs::{GraphJob, GraphJobs};
 use crate::model::id::JobIndex;
 use crate::model::json::Json;
-use crate::model::workflow_state::Label;
+use crate::model::workflow_state::{Label, Retention};
 
 #[derive(Serialize)]
 struct WrittenGraph<'a> {
@@ -25,7 +26,7 @@ struct WrittenGraph<'a> {
 
 /// The decoded form of [`WrittenGraph`], with the same fields.
 #[derive(Deserialize)]
-pub(crate) struct ReadGraph {
+struct ReadGraph {
     label: Label,
     globals: Option<Json>,
     on_failure: OnFailure,
@@ -53,15 +54,14 @@ impl Serialize for Graph {
     }
 }
 
-impl TryFrom<ReadGraph> for Graph {
-    type Error = &'static str;
-
-    fn try_from(read: ReadGraph) -> Result<Self, Self::Error> {
+impl<'de> Deserialize<'de> for Graph {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = ReadGraph::deserialize(deserializer)?;
         let limited = if read.limits.is_empty() {
             None
         } else {
             let limited = JobLimits::from_keys(&read.limits, read.jobs.len());
-            Some(limited.ok_or("limits of jobs cannot be read")?)
+            Some(limited.ok_or_else(|| D::Error::custom("limits of jobs cannot be read"))?)
         };
         Ok(Self {
             label: read.label,

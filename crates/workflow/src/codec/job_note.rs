@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::StoreError;
 use super::records::{append, unreadable};
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
 
 /// The progress of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,28 +2,16 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use thiserror::Error;
 
+use super::error::{CodecError, StoreError};
 use super::format::{Format, RecordKind, downgraded, upgraded};
 use super::job_note::Progress;
 use crate::graph::Graph;
 use crate::model::workflow_state::{AttemptError, Job, Label, Meta};
-use crate::store::error::StoreError;
 
 /// Initial capacity in bytes of an encoded record: most records are shorter, so their bytes are
 /// allocated once.
 const TYPICAL_BYTES: usize = 160;
-
-/// The reason why a record cannot be decoded.
-#[derive(Debug, Error)]
-pub(crate) enum CodecError {
-    #[error("it has format {0}, which a later version of tidegate writes")]
-    Format(u32),
-    #[error("it does not begin with a format")]
-    NoFormat,
-    #[error(transparent)]
-    Bytes(#[from] postcard::Error),
-}
 
 /// A type that a store keeps, encoded after a mark with its format.
 pub(crate) trait Record: Serialize + DeserializeOwned {

@@ -21,6 +21,7 @@ use crate::model::time::Timestamp;
 use crate::queue::partitions::LocalPartitions;
 use crate::store::change_notice::{Notifier, ServerId};
 use crate::store::error::StoreError;
+use crate::store::query::HeartbeatQuery;
 use crate::store::subscription::Broadcast;
 
 /// Timers that are due within this time are announced to the server of their partition. That server
@@ -35,15 +36,6 @@ pub struct ServerDescription {
     pub version: String,
     /// Address of its API, for people.
     pub address: String,
-}
-
-/// Query of a heartbeat, besides the members.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeartbeatQuery {
-    /// The time of the store.
-    StoreTime,
-    /// The members only.
-    MembersOnly,
 }
 
 /// A server of the store with a recent heartbeat.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Json, Timestamp};
+use crate::model::{Json, Retention};
 
 /// The queue of a job without a queue.
 pub const DEFAULT_QUEUE: &str = "default";
@@ -189,25 +189,6 @@ pub enum OnFailure {
     Continue,
     /// All jobs that have not ended are cancelled.
     FailFast,
-}
-
-/// The time for which a workflow is kept after its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Retention {
-    /// This time.
-    For(Duration),
-    /// No end.
-    Forever,
-}
-
-impl Retention {
-    /// The time of removal if the retention begins at `start`. `None` for never.
-    pub(crate) fn end(self, start: Timestamp) -> Option<Timestamp> {
-        match self {
-            Self::For(span) => Some(start + span),
-            Self::Forever => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Adoption of a workflow from another system.
 
 use super::workflow::Workflow;
-use crate::graph::definition::Retention;
-use crate::model::{AttemptError, Job, JobIndex, JobState, RetentionDefaults, Status, Timestamp};
+use crate::model::{
+    AttemptError, Job, JobIndex, JobState, Retention, RetentionDefaults, Status, Timestamp,
+};
 
 /// The state of a workflow in another system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,8 +1,7 @@
 //! The events of a workflow.
 
 use super::outcome::Outcome;
-use crate::graph::definition::Retention;
-use crate::model::{JobIndex, Json, Timestamp, WorkerName};
+use crate::model::{JobIndex, Json, Retention, Timestamp, WorkerName};
 
 /// An event of a workflow.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,9 +5,8 @@ use super::event::{DeleteIf, Effect, RestartScope};
 use super::reachability::Reachability;
 use super::refusal::{Refusal, wrong_job, wrong_status};
 use super::workflow::Workflow;
-use crate::graph::definition::Retention;
 use crate::model::{
-    JobIndex, JobState, Json, LeaseEnd, Rerun, RetentionDefaults, Status, Timestamp,
+    JobIndex, JobState, Json, LeaseEnd, Rerun, Retention, RetentionDefaults, Status, Timestamp,
 };
 
 const ACTIVE_ADVICE: &str = ": wait for its end or cancel it";

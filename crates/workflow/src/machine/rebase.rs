@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use super::reachability::{ParentOutcome, Reachability};
 use super::workflow::Workflow;
 use crate::codec::change::NewerState;
+use crate::codec::error::StoreError;
 use crate::codec::records::decode;
 use crate::model::{Job, JobIndex, JobState, Meta};
-use crate::store::error::StoreError;
 
 /// Maximum updates per job. Beyond it, everything is recomputed in topological order, which visits
 /// each job once.

@@ -11,13 +11,13 @@ use super::pending_change::PendingChange;
 use super::reachability::{JobProgress, ParentOutcome, Reachability, RuleResult};
 use crate::codec::change::{Stamp, Stored, StoredState};
 use crate::codec::compact_state::{DecodedValue, decode_compact};
+use crate::codec::error::StoreError;
 use crate::codec::records::decode;
 use crate::graph::{Graph, allocation_bytes};
 use crate::model::{
     Counts, Job, JobIndex, JobState, LeaseRef, Meta, Rerun, RetentionDefaults, Status, Timestamp,
     WorkflowId,
 };
-use crate::store::error::StoreError;
 
 /// Minimum jobs of a large workflow, for which reading changes is cheaper than reading everything.
 const MIN_LARGE_JOBS: usize = 256;

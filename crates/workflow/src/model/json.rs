@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::graph::trace;
+use super::trace;
 
 /// A JSON value as text. The engine does not parse it, so numbers and the order of keys stay as
 /// they were sent.

@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 pub use super::job::Job;
 use super::time::Timestamp;
 pub use super::worker::WorkerName;
-use crate::codec::change::Stamp;
-use crate::graph::definition::Retention;
 
 /// The status of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -298,12 +296,23 @@ impl Meta {
     pub(crate) fn set_timer_by(&mut self, due: Timestamp) {
         self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
     }
+}
 
-    /// The write that made this meta.
-    pub(crate) fn stamp(&self) -> Stamp {
-        Stamp {
-            version: self.version,
-            writer: self.writer,
+/// The time for which a workflow is kept after its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Retention {
+    /// This time.
+    For(Duration),
+    /// No end.
+    Forever,
+}
+
+impl Retention {
+    /// The time of removal if the retention begins at `start`. `None` for never.
+    pub(crate) fn end(self, start: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::For(span) => Some(start + span),
+            Self::Forever => None,
         }
     }
 }

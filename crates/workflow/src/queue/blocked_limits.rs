@@ -1,6 +1,7 @@
 //! Limits without capacity, and the keys whose jobs wait for them.
 
 mod limit_blocking;
+pub(crate) mod limit_names;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::engine::limits::{counter_prefix, has_counter_prefix, is_concurrency_limit, number_in};
+use self::limit_names::{counter_prefix, has_counter_prefix, is_concurrency_limit, number_in};
 use crate::model::time::Timestamp;
 
 /// Maximum number of limits whose latest return of a unit is kept while they are not blocked.

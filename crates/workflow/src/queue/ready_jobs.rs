@@ -42,6 +42,17 @@ pub(crate) struct LaneKey {
     pub(crate) handler: Arc<str>,
 }
 
+impl LaneKey {
+    /// The lane of a row. `None` if this version cannot read the row.
+    pub(crate) fn from_row(row: &[u8]) -> Option<Self> {
+        let row = ReadyRow::read(row)?;
+        Some(Self {
+            limits: row.limit_key.into(),
+            handler: row.handler.into(),
+        })
+    }
+}
+
 /// The ready jobs of one queue.
 #[derive(Debug)]
 pub(super) struct ReadyJobs {

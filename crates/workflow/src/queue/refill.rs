@@ -110,6 +110,39 @@ pub(crate) enum LanesRead {
 }
 
 impl PartitionRows {
+    /// Adds rows of lanes behind the covered ones, at most `each` of a lane. `all` says whether
+    /// these are all lanes. Rows of skipped lanes are left out.
+    pub(crate) fn add_lanes(
+        &mut self,
+        rows: Vec<Row>,
+        all: bool,
+        lane_limit: usize,
+        skipped: &HashSet<LaneKey>,
+    ) {
+        let mut last: Option<(LaneKey, usize)> = None;
+        for row in rows {
+            let Some(lane) = LaneKey::from_row(&row) else {
+                continue;
+            };
+            let number = match &last {
+                Some((same, number)) if *same == lane => number + 1,
+                _ => 1,
+            };
+            if !skipped.contains(&lane) {
+                if number >= lane_limit {
+                    self.truncated_lanes.insert(lane.clone());
+                }
+                self.rows.push(row);
+            }
+            last = Some((lane, number));
+        }
+        self.lanes = match last {
+            _ if all => LanesRead::All,
+            Some((last, _)) => LanesRead::UpTo(last),
+            None => std::mem::take(&mut self.lanes),
+        };
+    }
+
     /// Whether the read covered every lane of the queue.
     pub(super) fn has_all_lanes(&self) -> bool {
         self.lanes == LanesRead::All

@@ -16,6 +16,15 @@ pub enum Order {
     OldestFirst,
 }
 
+/// Query of a heartbeat, besides the members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeartbeatQuery {
+    /// The time of the store.
+    StoreTime,
+    /// The members only.
+    MembersOnly,
+}
+
 /// A range of index rows: the rows that begin with `prefix` and continue with an id in `from..to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowRange {

@@ -8,7 +8,6 @@ use super::answer::Answer;
 use super::reply_set::ReplySender;
 use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
-use crate::graph::definition::Retention;
 use crate::machine::adopt::ImportedState;
 use crate::machine::event::{Intent, Lease, RestartScope};
 use crate::machine::outcome::Outcome;
@@ -16,6 +15,7 @@ use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::json::Json;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
+use crate::model::workflow_state::Retention;
 use crate::model::workflow_state::{Status, WorkerName};
 use crate::queue::dequeue::excluded_jobs::ExcludedJobs;
 

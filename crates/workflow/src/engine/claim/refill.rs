@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::{REFILL_ROWS, REFRESH_ROWS, remote};
-use crate::codec::rows::{ReadyRow, Row, lane_rows, queue_rows};
+use crate::codec::rows::{Row, lane_rows, queue_rows};
 use crate::engine::Engine;
 use crate::model::id::Partition;
 use crate::queue::cache::{ClaimMode, PartitionScope, RefillTarget};
@@ -445,7 +445,7 @@ impl<'a> RefillQuery<'a> {
         let last = rows
             .last()
             .filter(|_| rows.len() >= self.limit)
-            .and_then(|row| lane_key_of(row));
+            .and_then(|row| LaneKey::from_row(row));
         match last {
             None => PartitionRows {
                 rows,
@@ -460,47 +460,12 @@ impl<'a> RefillQuery<'a> {
     }
 }
 
-impl PartitionRows {
-    /// Adds rows of lanes behind the covered ones, at most `each` of a lane. `all` says whether
-    /// these are all lanes. Rows of skipped lanes are left out.
-    fn add_lanes(
-        &mut self,
-        rows: Vec<Row>,
-        all: bool,
-        lane_limit: usize,
-        skipped: &HashSet<LaneKey>,
-    ) {
-        let mut last: Option<(LaneKey, usize)> = None;
-        for row in rows {
-            let Some(lane) = lane_key_of(&row) else {
-                continue;
-            };
-            let number = match &last {
-                Some((same, number)) if *same == lane => number + 1,
-                _ => 1,
-            };
-            if !skipped.contains(&lane) {
-                if number >= lane_limit {
-                    self.truncated_lanes.insert(lane.clone());
-                }
-                self.rows.push(row);
-            }
-            last = Some((lane, number));
-        }
-        self.lanes = match last {
-            _ if all => LanesRead::All,
-            Some((last, _)) => LanesRead::UpTo(last),
-            None => std::mem::take(&mut self.lanes),
-        };
-    }
-}
-
 /// Leaves the first rows of a read to the server of their partition. Returns their number.
 fn leave_reserved(read: &mut PartitionRows) -> usize {
     let truncated_lanes = read
         .rows
         .iter()
-        .filter_map(|row| lane_key_of(row))
+        .filter_map(|row| LaneKey::from_row(row))
         .collect();
     let (rows, reserved) = remote::rows_past_backlog(std::mem::take(&mut read.rows));
     *read = PartitionRows {
@@ -509,12 +474,4 @@ fn leave_reserved(read: &mut PartitionRows) -> usize {
         truncated_lanes,
     };
     reserved
-}
-
-fn lane_key_of(row: &[u8]) -> Option<LaneKey> {
-    let row = ReadyRow::read(row)?;
-    Some(LaneKey {
-        limits: row.limit_key.into(),
-        handler: row.handler.into(),
-    })
 }

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::charge::rate_limit_block;
-use super::limit_name;
 use super::unit_counter::UnitRequest;
 use crate::engine::Engine;
 use crate::engine::claim::call_clock::CallClock;
+use crate::queue::blocked_limits::limit_names::limit_name;
 
 /// Maximum number of keys that one call probes.
 const MAX_KEYS: usize = 512;

@@ -390,8 +390,9 @@ mod with_redis {
 
     use super::*;
     use crate::engine::EngineOptions;
-    use crate::engine::membership::{HeartbeatQuery, ServerDescription};
+    use crate::engine::membership::ServerDescription;
     use crate::store::Store;
+    use crate::store::query::HeartbeatQuery;
     use crate::store::redis::{RedisOptions, RedisStore};
 
     fn now() -> Timestamp {

@@ -6,8 +6,8 @@ use hashbrown::HashMap;
 
 use super::LaneKey;
 use super::lane::Lane;
-use crate::engine::limits::limit_name;
 use crate::graph::limits::Limits;
+use crate::queue::blocked_limits::limit_names::limit_name;
 use crate::queue::scheduler::weights::Weights;
 
 /// Distance by which a dispatched job advances the pass of a key of weight 1.

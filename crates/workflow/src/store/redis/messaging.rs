@@ -1,4 +1,4 @@
-//! TODO: say what these modules are for.
+//! Messages between the servers of a store: heartbeats, shared tables and subscriptions.
 
 mod servers;
 mod shared_tables;

@@ -2,10 +2,10 @@
 
 use tidegate_pipeline::{Arg, Batch};
 
-use crate::engine::membership::HeartbeatQuery;
 use crate::store::HeartbeatReply;
 use crate::store::change_notice::ServerId;
 use crate::store::error::StoreError;
+use crate::store::query::HeartbeatQuery;
 use crate::store::redis::RedisStore;
 use crate::store::redis::read::reply::{self, answer};
 

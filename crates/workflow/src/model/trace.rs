@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::model::Json;
 
 /// The name of the global with the trace context.
-pub(super) const TRACE: &str = "$trace";
+pub(crate) const TRACE: &str = "$trace";
 
 /// The trace context among globals, as JSON text. Of duplicate keys the last one counts.
 ///
