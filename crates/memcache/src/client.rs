@@ -1,14 +1,13 @@
 //! The client for callers: spreads keys over the servers and joins their answers.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use tidegate_pipeline::Address;
+use tidegate_pipeline::{Address, Connector};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use crate::charge::Charge;
-use crate::config::Config;
 use crate::link::Link;
 use crate::node::{Node, ServerState};
 use crate::pending::CounterRead;
@@ -18,6 +17,31 @@ use crate::stats::{Counters, Stats, count};
 /// Maximum number of keys in one `get`. A line of 64 keys has at most 16 KiB, which servers and
 /// proxies accept.
 const MAX_KEYS_PER_GET: usize = 64;
+
+/// Settings of a client.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// TLS connector. `None` if connections are not encrypted.
+    pub tls: Option<Connector>,
+    /// Maximum time for opening a connection, and for one answer.
+    pub timeout: Duration,
+    /// Maximum number of bytes that are queued for one server.
+    pub queue_bytes: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            tls: None,
+            // The memcached client of the reference has this timeout, too.
+            timeout: Duration::from_millis(500),
+            // About 20,000 charges. A core that does nothing else charges 10 MiB a second, and a
+            // server that is half a second late counts as lost.
+            queue_bytes: 4 * 1024 * 1024,
+        }
+    }
+}
 
 /// Reads and changes counters on behalf of one core. Clones are the same client.
 ///
@@ -76,20 +100,16 @@ impl Client {
             let Ok(Ok(values)) = timeout_at(deadline, reply).await else {
                 continue;
             };
-            positions
-                .into_iter()
-                .zip(values)
-                .for_each(|(place, value)| found[place] = value);
+            for (place, value) in positions.into_iter().zip(values) {
+                found[place] = value;
+            }
         }
-        let failed = found.contains(&CounterRead::Unknown);
-        count(
-            if failed {
-                &counters.failed_reads
-            } else {
-                &counters.reads
-            },
-            1,
-        );
+        let counter = if found.contains(&CounterRead::Unknown) {
+            &counters.failed_reads
+        } else {
+            &counters.reads
+        };
+        count(counter, 1);
         found
     }
 
@@ -160,22 +180,19 @@ impl Client {
     }
 
     fn current(&self) -> (Arc<Vec<Address>>, Arc<[Arc<Node>]>) {
-        let ring = self
-            .0
-            .server_nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let ring = self.lock();
         (ring.list.clone(), ring.nodes.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ServerNodes> {
+        let nodes = &self.0.server_nodes;
+        nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies the current server list. Servers that stay keep their connections. Removed servers
     /// finish their queued commands.
     fn apply_server_list(&self) -> Arc<[Arc<Node>]> {
-        let mut ring = self
-            .0
-            .server_nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.lock();
         let list = self.0.servers.list();
         let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(list.len());
         for address in &*list {
@@ -199,14 +216,10 @@ impl Client {
     }
 
     fn start(&self, address: &Address) -> Arc<Node> {
-        let Config {
-            timeout,
-            queue_bytes,
-            ..
-        } = self.0.config;
+        let config = &self.0.config;
         let node = Arc::new(Node::new(
             address.clone(),
-            queue_bytes,
+            config.queue_bytes,
             self.0.counters.clone(),
         ));
         // The task ends by itself when the node leaves, at the latest when the timeout of its last
@@ -214,8 +227,8 @@ impl Client {
         tokio::spawn(
             Link {
                 node: node.clone(),
-                connector: self.0.config.tls.clone(),
-                timeout,
+                connector: config.tls.clone(),
+                timeout: config.timeout,
             }
             .run(),
         );
@@ -229,8 +242,8 @@ impl Drop for ClientState {
             .server_nodes
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        ring.nodes
-            .iter()
-            .for_each(|node| node.set_server_state(ServerState::Leaving));
+        for node in &*ring.nodes {
+            node.set_server_state(ServerState::Leaving);
+        }
     }
 }

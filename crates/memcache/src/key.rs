@@ -1,5 +1,7 @@
 //! Keys in the form that memcached accepts.
 
+use std::borrow::Cow;
+
 use ring::digest::{SHA256, digest};
 
 /// Maximum length of a key in bytes that memcached accepts.
@@ -9,13 +11,7 @@ const DIGEST_PREFIX: &[u8] = b"tidegate_sha256_";
 
 /// A key that memcached accepts: at most 250 bytes, without spaces and control characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemcacheKey<'k>(KeyForm<'k>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum KeyForm<'k> {
-    Whole(&'k [u8]),
-    Digest(Box<[u8]>),
-}
+pub struct MemcacheKey<'k>(Cow<'k, [u8]>);
 
 impl<'k> MemcacheKey<'k> {
     /// Returns the key itself, or its SHA-256 digest if memcached would reject the key. The digest
@@ -25,25 +21,22 @@ impl<'k> MemcacheKey<'k> {
         let legal = !key.is_empty()
             && key.len() <= MAX_KEY_BYTES
             && key.iter().all(|&byte| byte > b' ' && byte != 0x7f);
-        if legal {
-            Self(KeyForm::Whole(key))
+        Self(if legal {
+            Cow::Borrowed(key)
         } else {
-            Self(KeyForm::Digest(digest_key(key)))
-        }
+            Cow::Owned(digest_key(key))
+        })
     }
 }
 
 impl AsRef<[u8]> for MemcacheKey<'_> {
     fn as_ref(&self) -> &[u8] {
-        match &self.0 {
-            KeyForm::Whole(key) => key,
-            KeyForm::Digest(key) => key,
-        }
+        &self.0
     }
 }
 
 #[cold]
-fn digest_key(key: &[u8]) -> Box<[u8]> {
+fn digest_key(key: &[u8]) -> Vec<u8> {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let digest = digest(&SHA256, key);
     let hex = digest

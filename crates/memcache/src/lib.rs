@@ -17,7 +17,6 @@
 
 mod charge;
 mod client;
-mod config;
 mod key;
 mod link;
 mod node;
@@ -29,8 +28,7 @@ pub mod test_util;
 mod wire;
 
 pub use charge::{ChangeDirection, Charge, Expiry};
-pub use client::Client;
-pub use config::Config;
+pub use client::{Client, Config};
 pub use key::MemcacheKey;
 pub use pending::CounterRead;
 pub use servers::Servers;

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::node::{Node, ServerState};
 use crate::stats::count;
-use crate::wire::{self, Reply};
+use crate::wire::{self, InvalidReply, Reply};
 
 /// Delay before the first attempt to reconnect. It doubles after each failure, up to the maximum.
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(50);
@@ -102,7 +102,7 @@ impl Link {
                 if socket.read_buf(&mut input).await? == 0 {
                     return Err(closed_by_server());
                 }
-                match wire::decode(&input).map_err(|garbage| io::Error::other(garbage.0))? {
+                match wire::decode(&input)? {
                     Some((Reply::End, used)) if used == input.len() => break,
                     Some(_) => {
                         return Err(io::Error::other("the server answers what it was not asked"));
@@ -155,7 +155,7 @@ impl Link {
                     if read? == 0 {
                         return Err(closed_by_server());
                     }
-                    self.node.on_input(&mut input).map_err(|garbage| io::Error::other(garbage.0))?;
+                    self.node.on_input(&mut input)?;
                 }
                 pushed = push(&mut writer, &mut output), if unflushed || !output.is_empty() => unflushed = pushed?,
                 () = self.node.wake.notified(), if output.is_empty() => {}
@@ -219,6 +219,12 @@ async fn push(writer: &mut WriteHalf<Socket>, output: &mut BytesMut) -> io::Resu
     }
     writer.write_buf(output).await?;
     Ok(true)
+}
+
+impl From<InvalidReply> for io::Error {
+    fn from(InvalidReply(text): InvalidReply) -> Self {
+        Self::other(text)
+    }
 }
 
 fn closed_by_server() -> io::Error {

@@ -93,21 +93,18 @@ impl Node {
         }
         let start = state.output.len();
         wire::get(&mut state.output, &keys);
-        let line = state.output.len() - start;
-        self.push_pending(&mut state, PendingReply::values(keys, number, sender), line);
+        self.push_pending(
+            &mut state,
+            PendingReply::values(keys, number, sender),
+            start,
+        );
         Some(receiver)
     }
 
     /// Queues a change of a counter. Drops and counts it if the queue is full or the server is
     /// down.
     pub(crate) fn change(&self, charge: Charge<'_>) {
-        let Charge {
-            key,
-            change,
-            hits,
-            found,
-            expiry,
-        } = charge;
+        let Charge { key, hits, .. } = charge;
         let mut state = self.lock();
         // A bound for `add` and `incr`, each with the key, and the copy of the key for a retry.
         if !state.admits(3 * key.len() + 256, self.max_bytes) {
@@ -116,23 +113,22 @@ impl Node {
             count(&self.counters.failed_changes, 1);
             return;
         }
-        match (change, found) {
+        match (charge.change, charge.found) {
             (ChangeDirection::Subtract, _) => {
                 let start = state.output.len();
                 wire::decrement(&mut state.output, key, hits);
-                let line = state.output.len() - start;
-                self.push_pending(&mut state, PendingReply::Changed(None), line);
+                self.push_pending(&mut state, PendingReply::Changed(None), start);
             }
             (ChangeDirection::Add, CounterRead::Count(_) | CounterRead::Foreign) => {
                 let retry = RetryCharge {
                     key: key.into(),
                     hits,
-                    expiry: expiry.0,
+                    expiry: charge.expiry.0,
                 };
                 self.increment(&mut state, key, hits, Some(retry));
             }
             (ChangeDirection::Add, CounterRead::Missing | CounterRead::Unknown) => {
-                self.add_and_increment(&mut state, key, hits, expiry.0)
+                self.add_and_increment(&mut state, key, hits, charge.expiry.0)
             }
         }
     }
@@ -142,23 +138,22 @@ impl Node {
     fn add_and_increment(&self, state: &mut NodeState, key: &[u8], hits: u64, expiry: u64) {
         let start = state.output.len();
         wire::add_zero(&mut state.output, key, expiry);
-        let line = state.output.len() - start;
-        self.push_pending(state, PendingReply::Added, line);
+        self.push_pending(state, PendingReply::Added, start);
         self.increment(state, key, hits, None);
     }
 
     fn increment(&self, state: &mut NodeState, key: &[u8], hits: u64, retry: Option<RetryCharge>) {
         let start = state.output.len();
         wire::increment(&mut state.output, key, hits);
-        let line = state.output.len() - start;
-        self.push_pending(state, PendingReply::Changed(retry), line);
+        self.push_pending(state, PendingReply::Changed(retry), start);
     }
 
-    fn push_pending(&self, state: &mut NodeState, pending: PendingReply, line: usize) {
+    /// Adds the pending reply to a command, which is the output from `start` on.
+    fn push_pending(&self, state: &mut NodeState, pending: PendingReply, start: usize) {
         if state.pending.is_empty() {
             state.last_progress = Instant::now();
         }
-        let bytes = line + pending.bytes();
+        let bytes = state.output.len() - start + pending.bytes();
         state.bytes += bytes;
         self.counters.waiting_bytes.fetch_add(bytes as u64, Relaxed);
         state.pending.push_back((pending, bytes));
@@ -216,20 +211,17 @@ impl Node {
         self.counters.waiting_bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
-    /// Fails all pending commands. Returns whether there were any.
-    pub(crate) fn fail_all(&self) -> bool {
+    /// Fails all pending commands.
+    pub(crate) fn fail_all(&self) {
         let mut state = self.lock();
-        let pending = std::mem::take(&mut state.pending);
-        let waited = !pending.is_empty();
-        pending
-            .into_iter()
-            .for_each(|(pending, _)| pending.fail(&self.counters));
+        for (pending, _) in std::mem::take(&mut state.pending) {
+            pending.fail(&self.counters);
+        }
         state.output = BytesMut::new();
         state.skip_bytes = 0;
         let bytes = state.bytes;
         self.release(&mut state, bytes);
         self.notify_if_idle(&state);
-        waited
     }
 
     /// Returns the time of the last progress on pending replies. `None` if no reply is pending.
@@ -351,7 +343,7 @@ mod tests {
             "{stats:?}"
         );
         assert!(node.request(vec![b'x'; 9_900].into(), 1).is_none());
-        assert!(node.fail_all());
+        node.fail_all();
         let stats = node.counters.read();
         assert_eq!((stats.waiting_bytes, stats.failed_changes), (0, 1_000));
         assert!(node.request(b"a".as_slice().into(), 1).is_some());

@@ -215,20 +215,10 @@ impl Values {
 
     fn send(&mut self, counters: &Counters) {
         let found = std::mem::take(&mut self.found);
-        count(
-            &counters.keys_found,
-            found
-                .iter()
-                .filter(|found| **found != CounterRead::Missing)
-                .count(),
-        );
-        count(
-            &counters.foreign_values,
-            found
-                .iter()
-                .filter(|found| **found == CounterRead::Foreign)
-                .count(),
-        );
+        let number = |wanted| found.iter().filter(|found| **found == wanted).count();
+        let missing = number(CounterRead::Missing);
+        count(&counters.keys_found, found.len() - missing);
+        count(&counters.foreign_values, number(CounterRead::Foreign));
         if let Some(sender) = self.sender.take() {
             // The caller may have stopped waiting.
             let _ = sender.send(found);

@@ -44,37 +44,9 @@ pub(crate) fn server_index(key: &[u8], servers: usize) -> usize {
     if servers == 1 {
         0
     } else {
-        crc32(key) as usize % servers
+        crc32fast::hash(key) as usize % servers
     }
 }
-
-/// Computes the CRC-32 of Ethernet and zlib.
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, byte| {
-        TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8
-    })
-}
-
-const TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = byte as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            // The polynomial of the CRC, least significant bit first.
-            crc = if crc & 1 == 1 {
-                0xedb8_8320 ^ crc >> 1
-            } else {
-                crc >> 1
-            };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
@@ -84,7 +56,7 @@ mod tests {
     #[test]
     fn keys_are_where_the_reference_puts_them() {
         for (key, crc) in GO {
-            assert_eq!(crc32(key.as_bytes()), crc, "{key}");
+            assert_eq!(crc32fast::hash(key.as_bytes()), crc, "{key}");
             for servers in 2..=5 {
                 assert_eq!(
                     server_index(key.as_bytes(), servers),

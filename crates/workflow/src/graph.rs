@@ -24,13 +24,11 @@ use self::error::GraphError;
 use self::job_limits::JobLimits;
 pub use self::jobs::GraphJob;
 use self::jobs::GraphJobs;
-use self::json_eq::{json_eq, json_eq_without};
+use self::json_eq::json_eq;
 use self::limits::{Limit, Limits};
 use self::policies::Policies;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::json::Json;
 use crate::model::trace::TRACE;
-use crate::model::workflow_state::{Label, Retention};
+use crate::model::{JobIndex, Json, Label, Retention, WorkflowId};
 
 /// A valid graph of jobs. It is immutable and holds no job states.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +102,11 @@ impl Graph {
     #[must_use]
     pub fn children(&self, job: JobIndex) -> &[JobIndex] {
         self.jobs.children(job)
+    }
+
+    /// All jobs in the order of definition.
+    pub(crate) fn job_indexes(&self) -> impl ExactSizeIterator<Item = JobIndex> + Clone + use<> {
+        (0..self.jobs.len() as u32).map(JobIndex)
     }
 
     /// The params of a job.
@@ -191,17 +194,19 @@ impl Graph {
     /// limits of queues and handlers may have changed, and the trace may differ.
     pub(crate) fn has_same_definition(&self, other: &Self) -> bool {
         let same = |one: Option<&Json>, other: Option<&Json>| match (one, other) {
-            (Some(one), Some(other)) => json_eq(one.text(), other.text()),
+            (Some(one), Some(other)) => json_eq(one.text(), other.text(), None),
             (one, other) => one == other,
         };
-        let all = || (0..self.jobs.len()).map(|at| JobIndex(at as u32));
+        let mut all = self.job_indexes();
         self.label == other.label
             && (self.on_failure, self.retention) == (other.on_failure, other.retention)
             && self.idempotency_key == other.idempotency_key
             && self.jobs == other.jobs
-            && all().all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
-            && json_eq_without(TRACE, self.globals_text(), other.globals_text())
-            && all().all(|job| same(self.params(job), other.params(job)))
+            && all
+                .clone()
+                .all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
+            && json_eq(self.globals_text(), other.globals_text(), Some(TRACE))
+            && all.all(|job| same(self.params(job), other.params(job)))
     }
 
     /// Bytes in memory besides `size_of::<Self>()`, without jobs that are shared with other graphs.
@@ -210,18 +215,12 @@ impl Graph {
             json.as_ref()
                 .map_or(0, |json| allocation_bytes(json.text().len()))
         };
-        let tags = self
-            .label
-            .tags
-            .iter()
-            .map(|tag| size_of::<String>() + allocation_bytes(tag.capacity()));
-        allocation_bytes(self.label.name.capacity())
-            + tags.sum::<usize>()
+        let string = |text: &String| allocation_bytes(text.capacity());
+        let tag = |tag: &String| size_of::<String>() + string(tag);
+        string(&self.label.name)
+            + self.label.tags.iter().map(tag).sum::<usize>()
             + text(&self.globals)
-            + self
-                .idempotency_key
-                .as_ref()
-                .map_or(0, |key| allocation_bytes(key.capacity()))
+            + self.idempotency_key.as_ref().map_or(0, string)
             + allocation_bytes(size_of_val(&*self.params))
             + self.params.iter().map(text).sum::<usize>()
             + self
@@ -238,7 +237,7 @@ impl Graph {
     /// Sorts the jobs by Kahn's algorithm. With a cycle, returns the jobs that cannot be sorted.
     fn topological_order(&self) -> Result<Vec<JobIndex>, Vec<JobIndex>> {
         let mut open_parents: Vec<usize> = self.jobs.iter().map(|job| job.parents.len()).collect();
-        let all = (0..self.jobs.len()).map(|at| JobIndex(at as u32));
+        let all = self.job_indexes();
         let mut order: Vec<JobIndex> = all
             .clone()
             .filter(|job| open_parents[job.index()] == 0)

@@ -2,7 +2,6 @@
 //! of classes (since version 3.1), and without. Nothing in that Redis is changed.
 
 mod convert;
-mod job;
 mod source;
 
 use std::time::Duration;
@@ -15,7 +14,7 @@ use self::source::{GushRecord, ScannedKeys, Source};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::engine::create::{Created, NewWorkflow};
-use crate::model::time::Timestamp;
+use crate::model::Timestamp;
 
 /// Workflows that are read and created in one batch.
 const BATCH: usize = 200;

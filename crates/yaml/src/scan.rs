@@ -112,23 +112,19 @@ impl<'t> Scanner<'t> {
     }
 
     /// Returns the next token, which stays in the queue.
-    pub(crate) fn peek(&mut self) -> Result<&(Mark, Token), Error> {
+    pub(crate) fn peek(&mut self) -> Result<(Mark, &Token), Error> {
         while !self.has_ended && self.needs_more()? {
             let result = self.fetch();
             match &self.end {
                 Some(problem) if self.cursor.is_at_end() => {
-                    return Err(Error {
-                        at: self.cursor.mark.position(),
-                        problem: problem.clone(),
-                    });
+                    return Err(self.cursor.mark.refuse(problem.clone()));
                 }
                 _ => result?,
             }
         }
-        Ok(self
-            .tokens
-            .front()
-            .expect("the end of the text is a token that is not taken"))
+        let first = self.tokens.front();
+        let (mark, token) = first.expect("the end of the text is a token that is not taken");
+        Ok((*mark, token))
     }
 
     /// Takes the token that `peek` returned. The end of the text stays in the queue.
@@ -263,10 +259,10 @@ impl<'t> Scanner<'t> {
             '-' if ends_word => self.fetch_block_entry(),
             '?' if self.is_in_flow() || ends_word => self.fetch_key(),
             ':' if self.is_in_flow() || ends_word => self.fetch_value(),
-            '*' | '&' => self.fetch_anchor(),
-            '!' => self.fetch_tag(),
+            '*' | '&' => self.push_word(tags::anchor),
+            '!' => self.push_word(tags::tag),
             '|' | '>' if !self.is_in_flow() => self.fetch_block_scalar(),
-            '\'' | '"' => self.fetch_quoted(),
+            '\'' | '"' => self.push_word(flow_scalar::quoted),
             '\t' | '#' | '|' | '>' | '%' | '@' | '`' => Err(self
                 .cursor
                 .mark
@@ -297,10 +293,7 @@ impl<'t> Scanner<'t> {
 
     fn fetch_end(&mut self) -> Result<(), Error> {
         if let Some(problem) = self.end.take() {
-            return Err(Error {
-                at: self.cursor.mark.position(),
-                problem,
-            });
+            return Err(self.cursor.mark.refuse(problem));
         }
         self.cursor.finish_line();
         self.end_blocks()?;
@@ -318,10 +311,7 @@ impl<'t> Scanner<'t> {
 
     fn fetch_directive(&mut self) -> Result<(), Error> {
         self.end_blocks()?;
-        let mark = self.cursor.mark;
-        let token = tags::directive(&mut self.cursor)?;
-        self.tokens.push_back((mark, token));
-        Ok(())
+        self.push_read(tags::directive)
     }
 
     fn fetch_document_mark(&mut self, token: Token) -> Result<(), Error> {
@@ -420,22 +410,18 @@ impl<'t> Scanner<'t> {
     ) -> Result<(), Error> {
         self.save_key()?;
         self.key_allowed = false;
+        self.push_read(read)
+    }
+
+    /// Adds the token that `read` reads from the current position.
+    fn push_read(
+        &mut self,
+        read: impl FnOnce(&mut Cursor<'t>) -> Result<Token, Error>,
+    ) -> Result<(), Error> {
         let mark = self.cursor.mark;
         let token = read(&mut self.cursor)?;
         self.tokens.push_back((mark, token));
         Ok(())
-    }
-
-    fn fetch_anchor(&mut self) -> Result<(), Error> {
-        self.push_word(tags::anchor)
-    }
-
-    fn fetch_tag(&mut self) -> Result<(), Error> {
-        self.push_word(tags::tag)
-    }
-
-    fn fetch_quoted(&mut self) -> Result<(), Error> {
-        self.push_word(flow_scalar::quoted)
     }
 
     fn fetch_plain(&mut self) -> Result<(), Error> {
@@ -457,15 +443,12 @@ impl<'t> Scanner<'t> {
     fn fetch_block_scalar(&mut self) -> Result<(), Error> {
         self.drop_key()?;
         self.key_allowed = true;
-        let mark = self.cursor.mark;
-        let text = block_scalar::read(&mut self.cursor, self.indent)?;
-        self.tokens.push_back((
-            mark,
-            Token::Scalar {
-                text,
+        let indent = self.indent;
+        self.push_read(|cursor| {
+            Ok(Token::Scalar {
+                text: block_scalar::read(cursor, indent)?,
                 is_plain: false,
-            },
-        ));
-        Ok(())
+            })
+        })
     }
 }

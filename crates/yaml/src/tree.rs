@@ -105,10 +105,7 @@ pub fn top_level_keys(bytes: &[u8]) -> Vec<String> {
 
 fn within_bound(bytes: &[u8]) -> Result<&[u8], Error> {
     if bytes.len() > MAX_BYTES {
-        return Err(Error {
-            at: Mark::default().position(),
-            problem: Problem::TooLong { max: MAX_BYTES },
-        });
+        return Err(Mark::default().refuse(Problem::TooLong { max: MAX_BYTES }));
     }
     Ok(bytes)
 }
@@ -156,7 +153,7 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
     }
 
     fn document(&mut self) -> Result<Document<S::Scalar>, Error> {
-        let root = match &self.scanner.peek()?.1 {
+        let root = match self.scanner.peek()?.1 {
             Token::End => {
                 return Ok(Document {
                     root: None,
@@ -169,30 +166,29 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
             }
             _ => self.node(NodeContext::Block)?,
         };
-        let mut next = self.scanner.peek()?;
-        if next.1 == Token::DocumentEnd {
-            let mark = next.0;
-            self.scanner.advance();
-            // The rest is not part of the document, and need not be YAML.
-            let Ok(after) = self.scanner.peek() else {
-                return Ok(Document {
-                    root: Some(root.node),
-                    rest: Some(mark.position()),
-                });
-            };
-            next = after;
-        }
-        let rest = (next.1 != Token::End).then(|| next.0.position());
+        let (mark, token) = self.scanner.peek()?;
+        let rest = match token {
+            Token::End => None,
+            Token::DocumentEnd => {
+                self.scanner.advance();
+                // The rest is not part of the document, and need not be YAML.
+                match self.scanner.peek() {
+                    Ok((_, Token::End)) => None,
+                    Ok((mark, _)) => Some(mark),
+                    Err(_) => Some(mark),
+                }
+            }
+            _ => Some(mark),
+        };
         Ok(Document {
             root: Some(root.node),
-            rest,
+            rest: rest.map(Mark::position),
         })
     }
 
     /// Reads the node after `---`.
     fn content(&mut self) -> Result<BuiltNode<S::Scalar>, Error> {
         let (mark, token) = self.scanner.peek()?;
-        let mark = *mark;
         match token {
             Token::Version { .. }
             | Token::TagDirective { .. }
@@ -204,12 +200,11 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
     }
 
     fn node(&mut self, node_context: NodeContext) -> Result<BuiltNode<S::Scalar>, Error> {
-        if let (mark, Token::Alias(_)) = *self.scanner.peek()? {
+        if let (mark, Token::Alias(_)) = self.scanner.peek()? {
             return self.alias(mark);
         }
         let properties = self.properties()?;
         let (mark, token) = self.scanner.peek()?;
-        let mark = *mark;
         match token {
             Token::Scalar { is_plain, .. } => {
                 let form = if *is_plain {
@@ -245,7 +240,6 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
         let mut properties = Properties::default();
         loop {
             let (mark, token) = self.scanner.peek()?;
-            let mark = *mark;
             let is_next = match token {
                 Token::Anchor(_) => properties.anchor.is_none(),
                 Token::Tag { .. } => properties.tag.is_none(),
@@ -267,12 +261,8 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
 
     /// Makes the node of a value that is left out.
     fn empty(&mut self, mark: Mark) -> Result<BuiltNode<S::Scalar>, Error> {
-        self.scalar(
-            mark,
-            Properties::default(),
-            String::new(),
-            ScalarStyle::Plain,
-        )
+        let properties = Properties::default();
+        self.scalar(mark, properties, String::new(), ScalarStyle::Plain)
     }
 
     fn scalar(
@@ -291,11 +281,9 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
             );
         let size = aliases::scalar_size(&text);
         // An error in a tag is reported at the position of the tag.
-        let start = properties.at.unwrap_or(mark).position();
-        let scalar = S::scalar(text, form).map_err(|problem| Error {
-            at: start,
-            problem: Problem::Schema(problem),
-        })?;
+        let start = properties.at.unwrap_or(mark);
+        let scalar = S::scalar(text, form);
+        let scalar = scalar.map_err(|problem| start.refuse(Problem::Schema(problem)))?;
         let node = Node {
             at: mark.position(),
             content: Rc::new(Content::Scalar(scalar)),
@@ -306,9 +294,7 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
             height: 0,
             is_merge_key,
         };
-        if let Some(anchor) = properties.anchor {
-            self.anchors.insert(anchor, &built);
-        }
+        self.anchors.insert(properties.anchor, &built);
         Ok(built)
     }
 
@@ -316,10 +302,7 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
     fn count_node(&mut self, mark: Mark) -> Result<(), Error> {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
-            return Err(Error {
-                at: mark.position(),
-                problem: Problem::TooMany { max: MAX_NODES },
-            });
+            return Err(mark.refuse(Problem::TooMany { max: MAX_NODES }));
         }
         Ok(())
     }
@@ -327,12 +310,9 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
     /// Refuses `levels` further nested lists and maps if that is too deep.
     fn check_depth(&self, mark: Mark, levels: usize) -> Result<(), Error> {
         if self.depth + levels > self.max_depth {
-            return Err(Error {
-                at: mark.position(),
-                problem: Problem::TooDeep {
-                    max: self.max_depth,
-                },
-            });
+            return Err(mark.refuse(Problem::TooDeep {
+                max: self.max_depth,
+            }));
         }
         Ok(())
     }
@@ -341,21 +321,14 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
         let Token::Alias(name) = self.scanner.advance() else {
             return self.empty(mark);
         };
-        let found = self.anchors.follow(&name).map_err(|problem| Error {
-            at: mark.position(),
-            problem,
-        })?;
+        let found = self.anchors.follow(&name);
+        let found = found.map_err(|problem| mark.refuse(problem))?;
         self.count_node(mark)?;
         self.check_depth(mark, found.height)?;
         let node = Node {
             at: mark.position(),
             content: found.node.content,
         };
-        // Only the plain word itself is a merge key, not an alias to it.
-        Ok(BuiltNode {
-            node,
-            is_merge_key: false,
-            ..found
-        })
+        Ok(BuiltNode { node, ..found })
     }
 }

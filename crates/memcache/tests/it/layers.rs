@@ -9,7 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["node"],
     &["charge"],
     &["pending"],
-    &["config", "key", "servers", "stats", "wire"],
+    &["key", "servers", "stats", "wire"],
 ];
 const NEVER: &[(&str, &str)] = &[];
 const MIN_IMPORTS: usize = 18;

@@ -16,8 +16,7 @@ pub(crate) mod geometry;
 mod junctions;
 pub(crate) mod label;
 pub(crate) mod layers;
-mod neighbours;
-mod order;
+pub(crate) mod order;
 #[cfg(test)]
 mod tests;
 pub(crate) mod units;
@@ -27,6 +26,7 @@ use self::coordinates::vertical_positions;
 use self::geometry::{BOX_GAP, BOX_HEIGHT};
 pub use self::geometry::{Block, Edge, End, Layout, Node, Point};
 use self::layers::{Layered, Via};
+use self::order::reduce_crossings;
 use self::units::{Grouping, Unit};
 use crate::graph::Graph;
 
@@ -39,7 +39,7 @@ impl Layout {
     /// Lays out a graph.
     #[must_use]
     pub fn new(graph: &Graph) -> Self {
-        let layered = ordered(Layered::new(graph, Grouping::Blocks));
+        let layered = reduce_crossings(Layered::new(graph, Grouping::Blocks));
         let size = |unit: &Unit| match unit {
             Unit::Job(job) => (label::box_width(&graph.jobs[job.index()]), BOX_HEIGHT),
             Unit::Block(jobs) => Grid::new(graph, jobs).size(),
@@ -63,23 +63,6 @@ impl Layout {
         }
         .layout()
     }
-
-    /// Numbers of line crossings in the order of definition and in the drawn order: they show the
-    /// gain of ordering the layers.
-    #[must_use]
-    pub fn crossings(graph: &Graph) -> (u64, u64) {
-        let layered = Layered::new(graph, Grouping::Blocks);
-        (
-            order::crossings(&layered),
-            order::crossings(&ordered(layered)),
-        )
-    }
-}
-
-/// Reorders the vertices within each layer so that few lines cross.
-pub(crate) fn ordered(mut layered: Layered) -> Layered {
-    order::reduce_crossings(&mut layered);
-    layered
 }
 
 /// The parts of a layout during drawing.
@@ -139,28 +122,20 @@ impl Drawing<'_> {
 
     /// The lowest point of all units and bends.
     fn lowest(&self) -> i32 {
-        let half_height = |vertex: usize| {
-            self.heights
-                .get(vertex)
-                .map_or(BEND_HEIGHT, |height| height / 2)
+        let lowest = |(vertex, row): (usize, &i32)| {
+            let height = self.heights.get(vertex);
+            row + height.map_or(BEND_HEIGHT, |height| height / 2)
         };
-        let rows = self.rows.iter().enumerate();
-        rows.map(|(vertex, row)| row + half_height(vertex))
-            .max()
-            .unwrap_or(0)
+        self.rows.iter().enumerate().map(lowest).max().unwrap_or(0)
     }
 
     /// Widens all boxes of a layer to the widest. Frames keep their widths.
     fn align_boxes(&mut self) {
         for layer in &self.layered.layers {
             let is_job = |vertex: &&u32| matches!(self.layered.unit(**vertex), Some(Unit::Job(_)));
-            let jobs: Vec<usize> = layer
-                .iter()
-                .filter(is_job)
-                .map(|&vertex| vertex as usize)
-                .collect();
-            let widest = jobs.iter().map(|&job| self.widths[job]).max().unwrap_or(0);
-            jobs.into_iter().for_each(|job| self.widths[job] = widest);
+            let jobs = || layer.iter().filter(is_job).map(|&vertex| vertex as usize);
+            let widest = jobs().map(|job| self.widths[job]).max().unwrap_or(0);
+            jobs().for_each(|job| self.widths[job] = widest);
         }
     }
 
@@ -195,48 +170,29 @@ impl Drawing<'_> {
         let edges = self.layered.routes.iter().map(|route| {
             let from = route.from as usize;
             let to = route.to as usize;
-            let begin = Point {
-                x: self.point(from).x + self.widths.get(from).copied().unwrap_or(0),
-                y: self.rows[from],
-            };
             let mut points = Vec::with_capacity(4);
-            push_point(&mut points, begin);
-            push_point(
-                &mut points,
-                Point {
-                    x: self.column(from).right(),
-                    y: begin.y,
-                },
-            );
+            let mut push = |x, y| push_point(&mut points, Point { x, y });
+            let begin = self.point(from);
+            let width = self.widths.get(from).copied().unwrap_or(0);
+            push(begin.x + width, begin.y);
+            push(self.column(from).right(), begin.y);
             match &route.via {
                 Via::Bends(bends) => {
                     for &bend in bends {
                         let column = self.column(bend as usize);
                         let y = self.rows[bend as usize];
-                        push_point(&mut points, Point { x: column.left, y });
-                        push_point(
-                            &mut points,
-                            Point {
-                                x: column.right(),
-                                y,
-                            },
-                        );
+                        push(column.left, y);
+                        push(column.right(), y);
                     }
                 }
                 Via::Rail => {
-                    let first = self.columns[self.layered.layer_of[from] as usize + 1].left;
-                    let last = self.columns[self.layered.layer_of[to] as usize - 1].right();
-                    push_point(
-                        &mut points,
-                        Point {
-                            x: first,
-                            y: MARGIN,
-                        },
-                    );
-                    push_point(&mut points, Point { x: last, y: MARGIN });
+                    let layer = |vertex: usize| self.layered.layer_of[vertex] as usize;
+                    push(self.columns[layer(from) + 1].left, MARGIN);
+                    push(self.columns[layer(to) - 1].right(), MARGIN);
                 }
             }
-            push_point(&mut points, self.point(to));
+            let target = self.point(to);
+            push(target.x, target.y);
             Edge {
                 from: end(from),
                 to: end(to),

@@ -7,15 +7,16 @@ use hashbrown::HashMap;
 use super::definition::{Definition, JobDefinition, Retry};
 use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_RETRIES, MAX_TAGS};
 use super::suggestion;
-use crate::model::id::JobIndex;
+use crate::model::{JobIndex, Json};
 
 /// Checks that a definition keeps all bounds and that its names are valid.
 pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
     let count = definition.jobs.len();
-    match count {
-        0 => return Err(GraphError::NoJobs),
-        _ if count > MAX_JOBS => return Err(GraphError::TooManyJobs { count }),
-        _ => {}
+    if count == 0 {
+        return Err(GraphError::NoJobs);
+    }
+    if count > MAX_JOBS {
+        return Err(GraphError::TooManyJobs { count });
     }
     check_name(&definition.name, || "name".to_owned())?;
     if definition.tags.len() > MAX_TAGS {
@@ -29,15 +30,7 @@ pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
     if let Some(key) = &definition.idempotency_key {
         check_name(key, || "idempotency_key".to_owned())?;
     }
-    if definition
-        .globals
-        .as_ref()
-        .is_some_and(|globals| !globals.is_object())
-    {
-        return Err(GraphError::NotAnObject {
-            path: "globals".to_owned(),
-        });
-    }
+    check_object(definition.globals.as_ref(), || "globals".to_owned())?;
     check_jobs(&definition.jobs)
 }
 
@@ -46,15 +39,7 @@ fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
         check_name(&job.name, || format!("jobs[{at}].name"))?;
         check_name(&job.handler, || format!("jobs[{at}].handler"))?;
         check_name(&job.queue, || format!("jobs[{at}].queue"))?;
-        if job
-            .params
-            .as_ref()
-            .is_some_and(|params| !params.is_object())
-        {
-            return Err(GraphError::NotAnObject {
-                path: format!("jobs[{at}].params"),
-            });
-        }
+        check_object(job.params.as_ref(), || format!("jobs[{at}].params"))?;
         if job.timeout == Some(Duration::ZERO) {
             return Err(GraphError::NoTime {
                 path: format!("jobs[{at}].timeout"),
@@ -82,6 +67,13 @@ fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
         }
     }
     Ok(())
+}
+
+fn check_object(json: Option<&Json>, path: impl FnOnce() -> String) -> Result<(), GraphError> {
+    match json {
+        Some(json) if !json.is_object() => Err(GraphError::NotAnObject { path: path() }),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {

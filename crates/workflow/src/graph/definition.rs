@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::json::Json;
-use crate::model::workflow_state::Retention;
+use crate::model::{Json, Retention};
 
 /// The queue of a job without a queue.
 pub const DEFAULT_QUEUE: &str = "default";

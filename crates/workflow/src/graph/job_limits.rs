@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use super::allocation_bytes;
 use super::limits::{Limit, Limits};
 use super::resolve::ResolvedLimits;
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 /// The limits of a graph's jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::allocation_bytes;
 use super::definition::{Retry, TriggerRule};
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 /// A job of a valid graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

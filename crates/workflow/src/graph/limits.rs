@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::allocation_bytes;
 use super::definition::{LimitDefinition, Scope};
 use super::error::MAX_LIMIT_KEY;
-use crate::model::id::WorkflowId;
+use crate::model::WorkflowId;
 
 /// The limits that must all have room before a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -141,18 +141,17 @@ impl Limits {
 
     /// Bytes in memory behind an `Arc`.
     pub(super) fn allocated_bytes(&self) -> usize {
-        let entry = |(key, value): &(String, String)| {
-            allocation_bytes(key.capacity()) + allocation_bytes(value.capacity())
-        };
+        let text = |text: &String| allocation_bytes(text.capacity());
+        let entry = |(key, value): &(String, String)| text(key) + text(value);
         let limit = |limit: &Limit| match limit {
             Limit::Units {
                 domain, entries, ..
             } => {
-                allocation_bytes(domain.capacity())
+                text(domain)
                     + allocation_bytes(entries.capacity() * size_of::<(String, String)>())
                     + entries.iter().map(entry).sum::<usize>()
             }
-            Limit::Concurrency { name, .. } => allocation_bytes(name.capacity()),
+            Limit::Concurrency { name, .. } => text(name),
         };
         allocation_bytes(size_of::<Self>() + 2 * size_of::<usize>())
             + allocation_bytes(size_of_val(&*self.limits))
@@ -170,12 +169,11 @@ impl Limit {
         entries: &[(String, String)],
     ) -> Self {
         let scope = match scope {
-            Scope::Workflow => Cow::Borrowed(OWN),
-            Scope::Queue => Cow::Owned(format!("queue:{queue}")),
-            Scope::All => Cow::Borrowed("all"),
+            Scope::Workflow => OWN,
+            Scope::Queue => &format!("queue:{queue}"),
+            Scope::All => "all",
         };
-        let mut name = String::new();
-        write_array(&mut name, std::iter::once(&*scope).chain(texts(entries)));
+        let name = set_name(scope, entries);
         Self::Concurrency { most, name }
     }
 
@@ -229,12 +227,9 @@ impl Limit {
                     entries: these,
                     hits: more,
                 },
-            ) => {
-                let is_same = domain == same && entries == these;
-                if is_same {
-                    *hits = hits.saturating_add(*more);
-                }
-                is_same
+            ) if domain == same && entries == these => {
+                *hits = hits.saturating_add(*more);
+                true
             }
             (
                 Self::Concurrency { most, name },
@@ -242,12 +237,9 @@ impl Limit {
                     most: other,
                     name: same,
                 },
-            ) => {
-                let is_same = name == same;
-                if is_same {
-                    *most = (*most).min(*other);
-                }
-                is_same
+            ) if name == same => {
+                *most = (*most).min(*other);
+                true
             }
             _ => false,
         }
@@ -309,12 +301,10 @@ fn write_key<'a>(limits: impl Iterator<Item = Cow<'a, Limit>>) -> String {
     key
 }
 
-fn write_array<'a>(text: &mut String, parts: impl Iterator<Item = &'a str>) {
-    for (at, part) in parts.enumerate() {
-        text.push(if at == 0 { '[' } else { ',' });
-        write_quoted(text, part);
-    }
-    text.push(']');
+/// The name of a permit set.
+fn set_name(scope: &str, entries: &[(String, String)]) -> String {
+    let parts: Vec<&str> = std::iter::once(scope).chain(texts(entries)).collect();
+    serde_json::to_string(&parts).expect("texts are always JSON")
 }
 
 fn write_quoted(text: &mut String, part: &str) {
@@ -344,9 +334,7 @@ fn parse_limit(items: Vec<KeyItem>) -> Option<Limit> {
             let is_scope = matches!(&*scope, OWN | "all")
                 || scope.starts_with("workflow:")
                 || scope.starts_with("queue:");
-            let entries = parse_entries(items)?;
-            let mut name = String::new();
-            write_array(&mut name, std::iter::once(&*scope).chain(texts(&entries)));
+            let name = set_name(&scope, &parse_entries(items)?);
             (most > 0 && is_scope).then_some(Limit::Concurrency { most, name })
         }
         _ => None,

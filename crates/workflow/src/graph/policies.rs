@@ -104,24 +104,17 @@ impl Policies {
         numbers.fold(own_max, u32::min)
     }
 
-    /// Whether no queue and no handler has limits.
-    pub(super) fn have_no_limits(&self) -> bool {
-        self.limits.is_empty()
-    }
-
     /// The limits that a job gets before its own: those of its queue, then those of its handler.
     pub(super) fn for_job(
         &self,
         job: &JobDefinition,
     ) -> impl Iterator<Item = (PolicyTarget, &[LimitDefinition])> {
-        let targets = if self.limits.is_empty() {
-            None
-        } else {
-            Some([
+        let targets = (!self.limits.is_empty()).then(|| {
+            [
                 PolicyTarget::Queue(job.queue.clone()),
                 PolicyTarget::Handler(job.handler.clone()),
-            ])
-        };
+            ]
+        });
         targets.into_iter().flatten().map(|target| {
             let limits = self.limits(&target);
             (target, limits)
@@ -172,27 +165,25 @@ pub(crate) fn check_weights(queue: &str, weights: &[Weight]) -> Result<(), Graph
     check_name(queue, || "name".to_owned())?;
     let wrong = |path: String, wrong| Err(GraphError::Weight { path, wrong });
     if weights.len() > MAX_WEIGHTS {
-        return wrong(
-            "weights".to_owned(),
-            WeightError::TooMany {
-                count: weights.len(),
-            },
-        );
+        let count = weights.len();
+        return wrong("weights".to_owned(), WeightError::TooMany { count });
     }
-    for (at, Weight { entries, weight }) in weights.iter().enumerate() {
-        if !(1..=MAX_WEIGHT).contains(weight) {
-            return wrong(
-                format!("weights[{at}].weight"),
-                WeightError::Weight { weight: *weight },
-            );
+    for (
+        at,
+        &Weight {
+            ref entries,
+            weight,
+        },
+    ) in weights.iter().enumerate()
+    {
+        if !(1..=MAX_WEIGHT).contains(&weight) {
+            let path = format!("weights[{at}].weight");
+            return wrong(path, WeightError::Weight { weight });
         }
-        if entries.is_empty() || entries.len() > MAX_LIMIT_ENTRIES {
-            return wrong(
-                format!("weights[{at}].entries"),
-                WeightError::Entries {
-                    count: entries.len(),
-                },
-            );
+        let count = entries.len();
+        if !(1..=MAX_LIMIT_ENTRIES).contains(&count) {
+            let path = format!("weights[{at}].entries");
+            return wrong(path, WeightError::Entries { count });
         }
         for (place, (key, value)) in entries.iter().enumerate() {
             let checked = resolve::check_text(key, "the key", "this")

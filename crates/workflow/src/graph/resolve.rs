@@ -14,7 +14,7 @@ use super::error::{
 use super::job_limits::JobLimits;
 use super::limits::{Limit, Limits};
 use super::policies::{Policies, PolicyTarget};
-use crate::model::json::Json;
+use crate::model::Json;
 
 /// Maximum names in a path: each name costs one more parse of the text of a value.
 const MAX_PATH_NAMES: usize = 8;
@@ -24,7 +24,7 @@ pub(crate) fn limits(
     definition: &Definition,
     policies: &Policies,
 ) -> Result<Option<Box<JobLimits>>, GraphError> {
-    if policies.have_no_limits() && definition.jobs.iter().all(|job| job.limits.is_empty()) {
+    if policies.limits.is_empty() && definition.jobs.iter().all(|job| job.limits.is_empty()) {
         return Ok(None);
     }
     let mut globals = LazyJson::new(definition.globals.as_ref());
@@ -36,18 +36,12 @@ pub(crate) fn limits(
         if job.limits.is_empty() && given.is_empty() {
             return Ok(None);
         }
-        let sources = [
-            LazyJson::new(job.params.as_ref()),
-            std::mem::take(&mut globals),
-        ];
+        let mut params = LazyJson::new(job.params.as_ref());
         let mut resolver = Resolver {
             queue: &job.queue,
-            sources: Sources::LazyJson(sources),
+            sources: Some([&mut params, &mut globals]),
         };
         let resolved = resolver.resolve(&job.limits, &given);
-        if let Sources::LazyJson(sources) = resolver.sources {
-            [_, globals] = sources;
-        }
         resolved.map(Some).map_err(|wrong| match wrong {
             (None, path, wrong) => GraphError::Limit {
                 path: format!("jobs[{at}].limits{path}"),
@@ -73,7 +67,7 @@ pub(crate) fn limits(
 pub(super) fn check(subject: &PolicyTarget, limits: &[LimitDefinition]) -> Result<(), GraphError> {
     let mut resolver = Resolver {
         queue: subject.name(),
-        sources: Sources::Unknown,
+        sources: None,
     };
     let checked = resolver.resolve(limits, &[]).map(drop);
     checked.map_err(|(_, path, wrong)| GraphError::Limit {
@@ -92,20 +86,14 @@ pub(crate) struct ResolvedLimits {
 /// A path within the limits of the job, and the error there.
 type LimitErrorAt = (String, LimitError);
 
-struct Resolver<'a> {
-    queue: &'a str,
-    sources: Sources<'a>,
+struct Resolver<'r, 'json> {
+    queue: &'r str,
+    /// The sources of the values of paths: the params of the job and the globals. `None` if no job
+    /// exists yet.
+    sources: Option<[&'r mut LazyJson<'json>; 2]>,
 }
 
-/// The source of the values of paths.
-enum Sources<'a> {
-    /// The params of the job and the globals.
-    LazyJson([LazyJson<'a>; 2]),
-    /// No job exists yet.
-    Unknown,
-}
-
-impl Resolver<'_> {
+impl Resolver<'_, '_> {
     /// Resolves the limits of a job. An error in a limit of its queue or handler names that queue
     /// or handler.
     fn resolve(
@@ -239,9 +227,8 @@ impl Resolver<'_> {
         let missing = || LimitError::Missing {
             at: path.to_owned(),
         };
-        let sources = match &mut self.sources {
-            Sources::LazyJson(sources) => sources,
-            Sources::Unknown => return Ok("x".to_owned()),
+        let Some(sources) = &mut self.sources else {
+            return Ok("x".to_owned());
         };
         let found = sources
             .iter_mut()
@@ -279,10 +266,8 @@ pub(super) fn check_text(text: &str, what: &'static str, subject: &str) -> Resul
 }
 
 /// A lazily parsed JSON value. An object is parsed once, when a value in it is read.
-#[derive(Default)]
 enum LazyJson<'a> {
     /// There are no params or globals.
-    #[default]
     Absent,
     Unparsed(&'a RawValue),
     /// The parsed entries; empty if the value is not an object.
@@ -306,13 +291,9 @@ impl<'a> LazyJson<'a> {
         if let Self::Unparsed(value) = self {
             let object: HashMap<String, &RawValue> =
                 serde_json::from_str(value.get()).unwrap_or_default();
-            *self = Self::Parsed(
-                value,
-                object
-                    .into_iter()
-                    .map(|(name, value)| (name, Self::Unparsed(value)))
-                    .collect(),
-            );
+            let entries = object.into_iter();
+            let entries = entries.map(|(name, value)| (name, Self::Unparsed(value)));
+            *self = Self::Parsed(value, entries.collect());
         }
         match self {
             Self::Parsed(_, object) => object.get_mut(*name)?.find(names),

@@ -5,18 +5,14 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use serde_json::value::RawValue;
 
-use super::job::{GushJob, seconds};
-use super::source::GushRecord;
+use super::source::{GushJob, GushRecord, seconds};
 use crate::engine::actor::request::StartMode;
 use crate::engine::create::NewWorkflow;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
 use crate::graph::error::{GraphError, MAX_DEPTH, MAX_OUTPUT, MAX_PARAMS};
 use crate::machine::adopt::{Continuation, ImportedState};
-use crate::model::id::JobIndex;
-use crate::model::json::Json;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, JobState};
+use crate::model::{Job, JobIndex, JobState, Json, Timestamp};
 
 /// The reason why a workflow exceeds a bound of size or depth, with its first such jobs. `None` if
 /// it does not.
@@ -77,12 +73,10 @@ pub(super) fn to_new_workflow(
         idempotency_key: Some(format!("gush:{id}")),
         ..Definition::default()
     };
-    let created_at = read.created_at.or(started(jobs));
-    let begin = StartMode::As(Box::new(imported_state(read, now)));
     Ok(NewWorkflow {
         graph: Graph::build(definition)?,
-        start: begin,
-        created_at,
+        start: StartMode::As(Box::new(imported_state(read, now))),
+        created_at: read.created_at.or(started(jobs)),
     })
 }
 
@@ -95,17 +89,12 @@ fn imported_state(read: &GushRecord, now: Timestamp) -> ImportedState {
         Some((JobIndex(at as u32), output.text().as_bytes().to_vec()))
     });
     let expiry_after = |seconds: i64| now + Duration::from_secs(seconds.unsigned_abs());
+    let finished = jobs.iter().filter_map(|job| job.finished_at);
+    let expires_at = read.expires_at.map(seconds);
     ImportedState {
         started_at: started(jobs),
-        finished_at: jobs
-            .iter()
-            .filter_map(|job| job.finished_at)
-            .reduce(f64::max)
-            .map(seconds),
-        expires_at: read
-            .expires_at
-            .map(seconds)
-            .or(read.time_to_live.map(expiry_after)),
+        finished_at: finished.reduce(f64::max).map(seconds),
+        expires_at: expires_at.or(read.time_to_live.map(expiry_after)),
         continuation: match () {
             // After a failure Gush starts no further jobs until an operator continues the workflow.
             () if states.iter().any(|job| job.state == JobState::Failed) => Continuation::Halted,
@@ -181,24 +170,15 @@ fn add_parents_by_class(
     parents: &mut [Vec<usize>],
 ) {
     let of_class = |class: &str| jobs.iter().position(|job| job.klass == class);
+    let is_class = |name: &&String| !names.contains_key(*name);
     for (at, job) in jobs.iter().enumerate() {
-        for class in job
-            .incoming
-            .iter()
-            .filter(|name| !names.contains_key(*name))
-        {
-            if !parents[at]
-                .iter()
-                .any(|&parent| jobs[parent].klass == *class)
-            {
+        for class in job.incoming.iter().filter(is_class) {
+            let is_known = |&parent: &usize| jobs[parent].klass == *class;
+            if !parents[at].iter().any(is_known) {
                 parents[at].extend(of_class(class));
             }
         }
-        for class in job
-            .outgoing
-            .iter()
-            .filter(|name| !names.contains_key(*name))
-        {
+        for class in job.outgoing.iter().filter(is_class) {
             let known = (0..jobs.len())
                 .any(|child| jobs[child].klass == *class && parents[child].contains(&at));
             if let (false, Some(child)) = (known, of_class(class)) {

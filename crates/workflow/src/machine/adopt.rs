@@ -1,10 +1,9 @@
 //! Adoption of a workflow from another system.
 
 use super::workflow::Workflow;
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::Retention;
-use crate::model::workflow_state::{AttemptError, Job, JobState, RetentionDefaults, Status};
+use crate::model::{
+    AttemptError, Job, JobIndex, JobState, Retention, RetentionDefaults, Status, Timestamp,
+};
 
 /// The state of a workflow in another system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,19 +44,14 @@ impl Workflow {
         defaults: RetentionDefaults,
         now: Timestamp,
     ) {
-        for (at, job) in imported
-            .jobs
-            .iter()
-            .enumerate()
-            .filter(|(_, job)| **job != Job::default())
-        {
-            let index = JobIndex(at as u32);
+        for (index, job) in self.job_indexes().zip(&imported.jobs) {
+            if *job == Job::default() {
+                continue;
+            }
             self.set_state(index, job.state, now);
-            let ready_at = job
-                .ready_at
-                .or((job.state == JobState::Ready).then_some(now));
+            let is_ready = job.state == JobState::Ready;
             *self.job_mut(index) = Job {
-                ready_at,
+                ready_at: job.ready_at.or(is_ready.then_some(now)),
                 ..job.clone()
             };
         }
@@ -67,11 +61,8 @@ impl Workflow {
         for (job, error) in &imported.errors {
             self.put_error(*job, error);
         }
-        self.meta_mut().retention = Some(
-            imported
-                .expires_at
-                .map_or(Retention::Forever, |at| Retention::For(at.since(now))),
-        );
+        let retention = |expires_at: Timestamp| Retention::For(expires_at.since(now));
+        self.meta_mut().retention = Some(imported.expires_at.map_or(Retention::Forever, retention));
         if let Some(started_at) = imported.started_at {
             let meta = self.meta_mut();
             meta.started_at = Some(started_at);

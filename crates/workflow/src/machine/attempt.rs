@@ -5,12 +5,9 @@ use std::time::Duration;
 use super::event::{Effect, Intent, Lease};
 use super::outcome::{Crash, Failure, Outcome, RetryWish};
 use super::refusal::{Refusal, job_name, lease_expired, lease_lost};
-use super::transition::revoke::cancel_rest;
 use super::workflow::Workflow;
 use crate::graph::definition::OnFailure;
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{AttemptError, Job, JobState, LeaseEnd, Rerun, Status};
+use crate::model::{AttemptError, Job, JobIndex, JobState, LeaseEnd, Rerun, Status, Timestamp};
 
 pub(super) fn claim(
     workflow: &mut Workflow,
@@ -79,9 +76,7 @@ pub(super) fn report(
         }
         Outcome::Failed { failure, retry } => fail_attempt(workflow, index, failure, *retry, now),
         Outcome::Returned { pause } | Outcome::Throttled { pause } => {
-            let job = workflow.job_mut(index);
-            job.attempt = job.attempt.saturating_sub(1);
-            make_ready_after(workflow, index, *pause, now);
+            return_job(workflow, index, *pause, now);
         }
         Outcome::Crashed(crash) => end_by_crash(workflow, index, *crash, now),
         Outcome::NotBegun => return_to_position(workflow, index, now),
@@ -91,23 +86,18 @@ pub(super) fn report(
 
 /// Makes a job that was not begun ready again, at its former position in the queue.
 fn return_to_position(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
-    let job = workflow.job_mut(index);
-    job.attempt = job.attempt.saturating_sub(1);
-    let since = job.ready_at;
-    make_ready_after(workflow, index, Duration::ZERO, now);
+    let since = workflow.job(index).ready_at;
+    return_job(workflow, index, Duration::ZERO, now);
     if workflow.job(index).state == JobState::Ready {
         workflow.job_mut(index).ready_at = since;
     }
 }
 
-/// Returns a job whose lease did not reach its worker.
-pub(super) fn return_undelivered(
-    workflow: &mut Workflow,
-    index: JobIndex,
-    token: u64,
-    now: Timestamp,
-) -> Result<Effect, Refusal> {
-    report(workflow, index, token, &Outcome::NotBegun, now)
+/// Makes a job ready again without counting its attempt.
+fn return_job(workflow: &mut Workflow, index: JobIndex, pause: Duration, now: Timestamp) {
+    let job = workflow.job_mut(index);
+    job.attempt = job.attempt.saturating_sub(1);
+    make_ready_after(workflow, index, pause, now);
 }
 
 /// Whether an earlier report with this outcome may explain the state of a job that no longer runs.
@@ -149,21 +139,19 @@ pub(super) fn extend(
     intent: Intent,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    match workflow.job(index).state {
-        JobState::Running { .. } if workflow.job(index).token == token && expires <= now => {
-            Err(lease_expired(workflow, index))
-        }
-        JobState::Running { .. } if workflow.job(index).token == token => {
-            let job = workflow.job_mut(index);
-            job.set_lease(expires.since(now));
-            job.stopping |= intent == Intent::Stop;
-            // The timer is not moved to a later time. It fires early, finds no due job, and is
-            // moved then.
-            workflow.set_state(index, JobState::Running { expires }, now);
-            Ok(Effect::Done)
-        }
-        _ => Err(lease_lost(workflow, index, token)),
+    let job = workflow.job(index);
+    if !job.state.is_running() || job.token != token {
+        return Err(lease_lost(workflow, index, token));
     }
+    if expires <= now {
+        return Err(lease_expired(workflow, index));
+    }
+    let job = workflow.job_mut(index);
+    job.set_lease(expires.since(now));
+    job.stopping |= intent == Intent::Stop;
+    // The timer is not moved to a later time. It fires early, finds no due job, and is moved then.
+    workflow.set_state(index, JobState::Running { expires }, now);
+    Ok(Effect::Done)
 }
 
 /// Handles due jobs in the order in which they became due, so that an outage does not change the
@@ -185,13 +173,13 @@ pub(super) fn tick(workflow: &mut Workflow, served_since: Timestamp, now: Timest
 }
 
 fn time_out(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
-    let timeout = workflow.graph.jobs[index.index()]
-        .timeout
-        .unwrap_or_default();
-    let message = format!("the attempt took longer than {timeout:?}");
+    let timeout = workflow.graph.jobs[index.index()].timeout;
     let failure = Failure {
         kind: "timeout".to_owned(),
-        message,
+        message: format!(
+            "the attempt took longer than {:?}",
+            timeout.unwrap_or_default()
+        ),
         trace: None,
     };
     workflow.revoke(index, LeaseEnd::TimedOut);
@@ -272,10 +260,7 @@ fn expire_lease(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let stopping = workflow.job(index).stopping;
     workflow.revoke(index, LeaseEnd::Expired);
     if stopping {
-        let job = workflow.job_mut(index);
-        job.attempt = job.attempt.saturating_sub(1);
-        make_ready_after(workflow, index, Duration::ZERO, now);
-        return;
+        return return_job(workflow, index, Duration::ZERO, now);
     }
     let job = workflow.job_mut(index);
     job.lost = job.lost.saturating_add(1);
@@ -359,6 +344,29 @@ fn end_uncounted(
         AfterLoss::Retry => make_ready_after(workflow, index, Duration::ZERO, now),
         AfterLoss::Fail => fail(workflow, index, now),
     }
+}
+
+impl Workflow {
+    /// Revokes the lease of a job, if it has one: the report of its worker will be refused with the
+    /// reason `end`.
+    pub(crate) fn revoke(&mut self, index: JobIndex, end: LeaseEnd) {
+        if self.job(index).token != 0 {
+            let job = self.job_mut(index);
+            job.token = 0;
+            job.ended_by = Some(end);
+        }
+    }
+}
+
+/// Cancels all jobs that have not ended.
+pub(super) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
+    for index in workflow.job_indexes() {
+        if !workflow.job(index).state.is_over() {
+            workflow.revoke(index, LeaseEnd::Cancelled);
+            workflow.set_state(index, JobState::Cancelled, now);
+        }
+    }
+    workflow.advance(now);
 }
 
 #[cfg(test)]

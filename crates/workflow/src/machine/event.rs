@@ -1,11 +1,7 @@
 //! The events of a workflow.
 
 use super::outcome::Outcome;
-use crate::model::id::JobIndex;
-use crate::model::json::Json;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::Retention;
-use crate::model::workflow_state::WorkerName;
+use crate::model::{JobIndex, Json, Retention, Timestamp, WorkerName};
 
 /// An event of a workflow.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,16 +1,15 @@
 //! Actions of operators on a workflow or on one of its jobs.
 
+use super::attempt::cancel_rest;
 use super::event::{DeleteIf, Effect, RestartScope};
 use super::reachability::Reachability;
 use super::refusal::{Refusal, wrong_job, wrong_status};
-use super::transition::revoke::cancel_rest;
 use super::workflow::Workflow;
-use crate::model::id::JobIndex;
-use crate::model::json::Json;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::Retention;
-use crate::model::workflow_state::{JobState, LeaseEnd, Rerun, RetentionDefaults, Status};
+use crate::model::{
+    JobIndex, JobState, Json, LeaseEnd, Rerun, Retention, RetentionDefaults, Status, Timestamp,
+};
 
+const ACTIVE_ADVICE: &str = ": wait for its end or cancel it";
 const ENDED_ADVICE: &str = ": it has ended";
 const BLOCKED_ADVICE: &str = ": retry what failed, or skip this job";
 
@@ -19,16 +18,13 @@ pub(super) fn start(
     defaults: RetentionDefaults,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    match workflow.meta().status {
-        Status::Pending => {}
-        status if status.is_over() => {
-            return Err(wrong_status(
-                "start",
-                status,
-                ": retry or restart it, or create another",
-            ));
-        }
-        status => return Err(wrong_status("start", status, ": it was started before")),
+    let advice = match workflow.meta().status {
+        Status::Pending => None,
+        status if status.is_over() => Some(": retry or restart it, or create another"),
+        _ => Some(": it was started before"),
+    };
+    if let Some(advice) = advice {
+        return Err(wrong_status("start", workflow.meta().status, advice));
     }
     workflow.set_status(Status::Running, defaults, now);
     workflow.meta_mut().started_at = Some(now);
@@ -51,35 +47,30 @@ pub(super) fn cancel(
     Ok(Effect::Done)
 }
 
-/// A change between the two statuses of an active workflow.
-pub(super) struct StatusChange {
-    verb: &'static str,
-    from: Status,
-    to: Status,
+/// Refuses an action on a workflow that was not started.
+fn check_started(workflow: &Workflow, verb: &'static str) -> Result<(), Refusal> {
+    match workflow.meta().status {
+        Status::Pending => Err(wrong_status(verb, Status::Pending, ": start it")),
+        _ => Ok(()),
+    }
 }
 
-pub(super) const PAUSE_CHANGE: StatusChange = StatusChange {
-    verb: "pause",
-    from: Status::Running,
-    to: Status::Paused,
-};
-
-pub(super) const RESUME_CHANGE: StatusChange = StatusChange {
-    verb: "resume",
-    from: Status::Paused,
-    to: Status::Running,
-};
-
+/// Changes an active workflow to `to`, which is paused or running.
 pub(super) fn pause_or_resume(
     workflow: &mut Workflow,
-    StatusChange { verb, from, to }: StatusChange,
+    to: Status,
     defaults: RetentionDefaults,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
+    let verb = if to == Status::Paused {
+        "pause"
+    } else {
+        "resume"
+    };
+    check_started(workflow, verb)?;
     match workflow.meta().status {
         status if status == to => return Ok(Effect::Already),
-        Status::Pending => return Err(wrong_status(verb, Status::Pending, ": start it")),
-        status if status != from => return Err(wrong_status(verb, status, ENDED_ADVICE)),
+        status if status.is_over() => return Err(wrong_status(verb, status, ENDED_ADVICE)),
         _ => {}
     }
     workflow.set_status(to, defaults, now);
@@ -106,12 +97,10 @@ pub(super) fn retry_failed(
     as_of: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    if workflow.meta().status == Status::Pending {
-        return Err(wrong_status("retry", Status::Pending, ": start it"));
-    }
-    let indexes = (0..workflow.jobs.len()).map(|at| JobIndex(at as u32));
-    let (since, before): (Vec<_>, Vec<_>) =
-        indexes.partition(|&job| as_of.is_some_and(|moment| has_run_since(workflow, job, moment)));
+    check_started(workflow, "retry")?;
+    let (since, before): (Vec<_>, Vec<_>) = workflow
+        .job_indexes()
+        .partition(|&job| as_of.is_some_and(|moment| has_run_since(workflow, job, moment)));
     let failed = |job: &JobIndex| {
         matches!(
             workflow.job(*job).state,
@@ -120,12 +109,9 @@ pub(super) fn retry_failed(
     };
     let rerun: Vec<JobIndex> = before.into_iter().filter(failed).collect();
     if rerun.is_empty() {
-        return if workflow.meta().status.is_over() && since.is_empty() {
-            Err(wrong_status(
-                "retry",
-                workflow.meta().status,
-                ": no job failed",
-            ))
+        let status = workflow.meta().status;
+        return if status.is_over() && since.is_empty() {
+            Err(wrong_status("retry", status, ": no job failed"))
         } else {
             Ok(Effect::Already)
         };
@@ -140,9 +126,7 @@ pub(super) fn retry_job(
     as_of: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    if workflow.meta().status == Status::Pending {
-        return Err(wrong_status("retry", Status::Pending, ": start it"));
-    }
+    check_started(workflow, "retry")?;
     if as_of.is_some_and(|moment| has_run_since(workflow, index, moment)) {
         return Ok(Effect::Already);
     }
@@ -168,13 +152,7 @@ pub(super) fn restart(
     as_of: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    if workflow.meta().status == Status::Pending {
-        return Err(wrong_status(
-            "restart jobs of",
-            Status::Pending,
-            ": start it",
-        ));
-    }
+    check_started(workflow, "restart jobs of")?;
     let mut rerun = jobs.to_vec();
     rerun.retain(|&job| as_of.is_none_or(|moment| !has_run_since(workflow, job, moment)));
     let chosen = rerun.len();
@@ -199,12 +177,7 @@ pub(super) fn restart(
         .iter()
         .find(|&&job| workflow.job(job).state.is_active())
     {
-        return Err(wrong_job(
-            workflow,
-            "restart",
-            job,
-            ": wait for its end or cancel it",
-        ));
+        return Err(wrong_job(workflow, "restart", job, ACTIVE_ADVICE));
     }
     run_again(workflow, &rerun, now);
     Ok(Effect::Done)
@@ -232,12 +205,7 @@ pub(super) fn end_by_hand(
         before if before == state => return Ok(Effect::Already),
         JobState::Succeeded => return Err(wrong_job(workflow, verb, index, ENDED_ADVICE)),
         JobState::Running { .. } if state == JobState::Skipped => {
-            return Err(wrong_job(
-                workflow,
-                verb,
-                index,
-                ": wait for its end or cancel it",
-            ));
+            return Err(wrong_job(workflow, verb, index, ACTIVE_ADVICE));
         }
         before if before.is_over() && state == JobState::Cancelled => {
             return Err(wrong_job(workflow, verb, index, ENDED_ADVICE));
@@ -307,10 +275,7 @@ pub(super) fn set_retention(
 ) -> Effect {
     workflow.meta_mut().retention = Some(retention);
     if workflow.meta().status.is_over() {
-        workflow.meta_mut().expires_at = match retention {
-            Retention::For(span) => Some(now + span),
-            Retention::Forever => None,
-        };
+        workflow.meta_mut().expires_at = retention.end(now);
     }
     Effect::Done
 }
@@ -321,12 +286,10 @@ pub(super) fn delete(
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     let status = workflow.meta().status;
+    let expires_at = workflow.meta().expires_at;
     let allowed = match condition {
         DeleteIf::Idle => status.is_over() || status == Status::Pending,
-        DeleteIf::Expired => workflow
-            .meta()
-            .expires_at
-            .is_some_and(|expires| expires <= now),
+        DeleteIf::Expired => expires_at.is_some_and(|expires| expires <= now),
     };
     if !allowed {
         return Err(wrong_status("remove", status, ": cancel it first"));

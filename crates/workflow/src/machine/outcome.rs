@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::model::json::Json;
+use crate::model::Json;
 
 /// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq)]

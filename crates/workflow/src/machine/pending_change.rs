@@ -1,8 +1,7 @@
 //! Changes of a workflow that are not written yet.
 
 use crate::codec::change::{Delete, ResultField};
-use crate::model::id::JobIndex;
-use crate::model::workflow_state::{AttemptError, Job, Meta};
+use crate::model::{AttemptError, Job, JobIndex, Meta};
 
 /// The changes since the latest write.
 #[derive(Debug, Clone)]

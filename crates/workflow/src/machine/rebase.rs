@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::reachability::ParentOutcome;
+use super::reachability::{ParentOutcome, Reachability};
 use super::workflow::Workflow;
 use crate::codec::change::NewerState;
 use crate::codec::error::StoreError;
 use crate::codec::records::decode;
-use crate::model::id::JobIndex;
-use crate::model::workflow_state::{Job, JobState, Meta};
+use crate::model::{Job, JobIndex, JobState, Meta};
 
 /// Maximum updates per job. Beyond it, everything is recomputed in topological order, which visits
 /// each job once.
@@ -90,7 +89,7 @@ impl Workflow {
         let result = self.rule_result(index);
         self.progress[index.index()].reachability = match self.job(index).state {
             JobState::Waiting => result.reachability(),
-            _ => crate::machine::reachability::Reachability::Open,
+            _ => Reachability::Open,
         };
         let now = self.outcome_for_children(index);
         (before != now).then_some((index, before, now))

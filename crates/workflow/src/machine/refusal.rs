@@ -4,8 +4,7 @@ use thiserror::Error;
 
 use super::reachability::Reachability;
 use super::workflow::Workflow;
-use crate::model::id::JobIndex;
-use crate::model::workflow_state::{Job, JobState, LeaseEnd, Status};
+use crate::model::{Job, JobIndex, JobState, LeaseEnd, Status};
 
 /// The reason why an event was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

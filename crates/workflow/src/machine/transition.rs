@@ -4,13 +4,12 @@
 //! `attempt` handles events of workers and of time, `operate` events of operators, and `refusal`
 //! builds the errors of refused events.
 
-pub(crate) mod revoke;
-
 use super::event::{Effect, Event};
+use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::workflow::Workflow;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, RetentionDefaults};
+use super::{attempt, operate};
+use crate::model::{JobState, RetentionDefaults, Status, Timestamp};
 
 /// Applies an event.
 ///
@@ -23,60 +22,40 @@ pub(crate) fn transition(
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     let effect = match event {
-        Event::Start => crate::machine::operate::start(workflow, defaults, now),
-        Event::Claim { job, lease } => crate::machine::attempt::claim(workflow, *job, lease, now),
+        Event::Start => operate::start(workflow, defaults, now),
+        Event::Claim { job, lease } => attempt::claim(workflow, *job, lease, now),
         Event::Report {
             job,
             token,
             outcome,
-        } => crate::machine::attempt::report(workflow, *job, *token, outcome, now),
+        } => attempt::report(workflow, *job, *token, outcome, now),
         Event::ReturnUndelivered { job, token } => {
-            crate::machine::attempt::return_undelivered(workflow, *job, *token, now)
+            attempt::report(workflow, *job, *token, &Outcome::NotBegun, now)
         }
         Event::Extend {
             job,
             token,
             expires,
             intent,
-        } => crate::machine::attempt::extend(workflow, (*job, *token), *expires, *intent, now),
-        Event::Tick { served_since } => {
-            Ok(crate::machine::attempt::tick(workflow, *served_since, now))
-        }
-        Event::Cancel => crate::machine::operate::cancel(workflow, defaults, now),
-        Event::Pause => crate::machine::operate::pause_or_resume(
-            workflow,
-            crate::machine::operate::PAUSE_CHANGE,
-            defaults,
-            now,
-        ),
-        Event::Resume => crate::machine::operate::pause_or_resume(
-            workflow,
-            crate::machine::operate::RESUME_CHANGE,
-            defaults,
-            now,
-        ),
-        Event::RetryFailed { as_of } => {
-            crate::machine::operate::retry_failed(workflow, *as_of, now)
-        }
-        Event::RetryJob { job, as_of } => {
-            crate::machine::operate::retry_job(workflow, *job, *as_of, now)
-        }
+        } => attempt::extend(workflow, (*job, *token), *expires, *intent, now),
+        Event::Tick { served_since } => Ok(attempt::tick(workflow, *served_since, now)),
+        Event::Cancel => operate::cancel(workflow, defaults, now),
+        Event::Pause => operate::pause_or_resume(workflow, Status::Paused, defaults, now),
+        Event::Resume => operate::pause_or_resume(workflow, Status::Running, defaults, now),
+        Event::RetryFailed { as_of } => operate::retry_failed(workflow, *as_of, now),
+        Event::RetryJob { job, as_of } => operate::retry_job(workflow, *job, *as_of, now),
         Event::Restart { jobs, scope, as_of } => {
-            crate::machine::operate::restart(workflow, jobs, *scope, *as_of, now)
+            operate::restart(workflow, jobs, *scope, *as_of, now)
         }
-        Event::Skip(job) => {
-            crate::machine::operate::end_by_hand(workflow, "skip", *job, JobState::Skipped, now)
-        }
+        Event::Skip(job) => operate::end_by_hand(workflow, "skip", *job, JobState::Skipped, now),
         Event::MarkSucceeded { job, output } => {
-            crate::machine::operate::mark_succeeded(workflow, *job, output.as_ref(), now)
+            operate::mark_succeeded(workflow, *job, output.as_ref(), now)
         }
         Event::CancelJob(job) => {
-            crate::machine::operate::end_by_hand(workflow, "cancel", *job, JobState::Cancelled, now)
+            operate::end_by_hand(workflow, "cancel", *job, JobState::Cancelled, now)
         }
-        Event::SetRetention(retention) => Ok(crate::machine::operate::set_retention(
-            workflow, *retention, now,
-        )),
-        Event::Delete(condition) => crate::machine::operate::delete(workflow, *condition, now),
+        Event::SetRetention(retention) => Ok(operate::set_retention(workflow, *retention, now)),
+        Event::Delete(condition) => operate::delete(workflow, *condition, now),
     }?;
     if effect == Effect::Done {
         workflow.update_status(defaults, now);

@@ -14,11 +14,10 @@ use crate::codec::compact_state::{DecodedValue, decode_compact};
 use crate::codec::error::StoreError;
 use crate::codec::records::decode;
 use crate::graph::{Graph, allocation_bytes};
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::Retention;
-use crate::model::workflow_state::{Counts, Job, JobState, Meta, Rerun, RetentionDefaults, Status};
+use crate::model::{
+    Counts, Job, JobIndex, JobState, LeaseRef, Meta, Rerun, RetentionDefaults, Status, Timestamp,
+    WorkflowId,
+};
 
 /// Minimum jobs of a large workflow, for which reading changes is cheaper than reading everything.
 const MIN_LARGE_JOBS: usize = 256;
@@ -99,9 +98,7 @@ impl Workflow {
             jobs,
         } = decode_compact(&state.meta, what)?;
         let small = jobs.is_some();
-        let mut jobs: Box<[Job]> = jobs
-            .unwrap_or_else(|| vec![Job::default(); graph.jobs.len()])
-            .into();
+        let mut jobs = jobs.unwrap_or_else(|| vec![Job::default(); graph.jobs.len()]);
         if jobs.len() != graph.jobs.len() {
             let reason = format!(
                 "it has {} jobs, and its graph {}",
@@ -122,11 +119,10 @@ impl Workflow {
             *jobs.get_mut(index.index()).ok_or_else(none)? = decode(bytes, what)?;
         }
         let stored = Some(state.meta[..length].into());
-        let pending_row_writers = state.pending_row_writers.clone();
         Ok(Self {
             small,
-            pending_row_writers,
-            ..Self::assembled(id, graph, meta, jobs, stored)
+            pending_row_writers: state.pending_row_writers.clone(),
+            ..Self::assembled(id, graph, meta, jobs.into(), stored)
         })
     }
 
@@ -137,22 +133,17 @@ impl Workflow {
         jobs: Box<[Job]>,
         stored: Option<Box<[u8]>>,
     ) -> Self {
-        let progress = vec![JobProgress::default(); jobs.len()].into();
-        let unwritten = None;
-        let in_flight = None;
-        let pending_row_writers = Vec::new();
-        let small = false;
         let mut workflow = Self {
             id,
             graph,
             meta,
+            progress: vec![JobProgress::default(); jobs.len()].into(),
             jobs,
-            progress,
             stored,
-            small,
-            unwritten,
-            in_flight,
-            pending_row_writers,
+            small: false,
+            unwritten: None,
+            in_flight: None,
+            pending_row_writers: Vec::new(),
         };
         // No job of a new workflow has ended, so all counts are zero.
         if workflow.stored.is_some() {
@@ -185,10 +176,8 @@ impl Workflow {
 
     /// The write that made the stored state.
     pub(crate) fn stored_stamp(&self) -> Option<Stamp> {
-        let was = self
-            .unwritten
-            .as_ref()
-            .map_or(&self.meta, |unwritten| &unwritten.stored_meta);
+        let unwritten = self.unwritten.as_ref();
+        let was = unwritten.map_or(&self.meta, |unwritten| &unwritten.stored_meta);
         self.is_stored().then(|| was.stamp())
     }
 
@@ -226,8 +215,7 @@ impl Workflow {
         };
         let ended = |(job, was): &&(JobIndex, Job)| {
             let now = self.job(*job);
-            let runs = |job: &Job| matches!(job.state, JobState::Running { .. });
-            runs(was) && !(runs(now) && now.token == was.token)
+            was.state.is_running() && !(now.state.is_running() && now.token == was.token)
         };
         let places = in_flight
             .stored_jobs
@@ -297,7 +285,7 @@ impl Workflow {
         if !state.is_over() {
             job.finished_at = None;
         }
-        if !matches!(state, JobState::Running { .. }) {
+        if !state.is_running() {
             job.end_lease();
         }
         self.meta.counts.move_job(old, state);
@@ -305,7 +293,7 @@ impl Workflow {
             self.unwritten_mut().ready.push(index);
         }
         if let Some(due) = self.due(index) {
-            self.meta.timer = Some(self.meta.timer.map_or(due, |timer| timer.min(due)));
+            self.meta.set_timer_by(due);
         }
     }
 
@@ -327,7 +315,7 @@ impl Workflow {
     }
 
     pub(crate) fn job_indexes(&self) -> impl Iterator<Item = JobIndex> + use<> {
-        (0..self.jobs.len()).map(|at| JobIndex(at as u32))
+        self.graph.job_indexes()
     }
 
     pub(crate) fn rule_result(&self, job: JobIndex) -> RuleResult {
@@ -482,9 +470,6 @@ impl Workflow {
         } else {
             defaults.failed
         };
-        meta.expires_at = match meta.retention.unwrap_or(default) {
-            Retention::For(span) => Some(now + span),
-            Retention::Forever => None,
-        };
+        meta.expires_at = meta.retention.unwrap_or(default).end(now);
     }
 }

@@ -14,9 +14,7 @@ use crate::codec::compact_state::encode_compact;
 use crate::codec::format::Format;
 use crate::codec::records::encode;
 use crate::codec::rows::{Row, permanent_row, ready_row, ready_rows, status_rows};
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{AttemptError, Job, JobState, Meta, Status};
+use crate::model::{AttemptError, Job, JobIndex, JobState, Meta, Status, Timestamp};
 
 /// Time after which rows that follow their state must be written; a sweep verifies them then.
 const ROWS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -188,7 +186,7 @@ impl Workflow {
         let rows = self.row_timing(was.as_ref(), &unwritten, options.max_inline);
         if rows == RowTiming::AfterState {
             let due = now + ROWS_TIMEOUT;
-            self.meta.timer = Some(self.meta.timer.map_or(due, |timer| timer.min(due)));
+            self.meta.set_timer_by(due);
         }
         let completed_row_writers = if unwritten.orphan_rows.is_some() {
             std::mem::take(&mut self.pending_row_writers)

@@ -1,13 +1,14 @@
 //! The trace context of a workflow's creation. It is a global, so every job receives it. Tidegate
 //! does not interpret it, and it is not part of the definition's identity.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Visitor};
 use serde_json::value::RawValue;
 
-use crate::model::json::Json;
+use crate::model::Json;
 
 /// The name of the global with the trace context.
 pub(crate) const TRACE: &str = "$trace";
@@ -21,7 +22,8 @@ pub(crate) fn find_trace(globals: &str) -> Result<Option<&str>, serde_json::Erro
     if !globals.contains(TRACE) && !globals.contains('\\') {
         return Ok(None);
     }
-    serde_json::from_str::<TraceValue<'_>>(globals).map(|found| found.0)
+    let entries: HashMap<IsTrace, &RawValue> = serde_json::from_str(globals)?;
+    Ok(entries.get(&IsTrace(true)).map(|trace| trace.get()))
 }
 
 /// Globals with a trace context. `None` if they already have one, which takes precedence, or are
@@ -42,42 +44,14 @@ pub(crate) fn add_trace(globals: Option<&str>, trace: &str) -> Option<Json> {
     })
 }
 
-/// The trace context in a JSON object of globals.
-struct TraceValue<'a>(Option<&'a str>);
-
-impl<'de> Deserialize<'de> for TraceValue<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = TraceValue<'de>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut found = None;
-                while let Some(IsTrace(is_trace)) = map.next_key()? {
-                    if is_trace {
-                        found = Some(map.next_value::<&RawValue>()?.get());
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(TraceValue(found))
-            }
-        }
-        deserializer.deserialize_map(Reader)
-    }
-}
-
 /// Whether a key is [`TRACE`].
+#[derive(PartialEq, Eq, Hash)]
 struct IsTrace(bool);
 
 impl<'de> Deserialize<'de> for IsTrace {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
+        struct KeyVisitor;
+        impl Visitor<'_> for KeyVisitor {
             type Value = IsTrace;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +68,7 @@ impl<'de> Deserialize<'de> for IsTrace {
         }
         // Keys are read as bytes because a key may not be Unicode, such as half of a surrogate
         // pair.
-        deserializer.deserialize_bytes(Reader)
+        deserializer.deserialize_bytes(KeyVisitor)
     }
 }
 

@@ -123,6 +123,12 @@ impl JobState {
         self.index() >= 4
     }
 
+    /// Whether a worker has leased the job.
+    #[must_use]
+    pub const fn is_running(self) -> bool {
+        matches!(self, Self::Running { .. })
+    }
+
     /// Whether the state can change without a change of the parents.
     #[must_use]
     pub const fn is_active(self) -> bool {
@@ -285,6 +291,11 @@ impl Meta {
             () => None,
         }
     }
+
+    /// Moves the timer to `due` if it is later or not set.
+    pub(crate) fn set_timer_by(&mut self, due: Timestamp) {
+        self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
+    }
 }
 
 /// The time for which a workflow is kept after its end.
@@ -294,6 +305,16 @@ pub enum Retention {
     For(Duration),
     /// No end.
     Forever,
+}
+
+impl Retention {
+    /// The time of removal if the retention begins at `start`. `None` for never.
+    pub(crate) fn end(self, start: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::For(span) => Some(start + span),
+            Self::Forever => None,
+        }
+    }
 }
 
 /// Retention of ended workflows whose definition has none.

@@ -67,18 +67,17 @@ fn header(cursor: &mut Cursor<'_>, start: Mark) -> Result<(Chomping, Option<usiz
                 return Err(start.error("found an indentation indicator equal to 0"));
             }
             digit @ '1'..='9' if step.is_none() => {
-                step = digit
-                    .to_digit(10)
-                    .and_then(|step| usize::try_from(step).ok())
+                step = digit.to_digit(10).map(|step| step as usize)
             }
             _ => break,
         }
         cursor.skip();
     }
     cursor.skip_blanks_and_comment();
-    if !is_break_or_end(cursor.peek()) {
-        return Err(start.error("did not find expected comment or line break"));
-    }
+    start.require(
+        is_break_or_end(cursor.peek()),
+        "did not find expected comment or line break",
+    )?;
     cursor.skip_break();
     Ok((chomping.unwrap_or(Chomping::Clip), step))
 }

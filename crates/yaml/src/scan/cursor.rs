@@ -26,9 +26,23 @@ impl Mark {
 
     /// Returns a syntax error at this position.
     pub(crate) fn error(self, problem: &'static str) -> Error {
+        self.refuse(Problem::Syntax(problem))
+    }
+
+    /// Returns an error at this position.
+    pub(crate) fn refuse(self, problem: Problem) -> Error {
         Error {
             at: self.position(),
-            problem: Problem::Syntax(problem),
+            problem,
+        }
+    }
+
+    /// Returns a syntax error at this position unless the condition holds.
+    pub(super) fn require(self, condition: bool, problem: &'static str) -> Result<(), Error> {
+        if condition {
+            Ok(())
+        } else {
+            Err(self.error(problem))
         }
     }
 }

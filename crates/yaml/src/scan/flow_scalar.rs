@@ -99,52 +99,45 @@ pub(super) fn quoted(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
     let start = cursor.mark;
     let quote = cursor.peek();
     cursor.skip();
-    let mut text = String::new();
-    let mut gap = Gap::default();
+    let mut scalar = QuotedScalar {
+        text: String::new(),
+        gap: Gap::default(),
+        start,
+    };
     loop {
-        if cursor.is_at_document_mark(&["---", "..."]) {
-            return Err(start.error("found unexpected document indicator"));
-        }
-        if cursor.is_at_end() {
-            let line = cursor.mark.position().line;
-            return Err(Error {
-                at: start.position(),
-                problem: Problem::OpenQuote { last_line: line },
-            });
-        }
-        words(
-            cursor,
-            quote,
-            &mut QuotedScalar {
-                text: &mut text,
-                gap: &mut gap,
-                start,
-            },
+        start.require(
+            !cursor.is_at_document_mark(&["---", "..."]),
+            "found unexpected document indicator",
         )?;
+        if cursor.is_at_end() {
+            let last_line = cursor.mark.position().line;
+            return Err(start.refuse(Problem::OpenQuote { last_line }));
+        }
+        words(cursor, quote, &mut scalar)?;
         if cursor.peek() == quote {
             cursor.skip();
             return Ok(Token::Scalar {
-                text,
+                text: scalar.text,
                 is_plain: false,
             });
         }
         while is_blank(cursor.peek()) || is_break(cursor.peek()) {
-            gap.read(cursor);
+            scalar.gap.read(cursor);
         }
-        gap.write(&mut text);
+        scalar.gap.write(&mut scalar.text);
     }
 }
 
 /// Scalar in quotes while it is read.
-struct QuotedScalar<'a> {
-    text: &'a mut String,
+struct QuotedScalar {
+    text: String,
     /// Blanks and line breaks after the last word.
-    gap: &'a mut Gap,
+    gap: Gap,
     start: Mark,
 }
 
 /// Reads up to a blank, a line break or the closing quote.
-fn words(cursor: &mut Cursor<'_>, quote: char, out: &mut QuotedScalar<'_>) -> Result<(), Error> {
+fn words(cursor: &mut Cursor<'_>, quote: char, out: &mut QuotedScalar) -> Result<(), Error> {
     loop {
         let next = cursor.peek();
         if is_blank_or_end(next) {
@@ -168,12 +161,12 @@ fn words(cursor: &mut Cursor<'_>, quote: char, out: &mut QuotedScalar<'_>) -> Re
             }
             escape(cursor, out)?;
         } else {
-            cursor.read(out.text);
+            cursor.read(&mut out.text);
         }
     }
 }
 
-fn escape(cursor: &mut Cursor<'_>, out: &mut QuotedScalar<'_>) -> Result<(), Error> {
+fn escape(cursor: &mut Cursor<'_>, out: &mut QuotedScalar) -> Result<(), Error> {
     let character = match cursor.peek_at(1) {
         '0' => '\0',
         'a' => '\x07',
@@ -202,7 +195,7 @@ fn escape(cursor: &mut Cursor<'_>, out: &mut QuotedScalar<'_>) -> Result<(), Err
 fn escaped_number(
     cursor: &mut Cursor<'_>,
     digits: usize,
-    out: &mut QuotedScalar<'_>,
+    out: &mut QuotedScalar,
 ) -> Result<(), Error> {
     cursor.skip_many(2);
     let mut value: u32 = 0;
@@ -213,10 +206,8 @@ fn escaped_number(
         value = value.wrapping_mul(16).wrapping_add(digit);
         cursor.skip();
     }
-    let character = char::from_u32(value);
-    out.text.push(character.ok_or_else(|| {
-        out.start
-            .error("found invalid Unicode character escape code")
-    })?);
+    let invalid = "found invalid Unicode character escape code";
+    let character = char::from_u32(value).ok_or_else(|| out.start.error(invalid))?;
+    out.text.push(character);
     Ok(())
 }

@@ -13,21 +13,21 @@ pub(super) fn directive(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
     cursor.skip();
     let mut name = String::new();
     cursor.read_while(&mut name, is_word);
-    if name.is_empty() {
-        return Err(start.error("could not find expected directive name"));
-    }
-    if !is_blank_or_end(cursor.peek()) {
-        return Err(start.error("found unexpected non-alphabetical character"));
-    }
+    start.require(!name.is_empty(), "could not find expected directive name")?;
+    start.require(
+        is_blank_or_end(cursor.peek()),
+        "found unexpected non-alphabetical character",
+    )?;
     let token = match name.as_str() {
         "YAML" => version(cursor, start)?,
         "TAG" => tag_directive(cursor, start)?,
         _ => return Err(start.error("found unknown directive name")),
     };
     cursor.skip_blanks_and_comment();
-    if !is_break_or_end(cursor.peek()) {
-        return Err(start.error("did not find expected comment or line break"));
-    }
+    start.require(
+        is_break_or_end(cursor.peek()),
+        "did not find expected comment or line break",
+    )?;
     cursor.skip_break();
     Ok(token)
 }
@@ -35,9 +35,10 @@ pub(super) fn directive(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
 fn version(cursor: &mut Cursor<'_>, start: Mark) -> Result<Token, Error> {
     cursor.skip_while(is_blank);
     let major = number(cursor, start)?;
-    if cursor.peek() != '.' {
-        return Err(start.error("did not find expected digit or '.' character"));
-    }
+    start.require(
+        cursor.peek() == '.',
+        "did not find expected digit or '.' character",
+    )?;
     cursor.skip();
     Ok(Token::Version {
         major,
@@ -48,9 +49,10 @@ fn version(cursor: &mut Cursor<'_>, start: Mark) -> Result<Token, Error> {
 fn number(cursor: &mut Cursor<'_>, start: Mark) -> Result<u32, Error> {
     let mut digits = String::new();
     cursor.read_while(&mut digits, |character| character.is_ascii_digit());
-    if digits.len() > MAX_DIGITS {
-        return Err(start.error("found extremely long version number"));
-    }
+    start.require(
+        digits.len() <= MAX_DIGITS,
+        "found extremely long version number",
+    )?;
     digits
         .parse()
         .map_err(|_| start.error("did not find expected version number"))
@@ -59,17 +61,17 @@ fn number(cursor: &mut Cursor<'_>, start: Mark) -> Result<u32, Error> {
 fn tag_directive(cursor: &mut Cursor<'_>, start: Mark) -> Result<Token, Error> {
     cursor.skip_while(is_blank);
     let handle = tag_handle(cursor, start)?;
-    if handle != "!" && !(handle.len() > 1 && handle.ends_with('!')) {
-        return Err(start.error("did not find expected '!'"));
-    }
-    if !is_blank(cursor.peek()) {
-        return Err(start.error("did not find expected whitespace"));
-    }
+    start.require(
+        handle == "!" || (handle.len() > 1 && handle.ends_with('!')),
+        "did not find expected '!'",
+    )?;
+    start.require(is_blank(cursor.peek()), "did not find expected whitespace")?;
     cursor.skip_while(is_blank);
     let prefix = tag_uri(cursor, "", start)?;
-    if !is_blank_or_end(cursor.peek()) {
-        return Err(start.error("did not find expected whitespace or line break"));
-    }
+    start.require(
+        is_blank_or_end(cursor.peek()),
+        "did not find expected whitespace or line break",
+    )?;
     Ok(Token::TagDirective { handle, prefix })
 }
 
@@ -96,48 +98,34 @@ pub(super) fn anchor(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
 /// Reads `!suffix`, `!handle!suffix` or `!<tag>`.
 pub(super) fn tag(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
     let start = cursor.mark;
-    let token = if cursor.peek_at(1) == '<' {
+    let (handle, suffix) = if cursor.peek_at(1) == '<' {
         cursor.skip_many(2);
         let suffix = tag_uri(cursor, "", start)?;
-        if cursor.peek() != '>' {
-            return Err(start.error("did not find the expected '>'"));
-        }
+        start.require(cursor.peek() == '>', "did not find the expected '>'")?;
         cursor.skip();
-        Token::Tag {
-            handle: String::new(),
-            suffix,
-        }
+        (String::new(), suffix)
     } else {
         let handle = tag_handle(cursor, start)?;
         if handle.len() > 1 && handle.ends_with('!') {
-            Token::Tag {
-                suffix: tag_uri(cursor, "", start)?,
-                handle,
-            }
+            let suffix = tag_uri(cursor, "", start)?;
+            (handle, suffix)
         } else {
             match tag_uri(cursor, &handle, start)? {
                 // A lone `!`.
-                suffix if suffix.is_empty() => Token::Tag {
-                    handle: suffix,
-                    suffix: "!".to_owned(),
-                },
-                suffix => Token::Tag {
-                    handle: "!".to_owned(),
-                    suffix,
-                },
+                suffix if suffix.is_empty() => (suffix, "!".to_owned()),
+                suffix => ("!".to_owned(), suffix),
             }
         }
     };
-    if !is_blank_or_end(cursor.peek()) {
-        return Err(start.error("did not find expected whitespace or line break"));
-    }
-    Ok(token)
+    start.require(
+        is_blank_or_end(cursor.peek()),
+        "did not find expected whitespace or line break",
+    )?;
+    Ok(Token::Tag { handle, suffix })
 }
 
 fn tag_handle(cursor: &mut Cursor<'_>, start: Mark) -> Result<String, Error> {
-    if cursor.peek() != '!' {
-        return Err(start.error("did not find expected '!'"));
-    }
+    start.require(cursor.peek() == '!', "did not find expected '!'")?;
     let mut handle = String::new();
     cursor.read(&mut handle);
     cursor.read_while(&mut handle, is_word);

@@ -21,6 +21,18 @@ pub(super) struct BuiltNode<S> {
     pub(super) is_merge_key: bool,
 }
 
+impl<S> BuiltNode<S> {
+    /// Returns the node as an alias has it. Only the plain word itself is a merge key.
+    fn aliased(&self) -> Self {
+        Self {
+            node: self.node.clone(),
+            size: self.size,
+            height: self.height,
+            is_merge_key: false,
+        }
+    }
+}
+
 /// Returns the number of nodes that an alias to a text counts as.
 pub(super) fn scalar_size(text: &str) -> usize {
     1 + text.len() / NODE_BYTES
@@ -50,17 +62,11 @@ impl<S> Anchors<S> {
         self.named.insert(name.to_owned(), None);
     }
 
-    pub(super) fn insert(&mut self, name: String, built: &BuiltNode<S>) {
-        let BuiltNode {
-            node, size, height, ..
-        } = built;
-        let built = BuiltNode {
-            node: node.clone(),
-            size: *size,
-            height: *height,
-            is_merge_key: false,
-        };
-        self.named.insert(name, Some(built));
+    /// Ends a node, which may have this anchor.
+    pub(super) fn insert(&mut self, name: Option<String>, built: &BuiltNode<S>) {
+        if let Some(name) = name {
+            self.named.insert(name, Some(built.aliased()));
+        }
     }
 
     /// Returns the node that an alias stands for.
@@ -75,11 +81,6 @@ impl<S> Anchors<S> {
         if self.aliased > MAX_ALIASED {
             return Err(Problem::TooManyAliased { max: MAX_ALIASED });
         }
-        Ok(BuiltNode {
-            node: found.node.clone(),
-            size: found.size,
-            height: found.height,
-            is_merge_key: false,
-        })
+        Ok(found.aliased())
     }
 }

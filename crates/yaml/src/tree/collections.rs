@@ -18,18 +18,18 @@ pub(super) struct OpenCollection<S> {
 
 impl<S> OpenCollection<S> {
     fn list() -> Self {
-        Self {
-            size: 1,
-            height: 0,
-            content: Content::List(Vec::new()),
-        }
+        Self::new(Content::List(Vec::new()))
     }
 
     fn map() -> Self {
+        Self::new(Content::Map(Vec::new()))
+    }
+
+    fn new(content: Content<S>) -> Self {
         Self {
             size: 1,
             height: 0,
-            content: Content::Map(Vec::new()),
+            content,
         }
     }
 
@@ -106,35 +106,26 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
         self.count_node(mark)?;
         self.check_depth(mark, 1)?;
         if let Some(tag) = &properties.tag {
-            let at = properties.at.unwrap_or(mark).position();
-            S::collection_tag(tag).map_err(|problem| Error {
-                at,
-                problem: Problem::Schema(problem),
-            })?;
+            let start = properties.at.unwrap_or(mark);
+            S::collection_tag(tag).map_err(|problem| start.refuse(Problem::Schema(problem)))?;
         }
         if let Some(anchor) = &properties.anchor {
             self.anchors.begin(anchor);
         }
         self.depth += 1;
-        let OpenCollection {
-            size,
-            height,
-            content,
-        } = read(self)?;
+        let read = read(self)?;
         self.depth -= 1;
         let node = Node {
             at: mark.position(),
-            content: Rc::new(content),
+            content: Rc::new(read.content),
         };
         let built = BuiltNode {
             node,
-            size,
-            height: height + 1,
+            size: read.size,
+            height: read.height + 1,
             is_merge_key: false,
         };
-        if let Some(anchor) = properties.anchor {
-            self.anchors.insert(anchor, &built);
-        }
+        self.anchors.insert(properties.anchor, &built);
         Ok(built)
     }
 
@@ -150,10 +141,10 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
     fn node_after_indicator(
         &mut self,
         node_context: NodeContext,
-        ends: fn(&Token) -> bool,
+        ends: &[Token],
     ) -> Result<BuiltNode<S::Scalar>, Error> {
         let indicator = self.take_token()?;
-        if ends(&self.scanner.peek()?.1) {
+        if ends.contains(self.scanner.peek()?.1) {
             self.empty(indicator)
         } else {
             self.node(node_context)
@@ -164,10 +155,9 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
     fn value(
         &mut self,
         node_context: NodeContext,
-        ends: fn(&Token) -> bool,
+        ends: &[Token],
     ) -> Result<BuiltNode<S::Scalar>, Error> {
         let (mark, token) = self.scanner.peek()?;
-        let mark = *mark;
         if *token != Token::Value {
             return self.empty(mark);
         }
@@ -184,8 +174,8 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
                 Token::BlockEnd => break,
                 _ => return Err(mark.error("did not find expected '-' indicator")),
             }
-            let ends = |token: &Token| matches!(token, Token::BlockEntry | Token::BlockEnd);
-            list.add_item(self.node_after_indicator(NodeContext::Block, ends)?);
+            let ends = [Token::BlockEntry, Token::BlockEnd];
+            list.add_item(self.node_after_indicator(NodeContext::Block, &ends)?);
         }
         self.take_token()?;
         Ok(list)
@@ -194,14 +184,9 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
     /// Reads a list whose dashes stand below the key of a map. It ends where the next key begins.
     pub(super) fn list_below_key(&mut self) -> Result<OpenCollection<S::Scalar>, Error> {
         let mut list = OpenCollection::list();
-        while self.scanner.peek()?.1 == Token::BlockEntry {
-            let ends = |token: &Token| {
-                matches!(
-                    token,
-                    Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd
-                )
-            };
-            list.add_item(self.node_after_indicator(NodeContext::Block, ends)?);
+        while *self.scanner.peek()?.1 == Token::BlockEntry {
+            let ends = [Token::BlockEntry, Token::Key, Token::Value, Token::BlockEnd];
+            list.add_item(self.node_after_indicator(NodeContext::Block, &ends)?);
         }
         Ok(list)
     }
@@ -216,10 +201,10 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
                 Token::BlockEnd => break,
                 _ => return Err(mark.error("did not find expected key")),
             }
-            let ends = |token: &Token| matches!(token, Token::Key | Token::Value | Token::BlockEnd);
-            let key = self.node_after_indicator(NodeContext::BlockPair, ends)?;
+            let ends = [Token::Key, Token::Value, Token::BlockEnd];
+            let key = self.node_after_indicator(NodeContext::BlockPair, &ends)?;
             self.keep_outer_key(&key);
-            let value = self.value(NodeContext::BlockPair, ends)?;
+            let value = self.value(NodeContext::BlockPair, &ends)?;
             map.add_pair(key, value)?;
         }
         self.take_token()?;
@@ -236,7 +221,6 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
             "did not find expected ',' or ']'",
         )? {
             let (mark, token) = self.scanner.peek()?;
-            let mark = *mark;
             let item = match token {
                 Token::Key => self.collection(mark, Properties::default(), Self::single_pair)?,
                 _ => self.node(NodeContext::Flow)?,
@@ -249,11 +233,9 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
     /// Reads a map of one pair that stands in a list without braces.
     fn single_pair(&mut self) -> Result<OpenCollection<S::Scalar>, Error> {
         let mut map = OpenCollection::map();
-        let ends_key =
-            |token: &Token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowListEnd);
-        let key = self.node_after_indicator(NodeContext::Flow, ends_key)?;
-        let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowListEnd);
-        let value = self.value(NodeContext::Flow, ends)?;
+        let ends = [Token::Value, Token::FlowEntry, Token::FlowListEnd];
+        let key = self.node_after_indicator(NodeContext::Flow, &ends)?;
+        let value = self.value(NodeContext::Flow, &ends[1..])?;
         map.add_pair(key, value)?;
         Ok(map)
     }
@@ -267,20 +249,16 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
             Token::FlowMapEnd,
             "did not find expected ',' or '}'",
         )? {
-            if self.scanner.peek()?.1 == Token::Key {
-                let ends_key = |token: &Token| {
-                    matches!(token, Token::Value | Token::FlowEntry | Token::FlowMapEnd)
-                };
-                let key = self.node_after_indicator(NodeContext::Flow, ends_key)?;
+            if *self.scanner.peek()?.1 == Token::Key {
+                let ends = [Token::Value, Token::FlowEntry, Token::FlowMapEnd];
+                let key = self.node_after_indicator(NodeContext::Flow, &ends)?;
                 self.keep_outer_key(&key);
-                let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowMapEnd);
-                let value = self.value(NodeContext::Flow, ends)?;
+                let value = self.value(NodeContext::Flow, &ends[1..])?;
                 map.add_pair(key, value)?;
             } else {
                 let key = self.node(NodeContext::Flow)?;
                 let mark = self.scanner.peek()?.0;
-                let value = self.empty(mark)?;
-                map.add_pair(key, value)?;
+                map.add_pair(key, self.empty(mark)?)?;
             }
         }
         Ok(map)
@@ -301,7 +279,7 @@ impl<'t, S: Schema> DocumentReader<'t, S> {
             }
             self.take_token()?;
         }
-        let has_entry = self.scanner.peek()?.1 != end;
+        let has_entry = *self.scanner.peek()?.1 != end;
         if !has_entry {
             self.take_token()?;
         }

@@ -3,7 +3,7 @@
 use super::geometry::{BOX_GAP, BOX_HEIGHT, Node, Point};
 use super::label;
 use crate::graph::Graph;
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 /// Maximum jobs of a block that have boxes with names. A frame with more would be larger than a
 /// screen, so its jobs become squares.

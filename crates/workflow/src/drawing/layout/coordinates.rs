@@ -48,29 +48,21 @@ pub(crate) fn vertical_positions(
     bend: i32,
     gap: i32,
 ) -> Vec<i32> {
-    let middles = vec![0.0; layered.layer_of.len()];
     let mut placing = CoordinateAssignment {
         layered,
         heights,
         bend,
         gap,
-        middles,
+        middles: vec![0.0; layered.layer_of.len()],
         pools: Vec::new(),
     };
     for layer in &layered.layers {
         placing.stack(layer);
     }
-    let layers_down = || layered.layers.iter();
     for _ in 0..ALIGNMENT_ROUNDS {
-        layers_down().for_each(|layer| placing.align_layer(layer, AlignTo::Before));
-        layers_down()
-            .rev()
-            .for_each(|layer| placing.align_layer(layer, AlignTo::After));
+        placing.align_down_and_up(AlignTo::Before, AlignTo::After);
     }
-    layers_down().for_each(|layer| placing.align_layer(layer, AlignTo::Both));
-    layers_down()
-        .rev()
-        .for_each(|layer| placing.align_layer(layer, AlignTo::Both));
+    placing.align_down_and_up(AlignTo::Both, AlignTo::Both);
     placing.rounded()
 }
 
@@ -98,10 +90,8 @@ impl Pool {
 
 impl CoordinateAssignment<'_> {
     fn height(&self, vertex: u32) -> i32 {
-        self.heights
-            .get(vertex as usize)
-            .copied()
-            .unwrap_or(self.bend)
+        let height = self.heights.get(vertex as usize);
+        height.copied().unwrap_or(self.bend)
     }
 
     /// Distance between the middles of adjacent vertices of a layer.
@@ -110,20 +100,24 @@ impl CoordinateAssignment<'_> {
         halves + self.gap
     }
 
+    /// The distances of the middles of a layer to the first of them, with the least spacing.
+    fn offsets(&self, layer: &[u32]) -> Vec<i32> {
+        let mut offset = 0;
+        let mut offsets = vec![0];
+        for pair in layer.windows(2) {
+            offset += self.distance(pair[0], pair[1]);
+            offsets.push(offset);
+        }
+        offsets
+    }
+
     /// Stacks a layer around 0.
     fn stack(&mut self, layer: &[u32]) {
-        let mut middle = 0;
-        for (index, &vertex) in layer.iter().enumerate() {
-            middle += if index == 0 {
-                0
-            } else {
-                self.distance(layer[index - 1], vertex)
-            };
-            self.middles[vertex as usize] = f64::from(middle);
+        let offsets = self.offsets(layer);
+        let half = offsets.last().map_or(0.0, |&last| f64::from(last) / 2.0);
+        for (&vertex, offset) in layer.iter().zip(offsets) {
+            self.middles[vertex as usize] = f64::from(offset) - half;
         }
-        layer
-            .iter()
-            .for_each(|&vertex| self.middles[vertex as usize] -= f64::from(middle) / 2.0);
     }
 
     /// The desired middle of a vertex, and its weight.
@@ -135,15 +129,12 @@ impl CoordinateAssignment<'_> {
             AlignTo::After => (&[], after),
             AlignTo::Both => (before, after),
         };
+        let middle = |&vertex: &u32| self.middles[vertex as usize];
         let count = first.len() + second.len();
         if count == 0 {
-            return (self.middles[vertex as usize], IDLE_WEIGHT);
+            return (middle(&vertex), IDLE_WEIGHT);
         }
-        let sum: f64 = first
-            .iter()
-            .chain(second)
-            .map(|&vertex| self.middles[vertex as usize])
-            .sum();
+        let sum: f64 = first.iter().chain(second).map(middle).sum();
         let weight = if self.layered.unit(vertex).is_some() {
             1.0
         } else {
@@ -152,18 +143,24 @@ impl CoordinateAssignment<'_> {
         (sum / count as f64, weight)
     }
 
+    fn align_down_and_up(&mut self, down: AlignTo, up: AlignTo) {
+        let layers = &self.layered.layers;
+        layers
+            .iter()
+            .for_each(|layer| self.align_layer(layer, down));
+        layers
+            .iter()
+            .rev()
+            .for_each(|layer| self.align_layer(layer, up));
+    }
+
     /// Moves a layer as near to its desired middles as order and spacing allow, by least squares.
     /// With the spacing subtracted, middles must not decrease; adjacent vertices that would are
     /// pooled. Linear in the layer and its lines.
     fn align_layer(&mut self, layer: &[u32], side: AlignTo) {
         self.pools.clear();
-        let mut offset = 0;
-        for (index, &vertex) in layer.iter().enumerate() {
-            offset += if index == 0 {
-                0
-            } else {
-                self.distance(layer[index - 1], vertex)
-            };
+        let offsets = self.offsets(layer);
+        for (&vertex, &offset) in layer.iter().zip(&offsets) {
             let (target, weight) = self.target(vertex, side);
             let mut pool = Pool {
                 weight,
@@ -177,17 +174,11 @@ impl CoordinateAssignment<'_> {
             }
             self.pools.push(pool);
         }
-        let mut rest = layer;
-        let mut offset = 0;
-        let mut upper = None;
+        let mut vertices = layer.iter().zip(offsets);
         for pool in &self.pools {
-            let (pooled, below) = rest.split_at(pool.vertices);
-            for &vertex in pooled {
-                offset += upper.map_or(0, |upper| self.distance(upper, vertex));
+            for (&vertex, offset) in vertices.by_ref().take(pool.vertices) {
                 self.middles[vertex as usize] = pool.mean() + f64::from(offset);
-                upper = Some(vertex);
             }
-            rest = below;
         }
     }
 
@@ -222,17 +213,11 @@ pub(super) fn columns(layered: &Layered, widths: &[i32], rows: &[i32], margin: i
             left,
             width: layer.iter().map(width).max().unwrap_or(0),
         };
-        let lines = layer.iter().flat_map(|&from| {
-            layered
-                .after
-                .adjacent(from)
-                .iter()
-                .map(move |&to| (from, to))
+        let rises = layer.iter().flat_map(|&from| {
+            let after = layered.after.adjacent(from).iter();
+            after.map(move |&to| rows[from as usize].abs_diff(rows[to as usize]))
         });
-        let max_rise = lines
-            .map(|(from, to)| rows[from as usize].abs_diff(rows[to as usize]))
-            .max()
-            .unwrap_or(0);
+        let max_rise = rises.max().unwrap_or(0);
         let gap = (MIN_LAYER_GAP + max_rise as i32 / RISE_PER_PIXEL).min(MAX_LAYER_GAP);
         left = column.right() + gap;
         column

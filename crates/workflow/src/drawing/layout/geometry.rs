@@ -1,6 +1,6 @@
 //! The parts of a layout: boxes, frames and lines with their coordinates.
 
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 /// A point of the picture, in pixels from its upper left corner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 
 use super::units::{Classes, Grouping, Unit, Units};
 use crate::graph::Graph;
-use crate::model::id::JobIndex;
 
 /// Lines that a junction must save. Few lines are clearer without a junction.
 const MIN_SAVED_LINES: usize = 4;
@@ -29,12 +28,8 @@ impl<'a> JunctionGraph<'a> {
     pub(super) fn new(graph: &'a Graph, grouping: Grouping) -> Self {
         let units = Units::new(graph, grouping);
         let count = units.list.len();
-        let sharing = Classes::from_keys(
-            units
-                .list
-                .iter()
-                .map(|unit| &graph.jobs[unit.first().index()].parents[..]),
-        );
+        let parents_of = |unit: &Unit| &graph.jobs[unit.first().index()].parents[..];
+        let sharing = Classes::from_keys(units.list.iter().map(parents_of));
         let mut joined = Self {
             graph,
             units,
@@ -82,20 +77,19 @@ impl<'a> JunctionGraph<'a> {
                 .map(|parent| layer[parent as usize] + 1)
                 .max()
                 .unwrap_or(0);
-            layer[unit] = match self.junction_of[unit] {
-                None => own_layer,
-                Some(junction) => {
-                    layer[junction as usize] = own_layer;
-                    own_layer + 1
-                }
-            };
+            layer[unit] = own_layer;
+            if let Some(junction) = self.junction_of[unit] {
+                layer[junction as usize] = own_layer;
+                layer[unit] += 1;
+            }
         }
         let mut first_after = vec![u32::MAX; count];
         for (target, unit) in self.line_targets() {
             let after = layer[target as usize];
-            self.parents(unit).for_each(|parent| {
-                first_after[parent as usize] = first_after[parent as usize].min(after)
-            });
+            for parent in self.parents(unit) {
+                let first = &mut first_after[parent as usize];
+                *first = after.min(*first);
+            }
         }
         for unit in 0..self.units.list.len() {
             let is_first = self.parents(unit as u32).next().is_none();
@@ -144,21 +138,14 @@ impl<'a> JunctionGraph<'a> {
         let without_junction = (0..count)
             .filter(|&unit| self.junction_of[unit as usize].is_none())
             .map(|unit| (unit, unit));
-        without_junction.chain(
-            self.junction_units
-                .iter()
-                .enumerate()
-                .map(move |(at, &unit)| (count + at as u32, unit)),
-        )
+        without_junction.chain((count..).zip(self.junction_units.iter().copied()))
     }
 
     /// The units before a unit, with duplicates.
     fn parents(&self, unit: u32) -> impl Iterator<Item = u32> {
-        let first: JobIndex = self.units.list[unit as usize].first();
-        self.graph.jobs[first.index()]
-            .parents
-            .iter()
-            .map(|parent| self.units.unit_of_job[parent.index()])
+        let first = self.units.list[unit as usize].first();
+        let parents = self.graph.jobs[first.index()].parents.iter();
+        parents.map(|parent| self.units.unit_of_job[parent.index()])
     }
 
     /// The distinct units before a unit, ascending.

@@ -3,7 +3,6 @@
 use hashbrown::HashMap;
 
 use super::junctions::JunctionGraph;
-use super::neighbours::Neighbours;
 use super::units::{Grouping, Unit};
 use crate::graph::Graph;
 
@@ -80,6 +79,41 @@ impl Layered {
     }
 }
 
+/// A list of vertices for each vertex, in one allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Neighbours {
+    starts: Vec<u32>,
+    vertices: Vec<u32>,
+}
+
+impl Neighbours {
+    fn new(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
+        let mut starts = vec![0_u32; count + 1];
+        pairs
+            .clone()
+            .for_each(|(from, _)| starts[from as usize + 1] += 1);
+        for at in 0..count {
+            starts[at + 1] += starts[at];
+        }
+        let mut next = starts.clone();
+        let mut vertices = vec![0; starts[count] as usize];
+        for (from, to) in pairs {
+            vertices[next[from as usize] as usize] = to;
+            next[from as usize] += 1;
+        }
+        Self { starts, vertices }
+    }
+
+    pub(crate) fn adjacent(&self, vertex: u32) -> &[u32] {
+        let vertex = vertex as usize;
+        &self.vertices[self.starts[vertex] as usize..self.starts[vertex + 1] as usize]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.vertices.len()
+    }
+}
+
 /// The end of a line whose other lines share its bends: the end with more lines.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Hub {
@@ -144,8 +178,9 @@ fn links(routes: &[Route]) -> Vec<(u32, u32)> {
         match &route.via {
             Via::Bends(bends) if bends.is_empty() => links.push((route.from, route.to)),
             Via::Bends(bends) => {
-                let ends = std::iter::once(route.from).chain(bends.iter().copied());
-                pieces.extend(ends.zip(bends.iter().copied().chain([route.to])));
+                let bends = bends.iter().copied();
+                let begins = std::iter::once(route.from).chain(bends.clone());
+                pieces.extend(begins.zip(bends.chain([route.to])));
             }
             Via::Rail => {}
         }

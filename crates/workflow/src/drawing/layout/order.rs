@@ -11,10 +11,10 @@ const MAX_LINE_VISITS: usize = 1_000_000;
 
 /// Orders each layer by the positions of adjacent vertices (barycentre method), down and up, and
 /// keeps the best order.
-pub(crate) fn reduce_crossings(layered: &mut Layered) {
-    follow_lines(layered);
-    let mut ranks = Ranks::new(layered);
-    let mut fewest = crossings_at(layered, &ranks);
+pub(crate) fn reduce_crossings(mut layered: Layered) -> Layered {
+    follow_lines(&mut layered);
+    let mut ranks = Ranks::new(&layered);
+    let mut fewest = crossings(&layered, &ranks);
     let mut best = layered.layers.clone();
     let sweeps = (MAX_LINE_VISITS / (layered.after.len() + 1)).clamp(2, MAX_SWEEPS);
     let mut sweeps_without_gain = 0;
@@ -30,9 +30,9 @@ pub(crate) fn reduce_crossings(layered: &mut Layered) {
             } else {
                 (depth - 1 - step, SweepSide::After)
             };
-            sort_layer(layered, &mut ranks, at, side);
+            sort_layer(&mut layered, &mut ranks, at, side);
         }
-        let now = crossings_at(layered, &ranks);
+        let now = crossings(&layered, &ranks);
         if now < fewest {
             fewest = now;
             sweeps_without_gain = 0;
@@ -40,6 +40,7 @@ pub(crate) fn reduce_crossings(layered: &mut Layered) {
         }
     }
     layered.layers = best;
+    layered
 }
 
 #[derive(Clone, Copy)]
@@ -88,14 +89,8 @@ fn follow_lines(layered: &mut Layered) {
         while let Some(vertex) = stack.pop() {
             if !std::mem::replace(&mut visited[vertex as usize], true) {
                 layers[layered.layer_of[vertex as usize] as usize].push(vertex);
-                stack.extend(
-                    layered
-                        .after
-                        .adjacent(vertex)
-                        .iter()
-                        .rev()
-                        .filter(|&&next| !visited[next as usize]),
-                );
+                let after = layered.after.adjacent(vertex).iter().rev();
+                stack.extend(after.filter(|&&next| !visited[next as usize]));
             }
         }
     }
@@ -108,15 +103,10 @@ fn sort_layer(layered: &mut Layered, ranks: &mut Ranks, at: usize, side: SweepSi
             SweepSide::Before => layered.before.adjacent(vertex),
             SweepSide::After => layered.after.adjacent(vertex),
         };
+        let fraction = |&vertex: &u32| ranks.fractions[vertex as usize];
         let target = match neighbours.len() {
-            0 => ranks.fractions[vertex as usize],
-            count => {
-                neighbours
-                    .iter()
-                    .map(|&other| ranks.fractions[other as usize])
-                    .sum::<f32>()
-                    / count as f32
-            }
+            0 => fraction(&vertex),
+            count => neighbours.iter().map(fraction).sum::<f32>() / count as f32,
         };
         (target, vertex)
     };
@@ -126,14 +116,9 @@ fn sort_layer(layered: &mut Layered, ranks: &mut Ranks, at: usize, side: SweepSi
     ranks.set(&layered.layers[at]);
 }
 
-/// Number of pairs of lines that cross.
-pub(super) fn crossings(layered: &Layered) -> u64 {
-    crossings_at(layered, &Ranks::new(layered))
-}
-
 /// Counts crossings between adjacent layers. Lines are read from top to bottom by their begin; each
 /// pair whose ends are in reverse order crosses. A Fenwick tree counts these pairs.
-fn crossings_at(layered: &Layered, ranks: &Ranks) -> u64 {
+fn crossings(layered: &Layered, ranks: &Ranks) -> u64 {
     let widest = layered.layers.iter().map(Vec::len).max().unwrap_or(0);
     let mut tree = Fenwick {
         sums: vec![0; widest + 1],
@@ -143,14 +128,9 @@ fn crossings_at(layered: &Layered, ranks: &Ranks) -> u64 {
     for layer in &layered.layers {
         let mut lines = 0;
         for &vertex in layer {
+            let after = layered.after.adjacent(vertex).iter();
             ends.clear();
-            ends.extend(
-                layered
-                    .after
-                    .adjacent(vertex)
-                    .iter()
-                    .map(|&next| ranks.positions[next as usize]),
-            );
+            ends.extend(after.map(|&next| ranks.positions[next as usize]));
             // Lines with a common begin do not cross, so all are counted before one is added.
             crossings += ends.iter().map(|&end| lines - tree.up_to(end)).sum::<u64>();
             ends.iter().for_each(|&end| tree.add(end));

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::graph::definition::{Definition, JobDefinition};
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 fn graph(count: usize, arrows: impl IntoIterator<Item = (usize, usize)>) -> Graph {
     let mut jobs: Vec<JobDefinition> = (0..count)

@@ -4,7 +4,7 @@
 use hashbrown::HashMap;
 
 use crate::graph::Graph;
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 /// Maximum jobs with the same parents and children that are drawn one by one. A column of more is
 /// taller than a screen.
@@ -54,7 +54,7 @@ pub(super) struct Units {
 impl Units {
     pub(super) fn new(graph: &Graph, grouping: Grouping) -> Self {
         let count = graph.jobs.len();
-        let jobs = (0..count as u32).map(JobIndex);
+        let jobs = graph.job_indexes();
         if grouping == Grouping::Separate {
             return Self {
                 list: jobs.map(Unit::Job).collect(),

@@ -19,12 +19,8 @@ pub(super) struct Net {
 impl Net {
     /// The rows that its column spans.
     pub(super) fn span(&self) -> (i32, i32) {
-        let rows = self
-            .left
-            .iter()
-            .chain(&self.right)
-            .copied()
-            .chain(self.continuation.map(|(row, _)| row));
+        let rows = self.left.iter().chain(&self.right).copied();
+        let rows = rows.chain(self.continuation.map(|(row, _)| row));
         rows.fold((i32::MAX, i32::MIN), |(low, high), row| {
             (low.min(row), high.max(row))
         })
@@ -40,11 +36,7 @@ impl Net {
 /// On a row where one net comes in and others go out, the one that comes in has to turn off first.
 /// Nets that wait for each other are drawn in two columns, by a row that is `free`; without one
 /// there is no drawing.
-pub(super) fn assign_tracks(
-    mut nets: Vec<Net>,
-    free: impl Iterator<Item = i32>,
-) -> Option<Vec<Net>> {
-    let mut free: Vec<i32> = free.collect();
+pub(super) fn assign_tracks(mut nets: Vec<Net>, mut free: Vec<i32>) -> Option<Vec<Net>> {
     let mut first_halves: HashMap<usize, usize> = HashMap::new();
     let mut tracks: Vec<Vec<(i32, i32)>> = Vec::new();
     let mut unassigned: Vec<usize> = (0..nets.len())
@@ -104,9 +96,7 @@ fn split_net(nets: &mut Vec<Net>, split: usize, free: &mut Vec<i32>) -> Option<u
     let row = free.swap_remove(nearest);
     let second = Net {
         right: std::mem::take(&mut nets[split].right),
-        left: Vec::new(),
-        continuation: None,
-        track: None,
+        ..Net::default()
     };
     let second_place = nets.len();
     nets[split].continuation = Some((row, second_place));

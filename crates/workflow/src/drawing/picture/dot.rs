@@ -6,15 +6,15 @@ use super::subject::Picture;
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "digraph {{")?;
-    writeln!(out, "  label=\"{}\";", DotText(&picture.graph.label.name))?;
+    writeln!(out, "  label=\"{}\";", dot_text(&picture.graph.label.name))?;
     writeln!(out, "  rankdir=LR;")?;
     writeln!(
         out,
         "  node [shape=box, style=\"rounded,filled\", fillcolor=\"#f6f7f9\", color=\"#768195\", fontname=\"sans-serif\"];"
     )?;
     for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
-        let name = DotText(&job.name);
-        let handler = DotText(&job.handler);
+        let name = dot_text(&job.name);
+        let handler = dot_text(&job.handler);
         write!(out, "  j{index} [label=\"{name}")?;
         if job.handler != job.name {
             write!(out, "\\n{handler}")?;
@@ -40,18 +40,15 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
 }
 
 /// Text of a label. Graphviz interprets backslashes and HTML entities in labels.
-struct DotText<'a>(&'a str);
-
-impl fmt::Display for DotText<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            match character {
-                '"' => formatter.write_str("\\\"")?,
-                '\\' => formatter.write_str("\\\\")?,
-                '&' => formatter.write_str("&amp;")?,
-                other => formatter.write_char(other)?,
-            }
+fn dot_text(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' => escaped.push_str("\\\""),
+            '\\' => escaped.push_str("\\\\"),
+            '&' => escaped.push_str("&amp;"),
+            other => escaped.push(other),
         }
-        Ok(())
     }
+    escaped
 }

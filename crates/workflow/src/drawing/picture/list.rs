@@ -7,7 +7,7 @@ use super::subject::Picture;
 use super::terminal::{Colour, Glyphs, Terminal, char_width, label};
 use crate::drawing::layout::layers::Layered;
 use crate::drawing::layout::units::{Grouping, Unit};
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 /// Limits of the list. Layers, jobs and parents beyond them are counted and not listed.
 const MAX_LAYERS: usize = 30;
@@ -26,18 +26,9 @@ pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String
         None,
     )?;
     let layered = Layered::new(picture.graph, Grouping::Separate);
-    let units = |layer: &Vec<u32>| -> Vec<&Unit> {
-        layer
-            .iter()
-            .filter_map(|&vertex| layered.unit(vertex))
-            .collect()
-    };
     let jobs = |layer: &Vec<u32>| -> Vec<JobIndex> {
-        units(layer)
-            .iter()
-            .flat_map(|unit| unit.jobs())
-            .copied()
-            .collect()
+        let units = layer.iter().filter_map(|&vertex| layered.unit(vertex));
+        units.flat_map(Unit::jobs).copied().collect()
     };
     let layers: Vec<Vec<JobIndex>> = layered
         .layers
@@ -47,7 +38,7 @@ pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String
         .collect();
     let (shown, rest) = layers.split_at(layers.len().min(MAX_LAYERS));
     for (place, layer) in shown.iter().enumerate() {
-        self::write_layer(picture, terminal, out, place + 1, layer)?;
+        write_layer(picture, terminal, out, place + 1, layer)?;
     }
     if !rest.is_empty() {
         let jobs: Vec<JobIndex> = rest.concat();
@@ -69,18 +60,14 @@ fn write_layer(
     number: usize,
     jobs: &[JobIndex],
 ) -> fmt::Result {
+    let write_job = |out: &mut String, start: &str, job: JobIndex| {
+        let name = label(picture, terminal, job);
+        let text = format!("{start}{name}{}", parents_text(picture, job));
+        let ansi = picture.style(job).map(|style| style.ansi);
+        write_line(terminal, out, &text, ansi)
+    };
     if let [job] = *jobs {
-        let text = format!(
-            "layer {number}: {}{}",
-            label(picture, terminal, job),
-            parents_text(picture, job)
-        );
-        return write_line(
-            terminal,
-            out,
-            &text,
-            picture.style(job).map(|style| style.ansi),
-        );
+        return write_job(out, &format!("layer {number}: "), job);
     }
     write_line(
         terminal,
@@ -91,17 +78,7 @@ fn write_layer(
     let mut jobs = jobs.to_vec();
     jobs.sort_by_key(|&job| picture.state(job).map(display_rank));
     for &job in jobs.iter().take(MAX_JOBS) {
-        let text = format!(
-            "  {}{}",
-            label(picture, terminal, job),
-            parents_text(picture, job)
-        );
-        write_line(
-            terminal,
-            out,
-            &text,
-            picture.style(job).map(|style| style.ansi),
-        )?;
+        write_job(out, "  ", job)?;
     }
     match jobs.len().saturating_sub(MAX_JOBS) {
         0 => Ok(()),

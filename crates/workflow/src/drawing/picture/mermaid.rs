@@ -8,9 +8,9 @@ use super::subject::Picture;
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "flowchart LR")?;
     for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
-        write!(out, "  j{index}[\"{}", MermaidText(&job.name))?;
+        write!(out, "  j{index}[\"{}", mermaid_text(&job.name))?;
         if job.handler != job.name {
-            write!(out, "<br/>{}", MermaidText(&job.handler))?;
+            write!(out, "<br/>{}", mermaid_text(&job.handler))?;
         }
         writeln!(out, "\"]")?;
     }
@@ -41,17 +41,14 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
 
 /// Text of a label. Mermaid searches the whole source for directives, comments, styles, Markdown
 /// and HTML before it parses quotes, so all but plain characters are written as codes.
-struct MermaidText<'a>(&'a str);
-
-impl fmt::Display for MermaidText<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            if character.is_alphanumeric() || " -_.,/+=".contains(character) {
-                formatter.write_char(character)?;
-            } else {
-                write!(formatter, "#{};", u32::from(character))?;
-            }
+fn mermaid_text(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_alphanumeric() || " -_.,/+=".contains(character) {
+            escaped.push(character);
+        } else {
+            escaped.push_str(&format!("#{};", u32::from(character)));
         }
-        Ok(())
     }
+    escaped
 }

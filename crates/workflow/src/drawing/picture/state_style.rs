@@ -1,6 +1,6 @@
 //! The colours and marks of job states in all pictures.
 
-use crate::model::workflow_state::JobState;
+use crate::model::JobState;
 
 /// The style of a state.
 #[derive(Debug)]

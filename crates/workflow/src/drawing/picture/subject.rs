@@ -2,8 +2,7 @@
 
 use super::state_style::StateStyle;
 use crate::graph::Graph;
-use crate::model::id::JobIndex;
-use crate::model::workflow_state::{Counts, JobState};
+use crate::model::{Counts, JobIndex, JobState};
 
 /// A graph to be drawn, with or without the states of its jobs.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +52,6 @@ impl<'a> Picture<'a> {
     }
 
     pub(super) fn jobs(&self) -> impl ExactSizeIterator<Item = JobIndex> + use<> {
-        (0..self.graph.jobs.len() as u32).map(JobIndex)
+        self.graph.job_indexes()
     }
 }

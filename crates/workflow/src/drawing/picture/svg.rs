@@ -2,13 +2,15 @@
 
 use std::fmt::{self, Write};
 
-use super::state_style::STATE_STYLES;
+use super::state_style::{STATE_STYLES, StateStyle};
 use super::subject::Picture;
 use crate::drawing::layout::geometry::{Block, Edge, End, Layout, Node, Point};
 use crate::drawing::layout::label::elide;
 use crate::graph::GraphJob;
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
+/// Beginning of each rule of the style sheet.
+const OF: &str = ".tidegate-graph";
 const LEGEND_HEIGHT: i32 = 28;
 /// Pixels of a legend entry: a swatch, a word, a number and some space.
 const LEGEND_ENTRY_WIDTH: i32 = 128;
@@ -23,7 +25,7 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
     let legend = Legend::new(picture, &layout);
     let width = layout.width.max(legend.width());
     let height = layout.height + legend.height();
-    let name = XmlText(&picture.graph.label.name);
+    let name = xml_text(&picture.graph.label.name);
     write!(
         out,
         r#"<svg xmlns="http://www.w3.org/2000/svg" class="tidegate-graph" role="graphics-document document" width="{width}" height="{height}" viewBox="0 0 {width} {height}">"#
@@ -61,7 +63,6 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
 /// Writes the style sheet. All rules contain the class of the picture, so that a page can contain
 /// several pictures.
 fn write_style(out: &mut impl Write) -> fmt::Result {
-    const OF: &str = ".tidegate-graph";
     write!(
         out,
         "<style>{OF}{{background:#fff;font-family:system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:13px}}\
@@ -70,31 +71,32 @@ fn write_style(out: &mut impl Write) -> fmt::Result {
          {OF} .frame{{fill:none;stroke:#8a94a6;stroke-dasharray:1 3}}{OF} .lines path{{fill:none;stroke:#8a94a6;stroke-width:1.5}}{OF} .lines circle,{OF} .head{{fill:#8a94a6}}\
          {OF} .skipped rect,{OF} .cancelled rect{{stroke-dasharray:4 3}}"
     )?;
-    for state_style in &STATE_STYLES {
-        let word = state_style.word;
-        let (fill, rim) = state_style.light;
-        write!(
-            out,
-            "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
-        )?;
-    }
+    write_state_rules(out, |style| style.light)?;
     write!(
         out,
         "@media (prefers-color-scheme:dark){{{OF}{{background:#14171c}}{OF} text{{fill:#e6e9ee}}{OF} .small{{fill:#9aa4b2}}\
          {OF} rect{{fill:#20242c;stroke:#7d889b}}"
     )?;
+    write_state_rules(out, |style| style.dark)?;
+    out.write_str(
+        "}</style><defs><marker id=\"tidegate-head\" class=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" \
+         markerWidth=\"8\" markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0.5 8 4 0 7.5z\"/></marker></defs>",
+    )
+}
+
+fn write_state_rules(
+    out: &mut impl Write,
+    colours: fn(&StateStyle) -> (&'static str, &'static str),
+) -> fmt::Result {
     for state_style in &STATE_STYLES {
         let word = state_style.word;
-        let (fill, rim) = state_style.dark;
+        let (fill, rim) = colours(state_style);
         write!(
             out,
             "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
         )?;
     }
-    out.write_str(
-        "}</style><defs><marker id=\"tidegate-head\" class=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" \
-         markerWidth=\"8\" markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0.5 8 4 0 7.5z\"/></marker></defs>",
-    )
+    Ok(())
 }
 
 /// Writes a line. Level pieces are straight; the others are curves that begin and end level.
@@ -163,8 +165,8 @@ fn write_job_box(
         ..
     } = node;
     let definition = &picture.graph.jobs[job.index()];
-    let name = XmlText(&definition.name);
-    let handler = XmlText(&definition.handler);
+    let name = xml_text(&definition.name);
+    let handler = xml_text(&definition.handler);
     let state_style = picture.style(job);
     match state_style {
         Some(state_style) => {
@@ -209,9 +211,8 @@ fn write_job_box(
 /// Writes the name of a job, and its handler below if that differs.
 fn write_job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -> fmt::Result {
     let Node { y, height, .. } = node;
-    let name = elide(&job.name, '…');
-    let handler = elide(&job.handler, '…');
-    let name = XmlText(&name);
+    let name = xml_text(&elide(&job.name, '…'));
+    let handler = xml_text(&elide(&job.handler, '…'));
     if job.name == job.handler {
         let middle = y + height / 2 + 5;
         return write!(out, r#"<text x="{left}" y="{middle}">{name}</text>"#);
@@ -219,9 +220,8 @@ fn write_job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -
     write!(out, r#"<text x="{left}" y="{}">{name}</text>"#, y + 18)?;
     write!(
         out,
-        r#"<text class="small" x="{left}" y="{}">{}</text>"#,
-        y + 33,
-        XmlText(&handler)
+        r#"<text class="small" x="{left}" y="{}">{handler}</text>"#,
+        y + 33
     )
 }
 
@@ -234,16 +234,13 @@ struct Legend {
 impl Legend {
     fn new(picture: &Picture<'_>, layout: &Layout) -> Self {
         let counts = picture.counts(picture.jobs());
-        let entries = counts
-            .iter()
-            .flat_map(|counts| counts.entries())
-            .zip(&STATE_STYLES)
-            .filter(|((_, number), _)| *number > 0);
+        let entries = counts.iter().flat_map(|counts| counts.entries());
         let entries = entries
+            .zip(&STATE_STYLES)
             .map(|((word, number), state_style)| (word, state_style.mark, number))
-            .collect();
+            .filter(|&(_, _, number)| number > 0);
         Self {
-            entries,
+            entries: entries.collect(),
             undrawn: layout.undrawn,
         }
     }
@@ -287,25 +284,20 @@ impl Legend {
 }
 
 /// Text that is escaped for XML, between tags and in attributes.
-struct XmlText<'a>(&'a str);
-
-impl fmt::Display for XmlText<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            match character {
-                '<' => formatter.write_str("&lt;")?,
-                '>' => formatter.write_str("&gt;")?,
-                '&' => formatter.write_str("&amp;")?,
-                '"' => formatter.write_str("&quot;")?,
-                '\'' => formatter.write_str("&#39;")?,
-                // XML does not allow these characters. New names contain none; handlers of old
-                // stored graphs may.
-                '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
-                    formatter.write_char(char::REPLACEMENT_CHARACTER)?
-                }
-                other => formatter.write_char(other)?,
-            }
+fn xml_text(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            // XML does not allow these characters. New names contain none; handlers of old stored
+            // graphs may.
+            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => escaped.push(char::REPLACEMENT_CHARACTER),
+            other => escaped.push(other),
         }
-        Ok(())
     }
+    escaped
 }

@@ -2,7 +2,7 @@
 
 use super::subject::Picture;
 use crate::drawing::layout::label::elide;
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 /// The terminal that a picture is drawn for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,7 @@ use super::state_style::StateStyle;
 use super::*;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::JobState;
+use crate::model::{JobState, Timestamp};
 
 fn graph(jobs: &[(&str, &str, &[&str])]) -> Graph {
     let job = |&(name, handler, after): &(&str, &str, &[&str])| JobDefinition {

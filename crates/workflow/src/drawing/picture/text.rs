@@ -11,9 +11,9 @@ use super::subject::Picture;
 use super::terminal::{Colour, Glyphs, Terminal, char_width, label, with_mark};
 use crate::drawing::layout::coordinates::vertical_positions;
 use crate::drawing::layout::layers::{Layered, Via};
-use crate::drawing::layout::ordered;
+use crate::drawing::layout::order::reduce_crossings;
 use crate::drawing::layout::units::{Grouping, Unit};
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 /// Maximum size of a drawn graph. Larger graphs become lists, because lines over several screens
 /// cannot be followed.
@@ -73,7 +73,7 @@ impl Canvas {
         {
             return None;
         }
-        let layered = ordered(layered);
+        let layered = reduce_crossings(layered);
         let heights = vec![1; layered.units.len()];
         let loose = vertical_positions(&layered, &heights, 1, 1);
         let height = |rows: &[i32]| rows.iter().max().map_or(0, |last| last + 1);
@@ -90,10 +90,8 @@ impl Canvas {
         };
         let mut left = 0;
         for layer in &layered.layers {
-            let labels = layer
-                .iter()
-                .map(|&vertex| VertexLabel::new(picture, terminal, &layered, vertex));
-            let labels: Vec<VertexLabel> = labels.collect();
+            let label = |&vertex| VertexLabel::new(picture, terminal, &layered, vertex);
+            let labels: Vec<VertexLabel> = layer.iter().map(label).collect();
             let right = left + labels.iter().map(|label| label.width).max().unwrap_or(0);
             // A label ends with a space, which may be cut.
             if right > terminal.width.saturating_add(1) {
@@ -167,13 +165,10 @@ impl Canvas {
             nets.iter()
                 .any(|net| net.left.contains(row) || net.right.contains(row))
         };
-        let free: Vec<i32> = (0..height).filter(|row| !used(row)).collect();
-        let nets = channel::assign_tracks(nets, free.into_iter())?;
-        let tracks = nets
-            .iter()
-            .filter_map(|net| net.track)
-            .max()
-            .map_or(0, |last| last + 1);
+        let free = (0..height).filter(|row| !used(row)).collect();
+        let nets = channel::assign_tracks(nets, free)?;
+        let last_track = nets.iter().filter_map(|net| net.track).max();
+        let tracks = last_track.map_or(0, |last| last + 1);
         let begin = right + 1;
         let end = begin + 2 * tracks + usize::from(tracks == 0);
         for net in &nets {
@@ -191,9 +186,9 @@ impl Canvas {
 
     fn draw_net(&mut self, net: &Net, nets: &[Net], begin: usize, end: usize) {
         let Some(track) = net.track else {
-            net.right
-                .iter()
-                .for_each(|&row| self.draw_level_line(row, begin, end));
+            for &row in &net.right {
+                self.draw_level_line(row, begin, end);
+            }
             return;
         };
         let at = |track: usize| begin + 2 * track + 1;
@@ -265,12 +260,9 @@ fn layer_nets(layered: &Layered, rows: &[i32], layer: &[u32]) -> (Vec<Net>, Vec<
             continue;
         }
         children.sort_unstable();
-        arrivals.extend(
-            children
-                .iter()
-                .map(|&to| (rows[to as usize], layered.unit(to).is_some())),
-        );
         let child_rows: Vec<i32> = children.iter().map(|&to| rows[to as usize]).collect();
+        let is_job = children.iter().map(|&to| layered.unit(to).is_some());
+        arrivals.extend(child_rows.iter().copied().zip(is_job));
         let net_index = *net_by_children.entry(children).or_insert(nets.len());
         match nets.get_mut(net_index) {
             Some(net) => net.left.push(rows[from as usize]),
@@ -309,6 +301,7 @@ fn line_glyph(directions: u8, glyphs: Glyphs) -> char {
 }
 
 /// The mark and name of a unit, as characters with their columns. Empty for lines that pass.
+#[derive(Default)]
 struct VertexLabel {
     characters: Vec<(char, usize)>,
     width: usize,
@@ -318,34 +311,23 @@ struct VertexLabel {
 impl VertexLabel {
     fn new(picture: &Picture<'_>, terminal: &Terminal, layered: &Layered, vertex: u32) -> Self {
         let (text, job) = match layered.unit(vertex) {
-            None => {
-                return Self {
-                    characters: Vec::new(),
-                    width: 0,
-                    ansi: None,
-                };
-            }
+            None => return Self::default(),
             Some(Unit::Job(job)) => (label(picture, terminal, *job), *job),
             Some(Unit::Block(jobs)) => block_label(picture, terminal, jobs),
         };
+        // Characters of no width belong to the previous cell; a canvas of cells cannot hold them.
         let characters: Vec<(char, usize)> = text
             .chars()
             .map(|character| (character, char_width(character)))
-            .collect();
-        // Characters of no width belong to the previous cell; a canvas of cells cannot hold them.
-        let characters: Vec<(char, usize)> = characters
-            .into_iter()
             .filter(|&(_, width)| width > 0)
             .collect();
-        let width = characters.iter().map(|&(_, width)| width).sum::<usize>() + 1;
-        let ansi = picture
-            .style(job)
-            .map(|style| style.ansi)
-            .filter(|_| terminal.colour == Colour::Ansi);
+        let style = picture.style(job);
         Self {
+            width: characters.iter().map(|&(_, width)| width).sum::<usize>() + 1,
             characters,
-            width,
-            ansi,
+            ansi: style
+                .map(|style| style.ansi)
+                .filter(|_| terminal.colour == Colour::Ansi),
         }
     }
 }
@@ -357,18 +339,11 @@ fn block_label(
     terminal: &Terminal,
     jobs: &[JobIndex],
 ) -> (String, JobIndex) {
+    let jobs = jobs.iter().copied();
     let first = jobs
-        .iter()
-        .copied()
-        .min_by_key(|&job| picture.state(job).map(display_rank));
-    let first = first.expect("a block has jobs");
-    (
-        with_mark(
-            picture,
-            terminal,
-            first,
-            &picture.summary(jobs.iter().copied()),
-        ),
-        first,
-    )
+        .clone()
+        .min_by_key(|&job| picture.state(job).map(display_rank))
+        .expect("a block has jobs");
+    let summary = picture.summary(jobs);
+    (with_mark(picture, terminal, first, &summary), first)
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::graph::Graph;
 use crate::graph::definition::{JobDefinition, Scope};
-use crate::model::id::JobIndex;
+use crate::model::JobIndex;
 
 fn units(entries: &[(&str, &str)]) -> LimitDefinition {
     let entries = entries

@@ -3,9 +3,7 @@
 use super::Workflow;
 use crate::graph::definition::TriggerRule;
 use crate::machine::reachability::{ParentOutcome, RuleResult};
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, LeaseEnd, Rerun};
+use crate::model::{JobIndex, JobState, LeaseEnd, Rerun, Timestamp};
 
 /// The outcome of each job for its children.
 pub(crate) type ParentOutcomes = Box<[Option<ParentOutcome>]>;
@@ -67,16 +65,14 @@ impl Workflow {
 
     /// Lets these jobs react once more, because a parent failed that was reset since they began.
     pub(super) fn rerun_reacting(&mut self, jobs: &[JobIndex], now: Timestamp) {
-        let (running, ended): (Vec<_>, Vec<_>) = jobs
+        let (running, mut ended): (Vec<JobIndex>, Vec<_>) = jobs
             .iter()
-            .partition(|&&job| matches!(self.job(job).state, JobState::Running { .. }));
-        running
-            .into_iter()
-            .for_each(|job: JobIndex| self.job_mut(job).rerun = Rerun::AfterEnd);
-        let ended: Vec<JobIndex> = ended
-            .into_iter()
-            .filter(|&job| self.has_ended_by_itself(job))
-            .collect();
+            .copied()
+            .partition(|&job| self.job(job).state.is_running());
+        for job in running {
+            self.job_mut(job).rerun = Rerun::AfterEnd;
+        }
+        ended.retain(|&job| self.has_ended_by_itself(job));
         if !ended.is_empty() {
             self.advance_with(&self.all_outcomes(), &ended, now);
         }
@@ -140,7 +136,7 @@ impl Workflow {
         reruns: &mut [bool],
         now: Timestamp,
     ) {
-        let runs = matches!(self.job(job).state, JobState::Running { .. });
+        let runs = self.job(job).state.is_running();
         if !runs && !self.has_ended_by_itself(job) {
             return;
         }

@@ -1,10 +1,7 @@
 //! Times at which jobs change by themselves: retries, ends of leases and timeouts.
 
 use super::Workflow;
-use crate::model::id::JobIndex;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, JobState, LeaseEnd};
+use crate::model::{JobIndex, JobState, LeaseEnd, LeaseRef, Timestamp};
 
 impl Workflow {
     /// The time at which a job changes by itself, without gaps.
@@ -16,25 +13,19 @@ impl Workflow {
     /// `served_since`, end one lease after it. A live worker extends its lease until then.
     fn due_after_gap(&self, index: JobIndex, served_since: Timestamp) -> Option<Timestamp> {
         let job = self.job(index);
-        let JobState::Running { expires } = job.state else {
-            return match job.state {
-                JobState::Scheduled { due } => Some(due),
-                _ => None,
-            };
+        let end = match job.state {
+            JobState::Scheduled { due } => return Some(due),
+            JobState::Running { expires } => self
+                .times_out(index)
+                .map_or(expires, |end| end.min(expires)),
+            _ => return None,
         };
-        let lenient_until = served_since + job.lease();
         // An attempt that began after the gap had its full time.
         let began_before = job.started_at.is_some_and(|started| started < served_since);
-        let lenient = |end: Timestamp| {
-            if began_before {
-                end.max(lenient_until)
-            } else {
-                end
-            }
-        };
-        Some(match self.times_out(index) {
-            Some(end) if end <= expires => lenient(end),
-            _ => lenient(expires),
+        Some(if began_before {
+            end.max(served_since + job.lease())
+        } else {
+            end
         })
     }
 
@@ -71,25 +62,21 @@ impl Workflow {
         served_since: Timestamp,
         now: Timestamp,
     ) -> Vec<(LeaseRef, Timestamp)> {
-        let leases = self.job_indexes().filter_map(|job| match self.job(job) {
-            Job {
-                state: JobState::Running { expires },
-                token,
-                ..
-            } if *expires <= now => {
-                let until = self.due_after_gap(job, served_since)?;
-                Some((
-                    LeaseRef {
+        let lease = |index: JobIndex| {
+            let job = self.job(index);
+            match job.state {
+                JobState::Running { expires } if expires <= now => {
+                    let lease = LeaseRef {
                         workflow: self.id,
-                        job,
-                        token: *token,
-                    },
-                    until,
-                ))
+                        job: index,
+                        token: job.token,
+                    };
+                    Some((lease, self.due_after_gap(index, served_since)?))
+                }
+                _ => None,
             }
-            _ => None,
-        });
-        leases.collect()
+        };
+        self.job_indexes().filter_map(lease).collect()
     }
 
     /// Sets the timer to the earliest time at which a job is due.

@@ -1,7 +1,7 @@
 //! Jobs that run by the rule of their own, when others are retried or cancelled.
 
 use super::*;
-use crate::model::workflow_state::Status;
+use crate::model::Status;
 
 fn of(jobs: &[(&str, &[&str], TriggerRule)]) -> Workflow {
     of_failing(OnFailure::Continue, jobs)
