@@ -83,8 +83,5 @@ pub(super) fn unreadable(
     error: impl Into<CodecError>,
     what: impl FnOnce() -> String,
 ) -> StoreError {
-    StoreError::Corrupt {
-        what: what(),
-        reason: error.into().to_string(),
-    }
+    StoreError::corrupt(what(), error.into().to_string())
 }

@@ -265,10 +265,7 @@ impl Store {
             return Ok(JobLog::default());
         };
         let what = || format!("the log of job {job} of workflow {workflow}");
-        let corrupt = |reason: &str| StoreError::Corrupt {
-            what: what(),
-            reason: reason.to_owned(),
-        };
+        let corrupt = |reason: &str| StoreError::corrupt(what(), reason);
         let log = LogExtent::read(log).map_err(corrupt)?;
         let mut all = Vec::new();
         let (first, next) = log.chunks;

@@ -173,9 +173,7 @@ impl RedisStore {
         if may_have_lost_data || changes.iter().zip(&applied).any(is_missing) {
             self.verify_now()
                 .await
-                .map_err(|error| StoreError::Unknown {
-                    reason: error.to_string(),
-                })?;
+                .map_err(|error| StoreError::unknown(error.to_string()))?;
         }
         Ok(applied)
     }
@@ -324,9 +322,7 @@ fn applied(calls: &[ScriptCall<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied
                 Some(stopped) => StoreError::PartialWrite {
                     reason: with_advice(reason(stopped)),
                 },
-                None => StoreError::Unknown {
-                    reason: reason(failed),
-                },
+                None => StoreError::unknown(reason(failed)),
             })
         }
         None => {

@@ -49,9 +49,7 @@ fn parse_outcomes(outcome: &Outcome, number: usize) -> Result<Vec<NoteOutcome>, 
         Outcome::Reply(reply) => reply,
         failed if wrote_nothing(failed) => return Err(unavailable(failed)),
         failed => {
-            return Err(StoreError::Unknown {
-                reason: with_advice(reason(failed)),
-            });
+            return Err(StoreError::unknown(with_advice(reason(failed))));
         }
     };
     let each = array(reply)?;

@@ -189,7 +189,7 @@ fn check_range_support(outcome: &Outcome) -> Result<(), StoreError> {
             let reason = format!(
                 "workflows need Redis 6.2 or later, and this one answers ZRANGE BYLEX with: {error}"
             );
-            Err(StoreError::Unavailable { reason })
+            Err(StoreError::unavailable(reason))
         }
         // A node that does not answer is reported by the calls that need it.
         _ => Ok(()),
@@ -295,7 +295,7 @@ impl StoreFacts {
                 "redis does not take the first keys of the store: {}",
                 reason(failed)
             );
-            return Err(StoreError::Unavailable { reason });
+            return Err(StoreError::unavailable(reason));
         }
         Self::read(&reply::array(answer(read)?)?, key)
     }
@@ -310,10 +310,9 @@ impl StoreFacts {
                 .ok()
                 .and_then(|text| text.parse().ok());
             let reason = || format!("'{}' is not a number", text.escape_ascii());
-            number.map(Some).ok_or_else(|| StoreError::Corrupt {
-                what: key.to_owned(),
-                reason: reason(),
-            })
+            number
+                .map(Some)
+                .ok_or_else(|| StoreError::corrupt(key, reason()))
         };
         match values {
             [schema, partitions, from] => Ok(Self {
@@ -321,29 +320,20 @@ impl StoreFacts {
                 partitions: number(partitions)?,
                 from: number(from)?,
             }),
-            _ => Err(StoreError::Corrupt {
-                what: key.to_owned(),
-                reason: "three values were expected".to_owned(),
-            }),
+            _ => Err(StoreError::corrupt(key, "three values were expected")),
         }
     }
 
     /// The format of the store.
     fn format(self, key: &str) -> Result<Format, StoreError> {
-        let missing = || StoreError::Corrupt {
-            what: key.to_owned(),
-            reason: "it has no schema version".to_owned(),
-        };
+        let missing = || StoreError::corrupt(key, "it has no schema version");
         let schema = self.schema.ok_or_else(missing)?;
         Format::from_schema(schema).ok_or_else(|| StoreError::other_schema(schema))
     }
 
     /// The number of partitions.
     fn partitions(self, key: &str) -> Result<u16, StoreError> {
-        let corrupt = |reason: String| StoreError::Corrupt {
-            what: key.to_owned(),
-            reason,
-        };
+        let corrupt = |reason: String| StoreError::corrupt(key, reason);
         let partitions = self.partitions.and_then(|found| u16::try_from(found).ok());
         let valid = |found: &u16| found.is_power_of_two() && *found <= keys::MAX_PARTITIONS;
         partitions.filter(valid).ok_or_else(|| {

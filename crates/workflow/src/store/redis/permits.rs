@@ -123,12 +123,10 @@ fn reply_or_error(outcome: &Outcome) -> Result<Reply, StoreError> {
                 "{}; limits of jobs at work need GET, SET, UNLINK, PEXPIRE, ZADD, ZCARD, ZRANGE, ZREM, ZREMRANGEBYSCORE and ZSCORE",
                 reason(outcome)
             );
-            Err(StoreError::Unknown { reason })
+            Err(StoreError::unknown(reason))
         }
         failed if wrote_nothing(failed) => Err(unavailable(failed)),
-        failed => Err(StoreError::Unknown {
-            reason: reason(failed),
-        }),
+        failed => Err(StoreError::unknown(reason(failed))),
     }
 }
 

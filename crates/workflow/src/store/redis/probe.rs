@@ -87,9 +87,7 @@ fn probe_batch(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch 
 
 fn all_succeeded(outcomes: &[Outcome]) -> Result<(), StoreError> {
     match outcomes.iter().find(|outcome| answer(outcome).is_err()) {
-        Some(failed) => Err(StoreError::Unavailable {
-            reason: with_advice(reason(failed)),
-        }),
+        Some(failed) => Err(StoreError::unavailable(with_advice(reason(failed)))),
         None => Ok(()),
     }
 }

@@ -377,9 +377,7 @@ impl RedisStore {
 fn all_succeeded(outcomes: &[Outcome]) -> Result<(), StoreError> {
     match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
         None => Ok(()),
-        Some(lost @ Outcome::Unknown(_)) => Err(StoreError::Unknown {
-            reason: reason(lost),
-        }),
+        Some(lost @ Outcome::Unknown(_)) => Err(StoreError::unknown(reason(lost))),
         Some(other) => Err(unavailable(other)),
     }
 }

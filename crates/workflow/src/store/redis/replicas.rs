@@ -82,7 +82,7 @@ impl RedisStore {
         };
         let mut outcomes = client.send(batch, deadline).await;
         let acknowledged = outcomes.pop().expect("the unit ends with the wait");
-        let unknown = |reason| Err(StoreError::Unknown { reason });
+        let unknown = |reason| Err(StoreError::unknown(reason));
         let replicated = match acknowledged.integer() {
             Ok(found) if found >= i64::from(number.get()) => Ok(()),
             Ok(found) => unknown(format!(

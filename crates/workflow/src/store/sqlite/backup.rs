@@ -78,7 +78,5 @@ impl Drop for PartialCopy {
 }
 
 fn write_failed(to: &Path, error: &io::Error) -> StoreError {
-    StoreError::Unavailable {
-        reason: format!("writing the copy {}: {error}", to.display()),
-    }
+    StoreError::unavailable(format!("writing the copy {}: {error}", to.display()))
 }

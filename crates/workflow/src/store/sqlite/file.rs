@@ -270,10 +270,7 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
 
 /// Whether the file is empty. Fails if it is not a store, or has another version.
 fn is_empty(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
-    let foreign = |reason: &str| StoreError::Corrupt {
-        what: path.display().to_string(),
-        reason: reason.to_owned(),
-    };
+    let foreign = |reason: &str| StoreError::corrupt(path.display().to_string(), reason);
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let application = number("application_id").map_err(|error| foreign(&error.to_string()))?;
     let version = number("user_version")?;
@@ -293,10 +290,7 @@ fn is_empty(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
 
 /// Fails if the file belongs to another program.
 pub(super) fn ensure_own_file(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let foreign = |reason: &str| StoreError::Corrupt {
-        what: path.display().to_string(),
-        reason: reason.to_owned(),
-    };
+    let foreign = |reason: &str| StoreError::corrupt(path.display().to_string(), reason);
     match connection.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0)) {
         Ok(application) if application == i64::from(APPLICATION_ID) => Ok(()),
         Ok(_) => Err(foreign(
@@ -340,10 +334,7 @@ fn check_with_timeout(connection: &Connection, path: &Path) -> Result<(), StoreE
 
 /// Reads every page once. Returns false if it was interrupted before it found damage or the end.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
-    let damaged = |reason: String| StoreError::Corrupt {
-        what: path.display().to_string(),
-        reason,
-    };
+    let damaged = |reason: String| StoreError::corrupt(path.display().to_string(), reason);
     match connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
         Ok(verdict) if verdict == "ok" => Ok(true),
         Ok(verdict) => Err(damaged(format!("{}; restore a backup", verdict.trim()))),
@@ -355,7 +346,5 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreE
 }
 
 pub(super) fn open_failed(path: &Path, reason: &str) -> StoreError {
-    StoreError::Unavailable {
-        reason: format!("opening {}: {reason}", path.display()),
-    }
+    StoreError::unavailable(format!("opening {}: {reason}", path.display()))
 }

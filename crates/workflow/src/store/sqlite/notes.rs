@@ -2,8 +2,9 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::SqliteStore;
 use super::column::field_number;
-use super::{SqliteStore, write};
+use super::write::WriteRequest;
 use crate::store::error::StoreError;
 use crate::store::notes::{EncodedNote, NoteOutcome};
 
@@ -39,7 +40,6 @@ impl SqliteStore {
         &self,
         notes: Vec<EncodedNote>,
     ) -> Result<Vec<NoteOutcome>, StoreError> {
-        self.write(|answer| write::WriteRequest::Notes { notes, answer })
-            .await
+        self.write(notes, WriteRequest::Notes).await
     }
 }

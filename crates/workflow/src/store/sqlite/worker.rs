@@ -159,9 +159,7 @@ impl<J> Drop for WorkerThread<J> {
 
 /// The error for callers after the thread has ended.
 pub(super) fn ended() -> StoreError {
-    StoreError::Unavailable {
-        reason: "it is closed".to_owned(),
-    }
+    StoreError::unavailable("it is closed")
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl RedisStore {
             // Earlier changes of the list are written already.
             let to_unknown = |error| match error {
                 StoreError::Unavailable { reason } if !all.applied.is_empty() => {
-                    StoreError::Unknown { reason }
+                    StoreError::unknown(reason)
                 }
                 error => error,
             };
@@ -293,13 +293,12 @@ impl RedisStore {
 
 /// Whether a chunk was staged.
 fn check_staged(outcome: &Outcome) -> Result<(), StoreError> {
-    let there = answer(outcome).map_err(|_| StoreError::Unavailable {
-        reason: with_advice(reason(outcome)),
-    })?;
+    let there =
+        answer(outcome).map_err(|_| StoreError::unavailable(with_advice(reason(outcome))))?;
     match count(there)? {
-        0 => Err(StoreError::Unavailable {
-            reason: "a state that is written in pieces took too long".to_owned(),
-        }),
+        0 => Err(StoreError::unavailable(
+            "a state that is written in pieces took too long",
+        )),
         _ => Ok(()),
     }
 }

@@ -77,7 +77,7 @@ impl StoreIdentity {
         let reason = format!(
             "redis lost the store, and another server made it anew with {found}; this server opened it with {ours}, and opens it again",
         );
-        StoreError::Unavailable { reason }
+        StoreError::unavailable(reason)
     }
 }
 
@@ -237,9 +237,8 @@ impl RedisStore {
         if !self.is_replaced() {
             return Ok(());
         }
-        Err(StoreError::Unavailable {
-            reason: "redis lost the store, and another server made it anew: it is opened again"
-                .to_owned(),
-        })
+        Err(StoreError::unavailable(
+            "redis lost the store, and another server made it anew: it is opened again",
+        ))
     }
 }

@@ -14,17 +14,15 @@ use crate::store::redis::keys::{self, META};
 /// An error for a reply of an unexpected type.
 pub(crate) fn unexpected(expected: &str, reply: &Reply) -> StoreError {
     let found: String = format!("{reply:?}").chars().take(200).collect();
-    StoreError::Corrupt {
-        what: format!("an answer of redis, {expected},"),
-        reason: format!("it is {found}"),
-    }
+    StoreError::corrupt(
+        format!("an answer of redis, {expected},"),
+        format!("it is {found}"),
+    )
 }
 
 /// The error for a missing reply when nothing was written.
 pub(crate) fn unavailable(outcome: &Outcome) -> StoreError {
-    StoreError::Unavailable {
-        reason: reason(outcome),
-    }
+    StoreError::unavailable(reason(outcome))
 }
 
 pub(crate) fn reason(outcome: &Outcome) -> String {
@@ -143,10 +141,7 @@ fn cursor_of(reply: &Reply) -> Result<u64, StoreError> {
 pub(crate) fn stored<'a>(outcome: &'a Outcome, what: &str) -> Result<&'a Reply, StoreError> {
     match outcome {
         Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE") => {
-            Err(StoreError::Corrupt {
-                what: what.to_owned(),
-                reason: error.message.to_string(),
-            })
+            Err(StoreError::corrupt(what, error.message.to_string()))
         }
         other => answer(other),
     }
@@ -192,10 +187,7 @@ pub(crate) fn state_of<'a>(
     key: &str,
     fields: impl IntoIterator<Item = (&'a Bytes, &'a Bytes)>,
 ) -> Result<Option<StoredState>, StoreError> {
-    let corrupt = |reason: &str| StoreError::Corrupt {
-        what: key.to_owned(),
-        reason: reason.to_owned(),
-    };
+    let corrupt = |reason: &str| StoreError::corrupt(key, reason);
     let mut fields = fields.into_iter().peekable();
     if fields.peek().is_none() {
         return Ok(None);
@@ -250,10 +242,7 @@ pub(crate) fn newer_state(
         }
     }
     if state.meta.is_empty() {
-        return Err(StoreError::Corrupt {
-            what: key.to_owned(),
-            reason: "it has no field m".to_owned(),
-        });
+        return Err(StoreError::corrupt(key, "it has no field m"));
     }
     Ok(NewerState { stamp, state })
 }
@@ -325,9 +314,8 @@ pub(super) fn summary(reply: &Reply) -> Result<Option<EncodedSummary>, StoreErro
 /// An id that was written as text.
 pub(crate) fn id(text: &[u8]) -> Result<WorkflowId, StoreError> {
     let text = String::from_utf8_lossy(text);
-    text.parse().map_err(|error| StoreError::Corrupt {
-        what: "the id behind an idempotency key".into(),
-        reason: format!("{error}"),
+    text.parse().map_err(|error| {
+        StoreError::corrupt("the id behind an idempotency key", format!("{error}"))
     })
 }
 

@@ -44,13 +44,11 @@ impl Presence {
         };
         match self.files.iter().find(|file| !is_there(file)) {
             None => Ok(()),
-            Some((path, _)) => Err(StoreError::Unavailable {
-                reason: format!(
-                    "{} was removed or replaced while this server had it open, so nothing more is written: put back the file \
+            Some((path, _)) => Err(StoreError::unavailable(format!(
+                "{} was removed or replaced while this server had it open, so nothing more is written: put back the file \
                      itself, or stop the server, restore a backup and start it again",
-                    path.display()
-                ),
-            }),
+                path.display()
+            ))),
         }
     }
 }

@@ -119,10 +119,10 @@ impl<'c> WorkflowStatements<'c> {
                 statement("DELETE FROM job WHERE id = ?1"),
                 statement("DELETE FROM result WHERE id = ?1"),
             ],
-            timers: TimeRowStatements::timers(connection),
-            expiries: TimeRowStatements::expiries(connection),
-            ready: RowStatements::ready(connection),
-            index: RowStatements::index(connection),
+            timers: TimeRowStatements::new(connection, "timer"),
+            expiries: TimeRowStatements::new(connection, "expiry"),
+            ready: RowStatements::new(connection, "ready_row"),
+            index: RowStatements::new(connection, "index_row"),
             added: DepthChanges::default(),
         }
     }
