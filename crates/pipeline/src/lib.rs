@@ -64,3 +64,4 @@ pub use link::stats::Stats;
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, Unknown};
 pub use subscriber::{Delivery, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};
 pub use wire::reply::{Protocol, Reply, ServerError};
+pub use wire::slot::slot_of;

@@ -8,7 +8,7 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
 use super::keys::{Keys, Set};
 use super::read::reply::{self, answer};
-use super::{RedisOptions, RedisStore};
+use super::{RedisOptions, RedisStore, key_arg, text_arg};
 use crate::model::id::Partition;
 use crate::store::error::StoreError;
 
@@ -284,12 +284,9 @@ impl Nodes<'_> {
         for partition in partitions {
             // The key only selects the node.
             let key = self.keys.set(partition, Set::Ready);
-            let mut unit = batch
-                .unit()
-                .repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
+            let mut unit = batch.unit().repeatable("EXISTS", &[key_arg(&key)]);
             for (name, args) in commands {
-                let args: Vec<Arg<'_>> =
-                    args.iter().map(|arg| Arg::Bytes(arg.as_bytes())).collect();
+                let args: Vec<Arg<'_>> = args.iter().map(|arg| text_arg(arg)).collect();
                 unit = unit.repeatable(name, &args);
             }
         }

@@ -1,5 +1,4 @@
-//! TODO: say what these modules are for.
+//! The servers of a store: their heartbeats, their shared tables and their messages to each other.
 
 mod servers;
-mod shared_tables;
 pub(crate) mod subscription;

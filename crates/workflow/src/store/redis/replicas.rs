@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, UnitBuilder};
 
-use super::RedisStore;
 use super::keys::META;
 use super::read::reply::{self, answer, reason};
 use super::read::state_of;
+use super::{RedisStore, key_arg};
 use crate::model::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 
@@ -114,7 +114,7 @@ impl RedisStore {
         let mut unit = batch.unit();
         for (id, _) in states {
             let key = self.keys.workflow_key(*id, state_of(*id));
-            let key = Arg::Key(key.as_bytes());
+            let key = key_arg(&key);
             // The WAIT also covers earlier writes of other connections.
             unit = if id.is_small() {
                 unit.repeatable("GET", &[key])

@@ -10,7 +10,7 @@ use crate::store::notes::{EncodedNote, NoteOutcome};
 impl SimulatedStore {
     pub(crate) async fn add_notes(
         &self,
-        notes: &[EncodedNote],
+        notes: Vec<EncodedNote>,
     ) -> Result<Vec<NoteOutcome>, StoreError> {
         self.write(|tables: &mut SimulatedTables| {
             notes.iter().map(|note| add(tables, note)).collect()

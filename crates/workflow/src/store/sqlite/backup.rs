@@ -20,8 +20,8 @@ pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
         return Err(write_failed(to, &ErrorKind::AlreadyExists.into()));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let source = Connection::open_with_flags(from, flags)
-        .map_err(|error| file::open_failed(from, &error.to_string()))?;
+    let source =
+        Connection::open_with_flags(from, flags).map_err(|error| file::open_failed(from, error))?;
     source.busy_timeout(file::LOCK_TIMEOUT)?;
     file::ensure_own_file(&source, from)?;
     if !can_shrink(&source)? {

@@ -3,6 +3,7 @@
 
 pub(crate) mod presence;
 
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -112,8 +113,7 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<OpenedFile, StoreErro
         Ok(reader)
     };
     let readers = Some([reader()?, reader()?]);
-    let presence =
-        Presence::for_file(path).map_err(|error| open_failed(path, &error.to_string()))?;
+    let presence = Presence::for_file(path).map_err(|error| open_failed(path, error))?;
     Ok(OpenedFile {
         writer,
         readers,
@@ -152,7 +152,7 @@ pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
     let size = || {
         fs::metadata(path)
             .map(|about| about.len())
-            .map_err(|error| open_failed(path, &error.to_string()))
+            .map_err(|error| open_failed(path, error))
     };
     let before = size()?;
     let OpenedFile {
@@ -175,7 +175,7 @@ pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
 
 /// Creates the directory and an empty file if they are missing, and locks the store.
 fn prepare(path: &Path) -> Result<Lock, StoreError> {
-    let failed = |error: io::Error| open_failed(path, &error.to_string());
+    let failed = |error: io::Error| open_failed(path, error);
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -224,7 +224,7 @@ fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
 fn lock(path: &Path) -> Result<Lock, StoreError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let failed = |error: io::Error| open_failed(path, &format!("locking it: {error}"));
+    let failed = |error: io::Error| open_failed(path, format_args!("locking it: {error}"));
     let mut file = OpenOptions::new();
     let mut file = file
         .create(true)
@@ -243,7 +243,7 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
             let holder = holder.trim();
             return Err(open_failed(
                 path,
-                &format!(
+                format_args!(
                     "it is in use by process {holder}. Stop that process, or set TIDEGATE_DATA_DIR to another folder"
                 ),
             ));
@@ -258,8 +258,7 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
 }
 
 fn connect(path: &Path) -> Result<Connection, StoreError> {
-    let connection =
-        Connection::open(path).map_err(|error| open_failed(path, &error.to_string()))?;
+    let connection = Connection::open(path).map_err(|error| open_failed(path, error))?;
     connection.busy_timeout(LOCK_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(MAX_CACHED_STATEMENTS);
     // By default SQLite prepares a statement again when the variable of its limit changes, which
@@ -345,6 +344,6 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreE
     }
 }
 
-pub(super) fn open_failed(path: &Path, reason: &str) -> StoreError {
+pub(super) fn open_failed(path: &Path, reason: impl Display) -> StoreError {
     StoreError::unavailable(format!("opening {}: {reason}", path.display()))
 }

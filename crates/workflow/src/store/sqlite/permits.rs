@@ -12,6 +12,7 @@ use super::write::WriteRequest;
 use crate::model::id::InvalidId;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
+use crate::store::change_notice::ServerId;
 use crate::store::error::StoreError;
 use crate::store::permits::{
     PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
@@ -219,6 +220,7 @@ impl SqliteStore {
     pub(crate) async fn acquire_permits(
         &self,
         requests: &[PermitRequest<'_>],
+        _: ServerId,
         now: Timestamp,
         lease: Duration,
     ) -> Result<Vec<PermitCount>, StoreError> {
@@ -228,14 +230,9 @@ impl SqliteStore {
             leases: request.leases.to_vec(),
         };
         let requests = requests.iter().map(owned_request).collect();
-        self.write_permits(
-            now,
-            PermitOperation::Acquire {
-                requests,
-                until: now + permit_duration(lease),
-            },
-        )
-        .await
+        let until = now + permit_duration(lease);
+        self.write_permits(now, PermitOperation::Acquire { requests, until })
+            .await
     }
 
     pub(crate) async fn extend_permits(
@@ -264,16 +261,12 @@ impl SqliteStore {
     pub(crate) async fn release_permits(
         &self,
         permits: &[(&str, LeaseRef)],
+        _: ServerId,
         now: Timestamp,
     ) -> Result<Vec<u32>, StoreError> {
-        let each = self
-            .write_permits(
-                now,
-                PermitOperation::Release {
-                    permits: owned(permits),
-                },
-            )
-            .await?;
+        let permits = owned(permits);
+        let operation = PermitOperation::Release { permits };
+        let each = self.write_permits(now, operation).await?;
         Ok(each.into_iter().map(|count| count.in_use).collect())
     }
 

@@ -46,7 +46,7 @@ pub(super) enum WriteRequest {
     Read(ReadRequest),
 }
 
-/// What a caller requests, and the answer to it.
+/// The input of a request, and its caller.
 pub(super) struct PendingWrite<I, T> {
     input: I,
     /// The outcome, before its transaction is committed.
@@ -75,7 +75,7 @@ impl<I, T> PendingWrite<I, T> {
     fn answer(self, committed: Result<(), StoreError>) {
         // The caller's thread allocated the changes, and frees them cheaper.
         drop(self.input);
-        let outcome = committed.map(|()| self.outcome.expect("what is committed was run"));
+        let outcome = committed.map(|()| self.outcome.expect("a committed request was run"));
         drop(self.answer.send(outcome));
     }
 }

@@ -1,5 +1,7 @@
 //! Converts replies of Redis into results of the store.
 
+use std::str::FromStr;
+
 use bytes::Bytes;
 use tidegate_pipeline::{Outcome, Reply, ServerError};
 
@@ -63,6 +65,16 @@ pub(crate) fn bytes(reply: &Reply) -> Result<Option<&Bytes>, StoreError> {
     }
 }
 
+/// A text; `None` for a null.
+pub(crate) fn text(reply: &Reply) -> Result<Option<String>, StoreError> {
+    Ok(bytes(reply)?.map(|text| String::from_utf8_lossy(text).into_owned()))
+}
+
+/// A number that is written as text.
+pub(crate) fn parse<T: FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
 fn string(reply: &Reply) -> Result<&Bytes, StoreError> {
     bytes(reply)?.ok_or_else(|| unexpected("a string", reply))
 }
@@ -77,12 +89,8 @@ pub(crate) fn count(reply: &Reply) -> Result<u64, StoreError> {
 
 /// A time in seconds and microseconds.
 pub(crate) fn time(reply: &Reply) -> Result<Timestamp, StoreError> {
-    let number = |part: &Reply| {
-        let number = std::str::from_utf8(string(part)?)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok());
-        number.ok_or_else(|| unexpected("a time", reply))
-    };
+    let number =
+        |part: &Reply| parse::<u64>(string(part)?).ok_or_else(|| unexpected("a time", reply));
     match array(reply)?.as_slice() {
         [seconds, micros] => Ok(Timestamp::from_micros(
             number(seconds)? * 1_000_000 + number(micros)?,
@@ -132,9 +140,7 @@ pub(crate) fn scan_page(reply: &Reply) -> Result<ScanPage, StoreError> {
 }
 
 fn cursor_of(reply: &Reply) -> Result<u64, StoreError> {
-    let text = std::str::from_utf8(string(reply)?).ok();
-    text.and_then(|text| text.parse().ok())
-        .ok_or_else(|| unexpected("a cursor", reply))
+    parse(string(reply)?).ok_or_else(|| unexpected("a cursor", reply))
 }
 
 /// The reply to a read of `what`, which is corrupt if it is of another type.
@@ -187,7 +193,6 @@ pub(crate) fn state_of<'a>(
     key: &str,
     fields: impl IntoIterator<Item = (&'a Bytes, &'a Bytes)>,
 ) -> Result<Option<StoredState>, StoreError> {
-    let corrupt = |reason: &str| StoreError::corrupt(key, reason);
     let mut fields = fields.into_iter().peekable();
     if fields.peek().is_none() {
         return Ok(None);
@@ -205,7 +210,7 @@ pub(crate) fn state_of<'a>(
         }
     }
     if state.meta.is_empty() {
-        Err(corrupt("it has no field m"))
+        Err(StoreError::corrupt(key, "it has no field m"))
     } else {
         Ok(Some(state))
     }
@@ -332,11 +337,8 @@ pub(super) fn moments(reply: &Reply) -> Result<Vec<(WorkflowId, Timestamp)>, Sto
     let moment = |(member, score): (&Bytes, &Bytes)| {
         let id = member.as_ref().try_into().ok().map(WorkflowId::from_bytes);
         // Redis 7.2 and later may write large scores with an exponent.
-        let score: Option<f64> = std::str::from_utf8(score)
-            .ok()
-            .and_then(|score| score.parse().ok());
-        id.zip(score)
-            .map(|(id, score)| (id, Timestamp::from_micros(score as u64)))
+        let score: f64 = parse(score)?;
+        Some((id?, Timestamp::from_micros(score as u64)))
     };
     let read = |pair| moment(pair).ok_or_else(|| unexpected("workflows and their moments", reply));
     pairs(reply)?.into_iter().map(read).collect()

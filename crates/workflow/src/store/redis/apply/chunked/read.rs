@@ -15,9 +15,9 @@ use crate::codec::records::decode;
 use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::workflow_state::Meta;
 use crate::store::error::StoreError;
-use crate::store::redis::RedisStore;
 use crate::store::redis::keys::{self, LABEL, META, WorkflowKey};
 use crate::store::redis::read::reply::{self, stored};
+use crate::store::redis::{RedisStore, key_arg, text_arg};
 
 /// Fields that the first HSCAN returns, about. A state with fewer fields is read with one command.
 const FIRST_SCAN_FIELDS: i64 = 512;
@@ -67,7 +67,7 @@ enum ReadStep {
 
 /// Requests a state if it has few fields. The answer has two replies.
 pub(crate) fn query<'u>(unit: UnitBuilder<'u>, key: &str) -> UnitBuilder<'u> {
-    let key = Arg::Key(key.as_bytes());
+    let key = key_arg(&key);
     let scan = [
         key,
         Arg::Integer(0),
@@ -97,7 +97,7 @@ impl RedisStore {
             let mut batch = Batch::new();
             batch
                 .unit()
-                .repeatable("HGET", &[Arg::Key(key.as_bytes()), Arg::Bytes(META)]);
+                .repeatable("HGET", &[key_arg(&key), Arg::Bytes(META)]);
             let replies = self.send(batch).await;
             let Some(meta) = reply::bytes(stored(&replies[0], key)?)? else {
                 return Ok(None);
@@ -124,9 +124,7 @@ impl RedisStore {
     /// Reads a state with one command.
     async fn read_whole(&self, key: &str) -> Result<Option<StoredState>, StoreError> {
         let mut batch = Batch::new();
-        batch
-            .unit()
-            .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
+        batch.unit().repeatable("HGETALL", &[key_arg(&key)]);
         reply::state(key, stored(&self.send(batch).await[0], key)?)
     }
 
@@ -260,10 +258,8 @@ impl<'a> ChunkedRead<'a> {
     where
         'a: 'b,
     {
-        let args: Vec<Arg<'_>> = [Arg::Key(self.key.as_bytes())]
-            .into_iter()
-            .chain(fields)
-            .collect();
+        let mut args = vec![key_arg(&self.key)];
+        args.extend(fields);
         batch.unit().repeatable("HMGET", &args);
     }
 
@@ -315,9 +311,7 @@ impl<'a> ChunkedRead<'a> {
                 .map(Arg::Bytes),
         );
         // Counted last: fields that are added during the read increase the count.
-        batch
-            .unit()
-            .repeatable("HLEN", &[Arg::Key(self.key.as_bytes())]);
+        batch.unit().repeatable("HLEN", &[key_arg(&self.key)]);
         let replies = self.store.send(batch).await;
         let known = values(self.key, &replies[0])?.iter().flatten().count() + self.jobs.len();
         let all = reply::count(stored(&replies[1], self.key)?)?;
@@ -333,15 +327,11 @@ impl<'a> ChunkedRead<'a> {
         let mut cursor = 0_u64;
         loop {
             let from = cursor.to_string();
-            let begin = [Arg::Key(self.key.as_bytes()), Arg::Bytes(from.as_bytes())];
+            let begin = [key_arg(&self.key), text_arg(&from)];
             let scan = [b"MATCH".as_slice(), keys::MISSING_ROWS_PATTERN, b"COUNT"].map(Arg::Bytes);
-            let mut batch = Batch::new();
-            batch.unit().repeatable(
-                "HSCAN",
-                &[&begin[..], &scan, &[Arg::Integer(CHUNK_JOBS as i64)]].concat(),
-            );
-            let (next, fields) =
-                reply::scan_page(stored(&self.store.send(batch).await[0], self.key)?)?;
+            let args = [&begin[..], &scan, &[Arg::Integer(CHUNK_JOBS as i64)]].concat();
+            let page = self.store.command("HSCAN", &args).await;
+            let (next, fields) = reply::scan_page(stored(&page, self.key)?)?;
             marks.extend(
                 fields
                     .iter()
