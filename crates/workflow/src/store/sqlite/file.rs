@@ -269,10 +269,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
 
 /// Whether the file is empty. Fails if it is not a store, or has another version.
 fn is_empty(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
-    let foreign = |reason: &str| StoreError::corrupt(path.display().to_string(), reason);
-    let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    let application = number("application_id").map_err(|error| foreign(&error.to_string()))?;
-    let version = number("user_version")?;
+    let application = application_id(connection, path)?;
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if application == 0 && version == 0 && tables == 0 {
@@ -289,14 +287,20 @@ fn is_empty(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
 
 /// Fails if the file belongs to another program.
 pub(super) fn ensure_own_file(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let foreign = |reason: &str| StoreError::corrupt(path.display().to_string(), reason);
-    match connection.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0)) {
-        Ok(application) if application == i64::from(APPLICATION_ID) => Ok(()),
-        Ok(_) => Err(foreign(
-            "it is a database of another program; choose another directory",
-        )),
-        Err(error) => Err(foreign(&error.to_string())),
+    if application_id(connection, path)? == i64::from(APPLICATION_ID) {
+        return Ok(());
     }
+    Err(StoreError::corrupt(
+        path.display().to_string(),
+        "it is a database of another program; choose another directory",
+    ))
+}
+
+/// The number of the program that owns the file. Fails if it is no database.
+fn application_id(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
+    connection
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(|error| StoreError::corrupt(path.display().to_string(), error.to_string()))
 }
 
 /// Creates all tables or none.

@@ -222,6 +222,13 @@ pub(super) fn ready_count(
     )
 }
 
+fn time_table(which: TimeIndex) -> &'static str {
+    match which {
+        TimeIndex::Timers => "timer",
+        TimeIndex::Expiries => "expiry",
+    }
+}
+
 pub(super) fn due(
     connection: &Connection,
     partition: Partition,
@@ -229,18 +236,14 @@ pub(super) fn due(
     until: Timestamp,
     limit: usize,
 ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
-    let sql = match which {
-        TimeIndex::Timers => {
-            "SELECT id, at FROM timer WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
-        }
-        TimeIndex::Expiries => {
-            "SELECT id, at FROM expiry WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
-        }
-    };
+    let table = time_table(which);
+    let sql = format!(
+        "SELECT id, at FROM {table} WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
+    );
     let entry = |row: &SqlRow<'_>| Ok((id_at(row, 0)?, timestamp(row.get(1)?)));
     many(
         connection,
-        sql,
+        &sql,
         params![partition.0, micros(until), sql_limit(limit)],
         entry,
     )
@@ -253,16 +256,15 @@ pub(super) fn page(
     order: Order,
     limit: usize,
 ) -> Result<Vec<WorkflowId>, StoreError> {
-    let sql = match order {
-        Order::NewestFirst => {
-            "SELECT entry FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry DESC LIMIT ?4"
-        }
-        Order::OldestFirst => {
-            "SELECT entry FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4"
-        }
+    let direction = match order {
+        Order::NewestFirst => "DESC",
+        Order::OldestFirst => "ASC",
     };
+    let sql = format!(
+        "SELECT entry FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry {direction} LIMIT ?4"
+    );
     let bounds = params![partition.0, range.start(), range.end(), sql_limit(limit)];
-    let ids = many(connection, sql, bounds, |row| {
+    let ids = many(connection, &sql, bounds, |row| {
         Ok(rows::workflow_in_row(row.get_ref(0)?.as_blob()?))
     })?;
     let unread = || StoreError::corrupt("an index row", "it ends in no id");
@@ -300,19 +302,18 @@ pub(super) fn rows(
     after: Option<&[u8]>,
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
-    let sql = match set {
-        RowSet::Ready => {
-            "SELECT entry FROM ready_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3"
-        }
-        RowSet::Index => {
-            "SELECT entry FROM index_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3"
-        }
+    let table = match set {
+        RowSet::Ready => "ready_row",
+        RowSet::Index => "index_row",
         RowSet::Due(which) => return due_rows(connection, partition, which, after, limit),
     };
+    let sql = format!(
+        "SELECT entry FROM {table} WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3"
+    );
     // No row is empty, so all are after an empty one.
     many(
         connection,
-        sql,
+        &sql,
         params![partition.0, after.unwrap_or_default(), sql_limit(limit)],
         |row| row.get(0),
     )
@@ -339,14 +340,10 @@ fn due_rows(
     after: Option<&[u8]>,
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
-    let sql = match which {
-        TimeIndex::Timers => {
-            "SELECT at, id FROM timer WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
-        }
-        TimeIndex::Expiries => {
-            "SELECT at, id FROM expiry WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
-        }
-    };
+    let table = time_table(which);
+    let sql = format!(
+        "SELECT at, id FROM {table} WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
+    );
     // The position before every row: no time is negative.
     let (at, id) = match after.and_then(read_due_row) {
         Some((at, id)) => (micros(at), id.bytes().to_vec()),
@@ -355,7 +352,7 @@ fn due_rows(
     let row = |row: &SqlRow<'_>| Ok(due_row(timestamp(row.get(0)?), id_at(row, 1)?));
     many(
         connection,
-        sql,
+        &sql,
         params![partition.0, at, id, sql_limit(limit)],
         row,
     )

@@ -65,6 +65,11 @@ pub(crate) fn bytes(reply: &Reply) -> Result<Option<&Bytes>, StoreError> {
     }
 }
 
+/// The values of an HMGET reply.
+pub(crate) fn values(reply: &Reply) -> Result<Vec<Option<&Bytes>>, StoreError> {
+    array(reply)?.into_iter().map(bytes).collect()
+}
+
 /// A text; `None` for a null.
 pub(crate) fn text(reply: &Reply) -> Result<Option<String>, StoreError> {
     Ok(bytes(reply)?.map(|text| String::from_utf8_lossy(text).into_owned()))
@@ -267,10 +272,7 @@ pub(crate) fn small_in_array(reply: &Reply) -> Result<Option<StoredState>, Store
 
 /// The meta and the existing records of the given jobs.
 pub(super) fn excerpt(reply: &Reply, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
-    let values: Vec<Option<&Bytes>> = array(reply)?
-        .into_iter()
-        .map(bytes)
-        .collect::<Result<_, _>>()?;
+    let values = values(reply)?;
     let Some((Some(meta), values)) = values.split_first() else {
         return Ok(None);
     };
@@ -300,8 +302,7 @@ pub(super) fn small_summary(reply: &Reply) -> Result<Option<EncodedSummary>, Sto
 
 /// The summary of a workflow: meta and the chunks of the label.
 pub(super) fn summary(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
-    let values = array(reply)?;
-    let values: Vec<Option<&Bytes>> = values.into_iter().map(bytes).collect::<Result<_, _>>()?;
+    let values = values(reply)?;
     let Some((Some(meta), label)) = values.split_first() else {
         return Ok(None);
     };

@@ -345,10 +345,6 @@ impl<'a> ChunkedRead<'a> {
     }
 }
 
-/// The values of an HMGET reply.
 fn values<'r>(key: &str, reply: &'r Outcome) -> Result<Vec<Option<&'r Bytes>>, StoreError> {
-    reply::array(stored(reply, key)?)?
-        .into_iter()
-        .map(reply::bytes)
-        .collect()
+    reply::values(stored(reply, key)?)
 }
