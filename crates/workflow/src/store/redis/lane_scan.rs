@@ -23,7 +23,7 @@ impl RedisStore {
             let key = self.keys.set(*partition, Set::Ready);
             let bounds: Vec<(Vec<u8>, Vec<u8>)> = scans.iter().map(bounds).collect();
             let head = [
-                text_arg(&SCRIPT),
+                text_arg(SCRIPT),
                 Arg::Integer(1),
                 key_arg(&key),
                 Arg::Integer(rows_per_lane as i64),

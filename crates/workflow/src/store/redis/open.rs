@@ -260,7 +260,7 @@ impl StoreFacts {
         deadline: Instant,
         missing: &[(&'static [u8], u32)],
     ) -> Result<Self, StoreError> {
-        let at = key_arg(&key);
+        let at = key_arg(key);
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         for &(field, value) in missing {

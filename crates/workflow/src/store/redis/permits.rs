@@ -292,21 +292,17 @@ impl RedisStore {
             return vec![Err(error); calls.len()];
         }
         let deadline = Instant::now() + self.timeout;
-        let all: Vec<usize> = (0..calls.len()).collect();
+        let all: Vec<&PermitCall<'_>> = calls.iter().collect();
         let digest = self.load_permits_digest(deadline).await;
         let digest = digest.as_deref();
-        let mut outcomes = self
-            .run_calls(&calls, &all, digest, replication, deadline)
-            .await;
-        let missing: Vec<usize> = all
-            .into_iter()
+        let mut outcomes = self.run_calls(&all, digest, replication, deadline).await;
+        let missing: Vec<usize> = (0..all.len())
             .filter(|&at| lacks_script(&outcomes[at].0))
             .collect();
         if !missing.is_empty() {
+            let again: Vec<&PermitCall<'_>> = missing.iter().map(|&at| all[at]).collect();
             // EVAL with the text also makes Redis cache the script.
-            let retried = self
-                .run_calls(&calls, &missing, None, replication, deadline)
-                .await;
+            let retried = self.run_calls(&again, None, replication, deadline).await;
             for (at, outcome) in missing.into_iter().zip(retried) {
                 outcomes[at] = outcome;
             }
@@ -319,25 +315,24 @@ impl RedisStore {
             .collect()
     }
 
-    /// Runs the chosen calls of the script, by its digest or its text. Returns the outcome of each,
+    /// Runs calls of the script, by its digest or its text. Returns the outcome of each,
     /// and whether enough replicas have its writes.
     async fn run_calls(
         &self,
-        calls: &[PermitCall<'_>],
-        chosen: &[usize],
+        calls: &[&PermitCall<'_>],
         digest: Option<&[u8]>,
         replication: Replication,
         deadline: Instant,
     ) -> Vec<(Outcome, Result<(), StoreError>)> {
         let mut partitions: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
-        for (index, &at) in chosen.iter().enumerate() {
+        for (index, call) in calls.iter().enumerate() {
             partitions
-                .entry(self.partition_of_limit(calls[at].limit))
+                .entry(self.partition_of_limit(call.limit))
                 .or_default()
                 .push(index);
         }
         let add = |batch: &mut Batch, indexes: &[usize]| {
-            let calls = indexes.iter().map(|&index| &calls[chosen[index]]);
+            let calls = indexes.iter().map(|&index| calls[index]);
             let unit = self.append_calls(batch.unit(), calls, digest);
             if replication == Replication::Required {
                 self.wait_for_replicas(unit);

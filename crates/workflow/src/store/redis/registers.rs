@@ -58,7 +58,7 @@ fn scored(rows: &[Vec<u8>]) -> impl Iterator<Item = Arg<'_>> {
 
 /// A command with a key and further arguments.
 fn args<'a>(key: &'a str, others: impl IntoIterator<Item = Arg<'a>>) -> Vec<Arg<'a>> {
-    let key = key_arg(&key);
+    let key = key_arg(key);
     [key].into_iter().chain(others).collect()
 }
 
@@ -221,7 +221,7 @@ impl RedisStore {
         let key = self.keys.register(register);
         let [index, _] = self.keys.register_indexes(register);
         let [named, paused] = [NAME_ROW, PAUSED_ROW].map(|kind| row(kind, name));
-        let name = text_arg(&name);
+        let name = text_arg(name);
         let put = |row| args(&index, [Arg::Integer(0), Arg::Bytes(row)]);
         let remove = |row| args(&index, [Arg::Bytes(row)]);
         let mut batch = Batch::new();
@@ -235,7 +235,7 @@ impl RedisStore {
             _ => unit.repeatable("ZREM", &remove(&paused)),
         };
         self.wait_for_replicas(match value {
-            Some(value) => unit.repeatable("HSET", &args(&key, [name, text_arg(&value)])),
+            Some(value) => unit.repeatable("HSET", &args(&key, [name, text_arg(value)])),
             None => unit.repeatable("HDEL", &args(&key, [name])),
         });
         self.send_write(batch).await
@@ -254,7 +254,7 @@ impl RedisStore {
             return Ok(());
         }
         let rows = rows_of(entries);
-        let names = entries.iter().flat_map(|(name, _)| [text_arg(&name), at]);
+        let names = entries.iter().flat_map(|(name, _)| [text_arg(name), at]);
         let mut batch = Batch::new();
         // The times first: a server that is about to remove a name sees by them that it is used.
         let unit = batch.unit().repeatable("HSET", &args(&times, names));
@@ -296,7 +296,7 @@ impl RedisStore {
         all.extend(
             texts
                 .iter()
-                .flat_map(|(name, at)| [text_arg(&name), text_arg(&at)]),
+                .flat_map(|(name, at)| [text_arg(name), text_arg(at)]),
         );
         reply::count(answer(&self.command("EVAL", &all).await)?)
     }
@@ -315,11 +315,11 @@ impl RedisStore {
         let key = self.keys.policies();
         let mut batch = Batch::new();
         let key = key_arg(&key);
-        let name = text_arg(&name);
+        let name = text_arg(name);
         self.wait_for_replicas(match value {
             Some(value) => batch
                 .unit()
-                .repeatable("HSET", &[key, name, text_arg(&value)]),
+                .repeatable("HSET", &[key, name, text_arg(value)]),
             None => batch.unit().repeatable("HDEL", &[key, name]),
         });
         self.send_write(batch).await

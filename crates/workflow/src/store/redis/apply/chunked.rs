@@ -185,7 +185,7 @@ impl RedisStore {
             let mut batch = Batch::new();
             for chunk in part.chunks(CHUNK_ARGUMENTS) {
                 let head = [
-                    text_arg(&STAGE_SCRIPT),
+                    text_arg(STAGE_SCRIPT),
                     Arg::Integer(1),
                     key,
                     Arg::Integer(STAGED_TTL.as_millis() as i64),
@@ -229,7 +229,7 @@ impl RedisStore {
             return Ok(());
         }
         if let Some(mark) = &mark {
-            let args = [key_arg(&state), text_arg(&mark)];
+            let args = [key_arg(&state), text_arg(mark)];
             // If the mark remains, the existing rows are written again.
             let _reply = self.command("HDEL", &args).await;
         }

@@ -29,7 +29,7 @@ impl RedisStore {
         let mut unit = batch.unit();
         if let Some((server, entry)) = own {
             let field = server.to_string();
-            unit = unit.repeatable("HSET", &[key, text_arg(&field), text_arg(&entry)]);
+            unit = unit.repeatable("HSET", &[key, text_arg(&field), text_arg(entry)]);
         }
         if !gone.is_empty() {
             let gone: Vec<String> = gone.iter().map(ServerId::to_string).collect();
@@ -62,13 +62,11 @@ impl RedisStore {
     ) -> Result<(), StoreError> {
         let key = self.keys.shared_table(table);
         let key = key_arg(&key);
-        let name = text_arg(&name);
+        let name = text_arg(name);
         let mut batch = Batch::new();
         match row {
             Some(row) => {
-                let unit = batch
-                    .unit()
-                    .repeatable("HSET", &[key, name, text_arg(&row)]);
+                let unit = batch.unit().repeatable("HSET", &[key, name, text_arg(row)]);
                 unit.repeatable("PEXPIRE", &[key, Arg::Integer(TABLE_TTL_MILLIS)]);
             }
             None => {

@@ -102,12 +102,12 @@ async fn ensure_id(
     id: &str,
     deadline: Instant,
 ) -> Result<Option<String>, StoreError> {
-    let key = key_arg(&key);
+    let key = key_arg(key);
     let field = Arg::Bytes(ID_FIELD);
     let mut batch = Batch::new();
     let unit = batch
         .unit()
-        .repeatable("HSETNX", &[key, field, text_arg(&id)]);
+        .repeatable("HSETNX", &[key, field, text_arg(id)]);
     unit.repeatable("HGET", &[key, field]);
     let outcomes = client.send(batch, deadline).await;
     reply::text(answer(&outcomes[1])?)

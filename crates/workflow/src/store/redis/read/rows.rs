@@ -60,7 +60,7 @@ impl RowBounds {
 
     /// Requests at most `limit` rows of the range.
     fn request_rows(&self, batch: &mut Batch, key: &str, order: Order, limit: usize) {
-        let mut args = vec![key_arg(&key)];
+        let mut args = vec![key_arg(key)];
         let [from, to] = [Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
         match order {
             Order::OldestFirst => args.extend([from, to, Arg::Bytes(b"BYLEX")]),
@@ -78,7 +78,7 @@ impl RowBounds {
 
     /// Requests the number of rows of the range.
     fn request_count(&self, batch: &mut Batch, key: &str) {
-        let args = [key_arg(&key), Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
+        let args = [key_arg(key), Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
         batch.unit().repeatable("ZLEXCOUNT", &args);
     }
 }
@@ -92,7 +92,7 @@ fn request_due(batch: &mut Batch, key: &str, from: Timestamp, to: Arg<'_>, limit
         Arg::Integer(limit as i64),
         Arg::Bytes(b"WITHSCORES"),
     ];
-    let args = [key_arg(&key), from, to, Arg::Bytes(b"BYSCORE")];
+    let args = [key_arg(key), from, to, Arg::Bytes(b"BYSCORE")];
     batch.unit().repeatable("ZRANGE", &[args, limit].concat());
 }
 

@@ -100,7 +100,7 @@ impl RedisStore {
             // graph means that the workflow was deleted in between.
             let graph = self.keys.workflow_key(id, WorkflowKey::Graph);
             let unit = if id.is_small() {
-                batch.unit().repeatable("GET", &[key_arg(&state)])
+                batch.unit().repeatable("GET", &[key_arg(state)])
             } else {
                 query(batch.unit(), state)
             };
@@ -148,7 +148,7 @@ impl RedisStore {
             .map(|&(id, _)| self.keys.workflow_key(id, state_of(id)))
             .collect();
         for ((id, jobs), key) in wanted.iter().zip(&keys) {
-            let key = key_arg(&key);
+            let key = key_arg(key);
             if id.is_small() {
                 batch.unit().repeatable("GET", &[key]);
             } else {

@@ -67,7 +67,7 @@ enum ReadStep {
 
 /// Requests a state if it has few fields. The answer has two replies.
 pub(crate) fn query<'u>(unit: UnitBuilder<'u>, key: &str) -> UnitBuilder<'u> {
-    let key = key_arg(&key);
+    let key = key_arg(key);
     let scan = [
         key,
         Arg::Integer(0),
@@ -94,12 +94,9 @@ impl RedisStore {
             return reply::state_of(key, fields.iter().map(|(field, value)| (field, value)));
         }
         for _ in 0..MAX_CHUNKED_READS {
-            let mut batch = Batch::new();
-            batch
-                .unit()
-                .repeatable("HGET", &[key_arg(&key), Arg::Bytes(META)]);
-            let replies = self.send(batch).await;
-            let Some(meta) = reply::bytes(stored(&replies[0], key)?)? else {
+            let args = [key_arg(key), Arg::Bytes(META)];
+            let found = self.command("HGET", &args).await;
+            let Some(meta) = reply::bytes(stored(&found, key)?)? else {
                 return Ok(None);
             };
             let Ok(known) = decode::<Meta>(meta, String::new) else {
@@ -123,9 +120,8 @@ impl RedisStore {
 
     /// Reads a state with one command.
     async fn read_whole(&self, key: &str) -> Result<Option<StoredState>, StoreError> {
-        let mut batch = Batch::new();
-        batch.unit().repeatable("HGETALL", &[key_arg(&key)]);
-        reply::state(key, stored(&self.send(batch).await[0], key)?)
+        let found = self.command("HGETALL", &[key_arg(key)]).await;
+        reply::state(key, stored(&found, key)?)
     }
 
     /// The changes of a large state after the write `since`. `None` if its trail does not show them
@@ -258,7 +254,7 @@ impl<'a> ChunkedRead<'a> {
     where
         'a: 'b,
     {
-        let mut args = vec![key_arg(&self.key)];
+        let mut args = vec![key_arg(self.key)];
         args.extend(fields);
         batch.unit().repeatable("HMGET", &args);
     }
@@ -311,7 +307,7 @@ impl<'a> ChunkedRead<'a> {
                 .map(Arg::Bytes),
         );
         // Counted last: fields that are added during the read increase the count.
-        batch.unit().repeatable("HLEN", &[key_arg(&self.key)]);
+        batch.unit().repeatable("HLEN", &[key_arg(self.key)]);
         let replies = self.store.send(batch).await;
         let known = values(self.key, &replies[0])?.iter().flatten().count() + self.jobs.len();
         let all = reply::count(stored(&replies[1], self.key)?)?;
@@ -327,7 +323,7 @@ impl<'a> ChunkedRead<'a> {
         let mut cursor = 0_u64;
         loop {
             let from = cursor.to_string();
-            let begin = [key_arg(&self.key), text_arg(&from)];
+            let begin = [key_arg(self.key), text_arg(&from)];
             let scan = [b"MATCH".as_slice(), keys::MISSING_ROWS_PATTERN, b"COUNT"].map(Arg::Bytes);
             let args = [&begin[..], &scan, &[Arg::Integer(CHUNK_JOBS as i64)]].concat();
             let page = self.store.command("HSCAN", &args).await;
