@@ -58,3 +58,4 @@ pub use link::{Socket, Stats, dial_any};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, Unknown};
 pub use subscriber::{Delivery, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};
 pub use wire::{Protocol, Reply, ServerError};
+pub use wire::slot_of;

@@ -11,6 +11,7 @@ pub(crate) use command::{push_array, push_bulk};
 pub(crate) use push::Push;
 pub use reply::{Protocol, Reply, ServerError};
 pub(crate) use resp::{Decoder, Incoming};
+pub use slot::slot_of;
 pub(crate) use slot::{SLOTS, Slot};
 
 use resp::Answer;

@@ -41,7 +41,7 @@ use crate::model::workflow_state::{RetentionDefaults, Status};
 use crate::queue::cache::{Paused, QueueCache};
 use crate::queue::partitions::thread_map::ThreadMap;
 use crate::store::Store;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Settings of an engine.
 #[derive(Debug, Clone)]

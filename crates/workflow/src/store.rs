@@ -14,6 +14,31 @@ macro_rules! each_store {
     };
 }
 
+/// Declares methods that every store has.
+macro_rules! for_each_store {
+    ($($(#[$doc:meta])* $public:vis async fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)+) => {
+        $(
+            $(#[$doc])*
+            $public async fn $name(&self, $($argument: $type),*) -> $result {
+                each_store!(self, store => store.$name($($argument),*).await)
+            }
+        )+
+    };
+}
+
+/// Runs one expression for whichever store is open. Its result is an answer for each of `number`
+/// items in Redis, and one answer for all of them in the other stores.
+macro_rules! each_answer {
+    ($self:ident, $number:expr, $store:ident => $call:expr) => {
+        match $self {
+            #[cfg(feature = "test-util")]
+            Store::Simulated($store) => $crate::store::split_result($number, $call),
+            Store::Sqlite($store) => $crate::store::split_result($number, $call),
+            Store::Redis($store) => $call,
+        }
+    };
+}
+
 pub(crate) mod change_notice;
 pub(crate) mod error;
 pub(crate) mod migration;
@@ -154,12 +179,8 @@ impl Store {
         partition: Partition,
         changes: &[Change],
     ) -> Result<Vec<Applied>, StoreError> {
-        match self {
-            Self::Sqlite(store) => store.apply(partition, changes.into()).await,
-            Self::Redis(store) => store.apply(partition, changes, None).await,
-            #[cfg(feature = "test-util")]
-            Self::Simulated(store) => store.apply(partition, changes, None).await,
-        }
+        self.apply_and_notify(partition, &changes.into(), None)
+            .await
     }
 
     /// Applies changes as [`Store::apply`] does and sends the change notices of `notifier` to other
@@ -178,15 +199,89 @@ impl Store {
         }
     }
 
-    /// Checks whether the store serves a partition. It changes nothing, and in Redis it takes at
-    /// most a second.
-    pub async fn probe(&self, partition: Partition) -> Probe {
-        each_store!(self, store => store.probe(partition).await)
-    }
+    for_each_store! {
+        /// Checks whether the store serves a partition. It changes nothing, and in Redis it takes
+        /// at most a second.
+        pub async fn probe(partition: Partition) -> Probe;
 
-    /// Reads workflows. `None` for a workflow that does not exist.
-    pub async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        each_store!(self, store => store.load(ids).await)
+        /// Reads workflows. `None` for a workflow that does not exist.
+        pub async fn load(ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError>;
+
+        /// Reads excerpts of several workflows, each at its own moment. The state of a small
+        /// workflow is returned whole.
+        pub(crate) async fn excerpts(
+            wanted: &[(WorkflowId, Vec<JobIndex>)],
+        ) -> Vec<Result<Option<StoredState>, StoreError>>;
+
+        /// The encoded graph of a workflow. `None` if the workflow does not exist.
+        pub async fn graph(id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError>;
+
+        /// The sizes of graphs in bytes, which are most of what `Store::load_each` reads. 0 for a
+        /// workflow that does not exist.
+        pub async fn sizes(ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError>;
+
+        /// Reads the summaries of workflows that lists show. `None` for a workflow that does not
+        /// exist.
+        pub async fn summaries(
+            ids: &[WorkflowId],
+        ) -> Vec<Result<Option<EncodedSummary>, StoreError>>;
+
+        /// Reads results of workflows. Each answer is as long as the list of fields that was
+        /// requested.
+        pub async fn results(
+            wanted: &[(WorkflowId, Vec<ResultField>)],
+        ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError>;
+
+        /// For each partition and each prefix, at most `limit` ready rows that begin with the
+        /// prefix, lowest first.
+        pub async fn ready(
+            prefixes: &[Row],
+            limit: usize,
+            partitions: &[Partition],
+        ) -> Vec<Result<Vec<Vec<Row>>, StoreError>>;
+
+        /// For each partition, at most `limit` workflows that are due at `until` or earlier, sorted
+        /// by time.
+        pub async fn due(
+            which: TimeIndex,
+            until: Timestamp,
+            limit: usize,
+            partitions: &[Partition],
+        ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>>;
+
+        /// At most `limit` ids of each range of a partition, in order.
+        pub async fn page(
+            ranges: &[(Partition, RowRange)],
+            order: Order,
+            limit: usize,
+        ) -> Vec<Result<Vec<WorkflowId>, StoreError>>;
+
+        /// For each partition, the number of rows of each range.
+        pub async fn count(
+            ranges: &[RowRange],
+            partitions: &[Partition],
+        ) -> Vec<Result<Vec<u64>, StoreError>>;
+
+        /// For each partition and each prefix, the number of ready rows and the first of them. A
+        /// prefix is that of a queue, or of a lane with limits.
+        pub async fn ready_depth(
+            prefixes: &[Row],
+            partitions: &[Partition],
+        ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>>;
+
+        /// The workflow that has an idempotency key. The key decides the partition.
+        pub async fn workflow_by_key(
+            partition: Partition,
+            key: &str,
+        ) -> Result<Option<WorkflowId>, StoreError>;
+
+        /// At most `limit` rows of a set that follow `after`, ascending by their bytes.
+        pub async fn rows(
+            partition: Partition,
+            set: RowSet,
+            after: Option<&[u8]>,
+            limit: usize,
+        ) -> Result<Vec<Row>, StoreError>;
     }
 
     /// Reads the meta of a workflow and the existing records of the given jobs at one moment.
@@ -202,15 +297,6 @@ impl Store {
             .unwrap_or(Ok(None))
     }
 
-    /// Reads excerpts of several workflows, each at its own moment. The state of a small workflow
-    /// is returned whole.
-    pub(crate) async fn excerpts(
-        &self,
-        wanted: &[(WorkflowId, Vec<JobIndex>)],
-    ) -> Vec<Result<Option<StoredState>, StoreError>> {
-        each_store!(self, store => store.excerpts(wanted).await)
-    }
-
     /// The changes of a workflow of `jobs` jobs after the write `since`. `None` if the store does
     /// not know them or the workflow does not exist.
     pub(crate) async fn newer_state(
@@ -223,105 +309,6 @@ impl Store {
             Self::Redis(store) => store.newer_state(id, jobs, since).await,
             _ => Ok(None),
         }
-    }
-
-    /// The encoded graph of a workflow. `None` if the workflow does not exist.
-    pub async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
-        each_store!(self, store => store.graph(id).await)
-    }
-
-    /// The sizes of graphs in bytes, which are most of what `Store::load_each` reads. 0 for a workflow
-    /// that does not exist.
-    pub async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
-        each_store!(self, store => store.sizes(ids).await)
-    }
-
-    /// Reads the summaries of workflows that lists show. `None` for a workflow that does not exist.
-    pub async fn summaries(
-        &self,
-        ids: &[WorkflowId],
-    ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
-        each_store!(self, store => store.summaries(ids).await)
-    }
-
-    /// Reads results of workflows. Each answer is as long as the list of fields that was requested.
-    pub async fn results(
-        &self,
-        wanted: &[(WorkflowId, Vec<ResultField>)],
-    ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
-        each_store!(self, store => store.results(wanted).await)
-    }
-
-    /// For each partition and each prefix, at most `limit` ready rows that begin with the prefix,
-    /// lowest first.
-    pub async fn ready(
-        &self,
-        prefixes: &[Row],
-        limit: usize,
-        partitions: &[Partition],
-    ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
-        each_store!(self, store => store.ready(prefixes, limit, partitions).await)
-    }
-
-    /// For each partition, at most `limit` workflows that are due at `until` or earlier, sorted by
-    /// time.
-    pub async fn due(
-        &self,
-        which: TimeIndex,
-        until: Timestamp,
-        limit: usize,
-        partitions: &[Partition],
-    ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
-        each_store!(self, store => store.due(which, until, limit, partitions).await)
-    }
-
-    /// At most `limit` ids of each range of a partition, in order.
-    pub async fn page(
-        &self,
-        ranges: &[(Partition, RowRange)],
-        order: Order,
-        limit: usize,
-    ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
-        each_store!(self, store => store.page(ranges, order, limit).await)
-    }
-
-    /// For each partition, the number of rows of each range.
-    pub async fn count(
-        &self,
-        ranges: &[RowRange],
-        partitions: &[Partition],
-    ) -> Vec<Result<Vec<u64>, StoreError>> {
-        each_store!(self, store => store.count(ranges, partitions).await)
-    }
-
-    /// For each partition and each prefix, the number of ready rows and the first of them. A prefix
-    /// is that of a queue, or of a lane with limits.
-    pub async fn ready_depth(
-        &self,
-        prefixes: &[Row],
-        partitions: &[Partition],
-    ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
-        each_store!(self, store => store.ready_depth(prefixes, partitions).await)
-    }
-
-    /// The workflow that has an idempotency key. The key decides the partition.
-    pub async fn workflow_by_key(
-        &self,
-        partition: Partition,
-        key: &str,
-    ) -> Result<Option<WorkflowId>, StoreError> {
-        each_store!(self, store => store.workflow_by_key(partition, key).await)
-    }
-
-    /// At most `limit` rows of a set that follow `after`, ascending by their bytes.
-    pub async fn rows(
-        &self,
-        partition: Partition,
-        set: RowSet,
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<Row>, StoreError> {
-        each_store!(self, store => store.rows(partition, set, after, limit).await)
     }
 
     /// Scans the workflows of a partition that have a state, whatever rows they have. Returns some

@@ -3,6 +3,12 @@
 /// The number of slots of every cluster.
 pub(crate) const SLOTS: usize = 16_384;
 
+/// Returns the number of a key's slot in every cluster, below 16,384.
+#[must_use]
+pub fn slot_of(key: &[u8]) -> u16 {
+    Slot::for_key(key).number()
+}
+
 /// One of the 16,384 slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot(u16);

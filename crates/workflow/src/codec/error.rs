@@ -51,6 +51,25 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    pub(crate) fn unavailable(reason: impl Into<String>) -> Self {
+        Self::Unavailable {
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn unknown(reason: impl Into<String>) -> Self {
+        Self::Unknown {
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn corrupt(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Corrupt {
+            what: what.into(),
+            reason: reason.into(),
+        }
+    }
+
     /// The error for a schema version that this program does not know.
     pub(crate) fn other_schema(found: u32) -> Self {
         Self::Schema {

@@ -39,32 +39,25 @@ pub(crate) fn decode_policies<'a>(
 ) -> Policies {
     let mut policies = Policies::default();
     for (name, value) in rows {
-        let is_known = if let Some(queue) = name.strip_prefix(QUEUE_LIMITS) {
-            let limits = json(value).map(|limits| {
-                policies
-                    .limits
-                    .insert(PolicyTarget::Queue(queue.to_owned()), limits)
-            });
-            limits.is_some()
-        } else if let Some(handler) = name.strip_prefix(HANDLER_LIMITS) {
-            let limits = json(value).map(|limits| {
-                policies
-                    .limits
-                    .insert(PolicyTarget::Handler(handler.to_owned()), limits)
-            });
-            limits.is_some()
-        } else if let Some(queue) = name.strip_prefix(QUEUE_WEIGHTS) {
-            json(value)
-                .map(|weights| policies.weights.insert(queue.to_owned(), weights))
-                .is_some()
-        } else {
-            false
-        };
-        if !is_known {
+        if decode_row(&mut policies, name, value).is_none() {
             warn!(row = %name, "limits or weights of a queue or a handler cannot be read, and do not hold here: a later version wrote them");
         }
     }
     policies
+}
+
+/// Adds a row to the policies. `None` if it cannot be read.
+fn decode_row(policies: &mut Policies, name: &str, value: &str) -> Option<()> {
+    if let Some(queue) = name.strip_prefix(QUEUE_WEIGHTS) {
+        policies.weights.insert(queue.to_owned(), json(value)?);
+        return Some(());
+    }
+    let target = match name.strip_prefix(QUEUE_LIMITS) {
+        Some(queue) => PolicyTarget::Queue(queue.to_owned()),
+        None => PolicyTarget::Handler(name.strip_prefix(HANDLER_LIMITS)?.to_owned()),
+    };
+    policies.limits.insert(target, json(value)?);
+    Some(())
 }
 
 fn json<T: DeserializeOwned>(value: &str) -> Option<T> {

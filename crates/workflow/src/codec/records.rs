@@ -18,29 +18,15 @@ pub(crate) trait Record: Serialize + DeserializeOwned {
     const KIND: RecordKind;
 }
 
-impl Record for AttemptError {
-    const KIND: RecordKind = RecordKind::AttemptError;
+macro_rules! records {
+    ($($kind:ident),*) => {
+        $(impl Record for $kind {
+            const KIND: RecordKind = RecordKind::$kind;
+        })*
+    };
 }
 
-impl Record for Graph {
-    const KIND: RecordKind = RecordKind::Graph;
-}
-
-impl Record for Job {
-    const KIND: RecordKind = RecordKind::Job;
-}
-
-impl Record for Label {
-    const KIND: RecordKind = RecordKind::Label;
-}
-
-impl Record for Meta {
-    const KIND: RecordKind = RecordKind::Meta;
-}
-
-impl Record for Progress {
-    const KIND: RecordKind = RecordKind::Progress;
-}
+records!(AttemptError, Graph, Job, Label, Meta, Progress);
 
 /// Appends an encoded value to `bytes`.
 pub(crate) fn append<T: Serialize + ?Sized>(bytes: Vec<u8>, value: &T) -> Vec<u8> {
@@ -71,8 +57,5 @@ pub(super) fn unreadable(
     error: impl Into<CodecError>,
     what: impl FnOnce() -> String,
 ) -> StoreError {
-    StoreError::Corrupt {
-        what: what(),
-        reason: error.into().to_string(),
-    }
+    StoreError::corrupt(what(), error.into().to_string())
 }

@@ -28,7 +28,7 @@ use super::context::Context;
 use super::context::error::EngineError;
 use crate::model::id::Partition;
 use crate::store::Store;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Most requests that may be queued in one partition. A caller waits for each.
 const MAX_QUEUED: usize = 65_536;

@@ -29,7 +29,7 @@ use crate::model::workflow_state::WorkerName;
 use crate::queue::cache::{ClaimMode, DequeueRequest, DequeuedJob, PartitionScope};
 use crate::queue::dequeue::ExcludedJobs;
 use crate::queue::waiting::WaitingClaim;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Number of ready rows that are read of each partition if no job is known.
 const REFILL_ROWS: usize = 512;

@@ -18,7 +18,7 @@ use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::{Meta, Status};
 use crate::queue::cache::PartitionScope;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Maximum attempts of a creation whose idempotency key belongs to a workflow that is removed at
 /// that moment.

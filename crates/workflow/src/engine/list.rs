@@ -17,7 +17,7 @@ use super::context::error::EngineError;
 use crate::codec::records::decode;
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::workflow_state::{Label, Meta};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::{EncodedSummary, Order, RowRange};
 
 /// Maximum reads of index rows for one page, when a filter without an index skips many rows.

@@ -20,7 +20,7 @@ use crate::model::id::Partition;
 use crate::model::time::Timestamp;
 use crate::queue::partitions::LocalPartitions;
 use crate::store::change_notice::{Notifier, ServerId};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::HeartbeatQuery;
 use crate::store::subscription::Broadcast;
 

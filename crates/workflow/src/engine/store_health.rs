@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::context::error::EngineError;
 use crate::model::id::Partition;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::probe::Probe;
 
 /// Time for which successful probes are ignored, after an operation failed that a probe had found

@@ -15,7 +15,7 @@ use super::context::error::EngineError;
 use super::store_health::{StoreHealth, StoreOperation};
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::TimeIndex;
 
 /// Interval at which a sweep reads a partition without known due work: another server may have

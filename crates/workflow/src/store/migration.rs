@@ -87,12 +87,7 @@ impl Store {
         if self.is_migrating() && self.format() == Format::LATEST {
             return Ok(());
         }
-        match self {
-            #[cfg(feature = "test-util")]
-            Self::Simulated(_) => {}
-            Self::Sqlite(store) => store.begin_migration().await?,
-            Self::Redis(store) => store.begin_migration().await?,
-        }
+        each_store!(self, store => store.begin_migration().await)?;
         // Servers that receive the broadcast verify the store. No server has id 0.
         self.broadcast(ServerId(0), Broadcast::Queues).await;
         Ok(())
@@ -103,12 +98,7 @@ impl Store {
     /// # Errors
     /// The store cannot be written.
     pub async fn end_migration(&self) -> Result<(), StoreError> {
-        match self {
-            #[cfg(feature = "test-util")]
-            Self::Simulated(_) => Ok(()),
-            Self::Sqlite(store) => store.end_migration().await,
-            Self::Redis(store) => store.end_migration().await,
-        }
+        each_store!(self, store => store.end_migration().await)
     }
 
     /// A page of the workflows of a partition that are not in the latest format, after the row

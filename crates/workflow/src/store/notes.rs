@@ -6,10 +6,9 @@
 //! one chunk. `notes.lua` does the same in Redis.
 
 use std::fmt;
-use std::str::FromStr;
 
+use super::Store;
 use super::error::StoreError;
-use super::{Store, split_result};
 use crate::codec::change::ResultField;
 use crate::codec::job_note::{LogLine, Progress, decode_log_lines, encode_log_item};
 use crate::codec::records::{decode, encode};
@@ -93,10 +92,9 @@ impl fmt::Display for LogExtent {
     }
 }
 
-impl FromStr for LogExtent {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+impl LogExtent {
+    fn read(stored: &[u8]) -> Result<Self, &'static str> {
+        let text = std::str::from_utf8(stored).map_err(|_| "it is no text")?;
         let wrong = "it is not four numbers";
         let numbers: Vec<u64> = text
             .split(' ')
@@ -111,14 +109,6 @@ impl FromStr for LogExtent {
             bytes,
             lines,
         })
-    }
-}
-
-impl LogExtent {
-    fn read(stored: &[u8]) -> Result<Self, &'static str> {
-        std::str::from_utf8(stored)
-            .map_err(|_| "it is no text")
-            .and_then(str::parse)
     }
 }
 
@@ -239,12 +229,7 @@ impl Store {
             .iter()
             .map(|note| EncodedNote::new(note, self))
             .collect();
-        match self {
-            #[cfg(feature = "test-util")]
-            Self::Simulated(store) => split_result(notes.len(), store.add_notes(&encoded).await),
-            Self::Sqlite(store) => split_result(notes.len(), store.add_notes(encoded).await),
-            Self::Redis(store) => store.add_notes(&encoded).await,
-        }
+        each_answer!(self, notes.len(), store => store.add_notes(encoded).await)
     }
 
     /// The log of a job at one moment. Empty if the job has none.
@@ -265,10 +250,7 @@ impl Store {
             return Ok(JobLog::default());
         };
         let what = || format!("the log of job {job} of workflow {workflow}");
-        let corrupt = |reason: &str| StoreError::Corrupt {
-            what: what(),
-            reason: reason.to_owned(),
-        };
+        let corrupt = |reason: &str| StoreError::corrupt(what(), reason);
         let log = LogExtent::read(log).map_err(corrupt)?;
         let mut all = Vec::new();
         let (first, next) = log.chunks;

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
+use super::Store;
 use super::change_notice::ServerId;
 use super::error::StoreError;
-use super::{Store, split_result};
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 
@@ -108,18 +108,7 @@ impl Store {
         if requests.is_empty() {
             return Vec::new();
         }
-        let count = match self {
-            #[cfg(feature = "test-util")]
-            Self::Simulated(store) => split_result(
-                requests.len(),
-                store.acquire_permits(requests, by, now, lease).await,
-            ),
-            Self::Sqlite(store) => split_result(
-                requests.len(),
-                store.acquire_permits(requests, now, lease).await,
-            ),
-            Self::Redis(store) => store.acquire_permits(requests, by, now, lease).await,
-        };
+        let count = each_answer!(self, requests.len(), store => store.acquire_permits(requests, by, now, lease).await);
         requests
             .iter()
             .zip(count)
@@ -145,18 +134,7 @@ impl Store {
         if permits.is_empty() {
             return Vec::new();
         }
-        match self {
-            #[cfg(feature = "test-util")]
-            Self::Simulated(store) => split_result(
-                permits.len(),
-                store.extend_permits(permits, now, lease).await,
-            ),
-            Self::Sqlite(store) => split_result(
-                permits.len(),
-                store.extend_permits(permits, now, lease).await,
-            ),
-            Self::Redis(store) => store.extend_permits(permits, now, lease).await,
-        }
+        each_answer!(self, permits.len(), store => store.extend_permits(permits, now, lease).await)
     }
 
     /// Releases the permits of leases, some of which may have expired. Returns for each the number
@@ -177,16 +155,7 @@ impl Store {
         if permits.is_empty() {
             return Vec::new();
         }
-        match self {
-            #[cfg(feature = "test-util")]
-            Self::Simulated(store) => {
-                split_result(permits.len(), store.release_permits(permits, by, now).await)
-            }
-            Self::Sqlite(store) => {
-                split_result(permits.len(), store.release_permits(permits, now).await)
-            }
-            Self::Redis(store) => store.release_permits(permits, by, now).await,
-        }
+        each_answer!(self, permits.len(), store => store.release_permits(permits, by, now).await)
     }
 
     /// The holders of each limit's permits: their number, and at most `limit` of them.
@@ -202,16 +171,7 @@ impl Store {
         if limits.is_empty() {
             return Vec::new();
         }
-        match self {
-            #[cfg(feature = "test-util")]
-            Self::Simulated(store) => {
-                split_result(limits.len(), store.permit_holders(limits, now, limit).await)
-            }
-            Self::Sqlite(store) => {
-                split_result(limits.len(), store.permit_holders(limits, now, limit).await)
-            }
-            Self::Redis(store) => store.permit_holders(limits, now, limit).await,
-        }
+        each_answer!(self, limits.len(), store => store.permit_holders(limits, now, limit).await)
     }
 }
 

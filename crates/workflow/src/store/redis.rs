@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tidegate_pipeline::{Batch, Client, Outcome};
+use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
 use self::apply::ScriptCall;
 pub(crate) use self::apply::chunked::MAX_INLINE;
@@ -127,9 +127,9 @@ impl RedisStore {
     /// The clients that own the store's connections.
     pub(crate) fn clients(&self) -> Vec<Client> {
         let replicas = self.replicas.as_ref().map(Replicas::client);
-        [Some(&self.client), replicas]
+        [&self.client]
             .into_iter()
-            .flatten()
+            .chain(replicas)
             .cloned()
             .collect()
     }
@@ -150,6 +150,14 @@ impl RedisStore {
         self.client.send(batch, Instant::now() + self.timeout).await
     }
 
+    /// Sends one command, which may be repeated.
+    async fn command(&self, name: &'static str, args: &[Arg<'_>]) -> Outcome {
+        let mut batch = Batch::new();
+        batch.unit().repeatable(name, args);
+        let mut outcomes = self.send(batch).await;
+        outcomes.pop().expect("one command has one outcome")
+    }
+
     pub(crate) async fn apply(
         &self,
         partition: Partition,
@@ -157,10 +165,7 @@ impl RedisStore {
         notifier: Option<&Notifier>,
     ) -> Result<Vec<Applied>, StoreError> {
         self.ensure_compatible()?;
-        let WriteOutcome {
-            applied,
-            may_have_lost_data,
-        } = if changes.iter().any(apply::chunked::is_large) {
+        let written = if changes.iter().any(apply::chunked::is_large) {
             self.write_chunked(partition, changes, notifier).await?
         } else {
             self.write(partition, changes, notifier).await?
@@ -170,14 +175,12 @@ impl RedisStore {
         };
         // An expected workflow does not exist: another server may have removed it, or Redis has
         // lost all data. The identity of the store shows which.
-        if may_have_lost_data || changes.iter().zip(&applied).any(is_missing) {
+        if written.may_have_lost_data || changes.iter().zip(&written.applied).any(is_missing) {
             self.verify_now()
                 .await
-                .map_err(|error| StoreError::Unknown {
-                    reason: error.to_string(),
-                })?;
+                .map_err(|error| StoreError::unknown(error.to_string()))?;
         }
-        Ok(applied)
+        Ok(written.applied)
     }
 
     async fn write(
@@ -193,34 +196,31 @@ impl RedisStore {
         let adds_long_row = self.identity.lacks_long_row(partition)
             && calls.iter_mut().any(ScriptCall::lengthen_timers);
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
-        let ScriptRun {
-            outcomes,
-            restarted,
-            replicated,
-        } = self.run(&calls, &sets, Instant::now() + self.timeout).await;
-        let applied = applied(&calls, &outcomes)?;
+        let run = self.run(&calls, &sets, Instant::now() + self.timeout).await;
+        let applied = applied(&calls, &run.outcomes)?;
         if !applied.iter().all(|applied| {
             matches!(
                 applied,
                 Applied::Conflict(_) | Applied::Behind(_) | Applied::MustReload
             )
         }) {
-            replicated?;
+            run.replicated?;
         }
         if adds_long_row && applied.iter().all(|applied| *applied == Applied::Done) {
             self.identity.record_long_row(partition, true);
         }
-        if outcomes.iter().any(apply::was_not_announced) {
+        if run.outcomes.iter().any(apply::was_not_announced) {
             self.publish_support.request_probe();
         }
         // An acknowledged write must be in the store that other servers use.
-        let found_empty = notifier.is_some() && outcomes.iter().any(apply::found_empty_partition);
+        let found_empty =
+            notifier.is_some() && run.outcomes.iter().any(apply::found_empty_partition);
         if found_empty && !adds_long_row {
             self.identity.record_long_row(partition, false);
         }
         Ok(WriteOutcome {
             applied,
-            may_have_lost_data: restarted || found_empty,
+            may_have_lost_data: run.restarted || found_empty,
         })
     }
 
@@ -263,6 +263,16 @@ impl RedisStore {
             replicated,
         }
     }
+}
+
+/// A key as an argument.
+fn key_arg(key: &str) -> Arg<'_> {
+    Arg::Key(key.as_bytes())
+}
+
+/// A text as an argument.
+fn text_arg(text: &str) -> Arg<'_> {
+    Arg::Bytes(text.as_bytes())
 }
 
 /// The outcomes of calls of the script.
@@ -324,9 +334,7 @@ fn applied(calls: &[ScriptCall<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied
                 Some(stopped) => StoreError::PartialWrite {
                     reason: with_advice(reason(stopped)),
                 },
-                None => StoreError::Unknown {
-                    reason: reason(failed),
-                },
+                None => StoreError::unknown(reason(failed)),
             })
         }
         None => {

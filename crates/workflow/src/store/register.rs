@@ -1,7 +1,8 @@
 //! Registers: the names of queues and workflows that a store has. They are read in pages, because
 //! clients choose the names.
-
-pub(crate) mod policies;
+//!
+//! Policies of queues and handlers are a few rows of a name and a value, which are read all at once.
+//! See [`crate::codec::policy_row`].
 
 use super::Store;
 use super::error::StoreError;
@@ -27,14 +28,41 @@ pub(crate) struct Verification {
 pub(crate) type RegisteredName = (String, Option<Timestamp>);
 
 impl Store {
-    /// At most `limit` entries of a register that follow `after`, by name.
-    pub async fn register_page(
-        &self,
-        register: Register,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<(String, String)>, StoreError> {
-        each_store!(self, store => store.register_page(register, after, limit).await)
+    for_each_store! {
+        /// At most `limit` entries of a register that follow `after`, by name.
+        pub async fn register_page(
+            register: Register,
+            after: Option<&str>,
+            limit: usize,
+        ) -> Result<Vec<(String, String)>, StoreError>;
+
+        /// The names of all paused queues.
+        pub(crate) async fn paused_queues() -> Result<Vec<String>, StoreError>;
+
+        /// Writes one entry of a register. `None` removes it.
+        pub async fn set_entry(
+            register: Register,
+            name: &str,
+            value: Option<&str>,
+        ) -> Result<(), StoreError>;
+
+        /// Adds those entries of a register whose names are missing, and records for all names that
+        /// they were registered at `at`. Existing values stay, even if several servers write at the
+        /// same time.
+        pub async fn add_entries(
+            register: Register,
+            entries: &[(String, String)],
+            at: Timestamp,
+        ) -> Result<(), StoreError>;
+
+        /// All policy rows, by name.
+        pub(crate) async fn policy_rows() -> Result<Vec<(String, String)>, StoreError>;
+
+        /// Writes a policy row. `None` removes it.
+        pub(crate) async fn set_policy_row(
+            name: &str,
+            value: Option<&str>,
+        ) -> Result<(), StoreError>;
     }
 
     /// All entries of a register, by name.
@@ -63,33 +91,6 @@ impl Store {
             return Ok(Vec::new());
         }
         each_store!(self, store => store.registered(register, names).await)
-    }
-
-    /// The names of all paused queues.
-    pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
-        each_store!(self, store => store.paused_queues().await)
-    }
-
-    /// Writes one entry of a register. `None` removes it.
-    pub async fn set_entry(
-        &self,
-        register: Register,
-        name: &str,
-        value: Option<&str>,
-    ) -> Result<(), StoreError> {
-        each_store!(self, store => store.set_entry(register, name, value).await)
-    }
-
-    /// Adds those entries of a register whose names are missing, and records for all names that
-    /// they were registered at `at`. Existing values stay, even if several servers write at the
-    /// same time.
-    pub async fn add_entries(
-        &self,
-        register: Register,
-        entries: &[(String, String)],
-        at: Timestamp,
-    ) -> Result<(), StoreError> {
-        each_store!(self, store => store.add_entries(register, entries, at).await)
     }
 
     /// The times at which names were last registered. `None` if no time is recorded.

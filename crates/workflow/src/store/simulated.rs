@@ -87,6 +87,14 @@ impl SimulatedStore {
         self.partitions
     }
 
+    pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     pub(crate) fn format(&self) -> Format {
         Format::LATEST
     }

@@ -28,7 +28,7 @@ use self::file::presence::Presence;
 use self::worker::WorkerThread;
 pub(super) use self::write::GROUP_CHANGES;
 use self::write::space::can_shrink;
-use self::write::{WriteRequest, WriterState};
+use self::write::{PendingWrite, WriteRequest, WriterState};
 use super::error::StoreError;
 use super::query::probe::Probe;
 use super::shared_table::SharedTables;
@@ -167,9 +167,8 @@ impl SqliteStore {
         let presence = Arc::new(presence);
         let depths = Arc::<Depths>::default();
         let (watched, counted) = (Arc::clone(&presence), Arc::clone(&depths));
-        let spawned = |error: std::io::Error| StoreError::Unavailable {
-            reason: format!("starting a thread: {error}"),
-        };
+        let spawned =
+            |error: std::io::Error| StoreError::unavailable(format!("starting a thread: {error}"));
         let reader = |name: &str, connection: Connection| {
             let reads = move |requests: &mut worker::RequestQueue<ReadRequest>| {
                 while let Some(read) = requests.next() {
@@ -284,8 +283,7 @@ impl SqliteStore {
     /// # Errors
     /// The store was closed.
     pub async fn limit_pages(&self, pages: u32) -> Result<(), StoreError> {
-        self.write(|answer| WriteRequest::LimitPages { pages, answer })
-            .await
+        self.write(pages, WriteRequest::LimitPages).await
     }
 
     pub(crate) fn partitions(&self) -> u16 {
@@ -304,19 +302,14 @@ impl SqliteStore {
     /// now on.
     pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
         let from = self.schema.origin();
-        self.write(|answer| WriteRequest::Migrate {
-            from: Some(from),
-            answer,
-        })
-        .await?;
+        self.write(Some(from), WriteRequest::Migrate).await?;
         self.schema.set(Format::LATEST, Some(from));
         Ok(())
     }
 
     /// Records that nothing of an earlier format is left.
     pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
-        self.write(|answer| WriteRequest::Migrate { from: None, answer })
-            .await?;
+        self.write(None, WriteRequest::Migrate).await?;
         self.schema.set(Format::LATEST, None);
         Ok(())
     }
@@ -354,16 +347,17 @@ impl SqliteStore {
         self.read(self.threads.scans.as_ref(), read).await
     }
 
-    async fn write<T>(
+    async fn write<I, T>(
         &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> WriteRequest,
+        input: I,
+        request: fn(PendingWrite<I, T>) -> WriteRequest,
     ) -> Result<T, StoreError> {
-        let (answer, answered) = oneshot::channel();
-        self.threads.writes.send(request(answer)).await?;
+        let (pending, answered) = PendingWrite::new(input);
+        self.threads.writes.send(request(pending)).await?;
         // The thread had the request when it ended, so the request may be committed.
-        answered.await.map_err(|_| StoreError::Unknown {
-            reason: "the thread that writes has ended".to_owned(),
-        })?
+        answered
+            .await
+            .map_err(|_| StoreError::unknown("the thread that writes has ended"))?
     }
 
     pub(crate) async fn apply(
@@ -374,31 +368,19 @@ impl SqliteStore {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        self.write(|answer| WriteRequest::Apply {
-            partition,
-            changes,
-            answer,
-        })
-        .await
+        self.write((partition, changes), WriteRequest::Apply).await
     }
 
     pub(crate) async fn probe(&self, _: Partition) -> Probe {
         let reads = self.lookup(|connection| {
             Ok(connection.query_row("SELECT count(*) FROM store", [], |_| Ok(()))?)
         });
-        let (reads, written) =
-            tokio::join!(reads, self.write(|answer| WriteRequest::Probe { answer }));
-        match written {
-            Ok((removals, writes)) => Probe {
-                reads,
-                removals,
-                writes,
-            },
-            Err(error) => Probe {
-                reads,
-                removals: Err(error.clone()),
-                writes: Err(error),
-            },
+        let (reads, written) = tokio::join!(reads, self.write((), WriteRequest::Probe));
+        let (removals, writes) = written.unwrap_or_else(|error| (Err(error.clone()), Err(error)));
+        Probe {
+            reads,
+            removals,
+            writes,
         }
     }
 }

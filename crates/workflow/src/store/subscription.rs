@@ -16,16 +16,16 @@ pub(crate) enum Topic {
     Partition(Partition, Audience),
 }
 
-/// Messages of a server to all others.
+/// Messages of a server to all others. The numbers are their first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broadcast {
     /// A server started or stopped: the members should be read again.
-    Servers,
+    Servers = b's' as isize,
     /// A server has just learned of another one, and did not announce its earlier writes: ready
     /// jobs should be read again.
-    Resync,
+    Resync = b'l' as isize,
     /// A queue was paused or resumed.
-    Queues,
+    Queues = b'q' as isize,
 }
 
 /// An event of a subscription.
@@ -51,24 +51,15 @@ pub(crate) enum StoreEvent {
 }
 
 impl Broadcast {
-    const ALL: [(u8, Self); 3] = [
-        (b's', Self::Servers),
-        (b'l', Self::Resync),
-        (b'q', Self::Queues),
-    ];
+    const ALL: [Self; 3] = [Self::Servers, Self::Resync, Self::Queues];
 
     pub(crate) fn write(self, by: ServerId) -> Vec<u8> {
-        let code = Self::ALL
-            .into_iter()
-            .find(|(_, broadcast)| *broadcast == self)
-            .expect("all are listed")
-            .0;
-        [&[code][..], &by.0.to_be_bytes()].concat()
+        [&[self as u8][..], &by.0.to_be_bytes()].concat()
     }
 
     fn read(message: &[u8]) -> Option<(ServerId, Self)> {
         let (code, by) = message.split_first()?;
-        let broadcast = Self::ALL.into_iter().find(|(known, _)| known == code)?.1;
+        let broadcast = Self::ALL.into_iter().find(|known| *known as u8 == *code)?;
         Some((ServerId(u64::from_be_bytes(by.try_into().ok()?)), broadcast))
     }
 }
@@ -126,7 +117,7 @@ mod tests {
 
     #[test]
     fn broadcasts_are_read_back() {
-        for (_, broadcast) in Broadcast::ALL {
+        for broadcast in Broadcast::ALL {
             let event = StoreEvent::from_message(Topic::Servers, &broadcast.write(ServerId(9)));
             assert_eq!(event, Some(StoreEvent::Broadcast(ServerId(9), broadcast)));
         }

@@ -13,7 +13,7 @@ use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
 use crate::machine::workflow::Workflow;
 use crate::model::id::WorkflowId;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// A batch has the requests of a group commit about one workflow, and the state of the workflow.
 pub(super) struct WorkflowBatch {

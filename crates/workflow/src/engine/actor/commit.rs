@@ -22,7 +22,7 @@ use crate::engine::store_health::StoreOperation;
 use crate::machine::outcome::Outcome;
 use crate::model::id::{JobIndex, Partition};
 use crate::store::Store;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// A group commit of one partition.
 pub(super) struct GroupCommit<'a> {

@@ -11,7 +11,7 @@ use crate::graph::interner::GraphInterner;
 use crate::machine::workflow::Workflow;
 use crate::model::id::WorkflowId;
 use crate::store::Store;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Most states that are read without reading their sizes before.
 const MAX_UNMEASURED: usize = 8;

@@ -15,7 +15,7 @@ use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::{Job, JobState};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::notes::{JobLog, JobNote, NoteOutcome};
 
 /// A note of a worker about a job that it has leased.

@@ -3,7 +3,7 @@
 use crate::engine::actor::answer::Answer;
 use crate::engine::context::error::EngineError;
 use crate::queue::cache::{ClaimEnd, DequeuedJob, QueueCache};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Dequeued jobs of a claim. The queues get the outcome of each, also if this is dropped early.
 pub(in crate::engine) struct PendingClaims<'a> {

@@ -12,7 +12,7 @@ use crate::model::id::Partition;
 use crate::queue::cache::{ClaimMode, PartitionScope, RefillTarget};
 use crate::queue::ready_jobs::LaneKey;
 use crate::queue::refill::{LanesRead, PartitionRows, RefillRows};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::lane_scan::LaneScan;
 
 /// Minimum number of rows that are read of each queue, if a worker claims from many queues.

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::model::id::Partition;
 use crate::queue::cache::{ClaimMode, DequeueRequest, PartitionScope};
 use crate::queue::contention::Contention;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Number of remote partitions that are tried before all of them.
 const SAMPLED_PARTITIONS: usize = 3;

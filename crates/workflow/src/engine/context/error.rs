@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::graph::error::GraphError;
 use crate::machine::refusal::Refusal;
 use crate::model::id::WorkflowId;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Error of a call of the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::graph::Graph;
 use crate::model::time::Timestamp;
 use crate::queue::cache::Paused;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::Verification;
 

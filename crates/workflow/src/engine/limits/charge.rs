@@ -20,7 +20,7 @@ use crate::model::time::Timestamp;
 use crate::queue::blocked_limits::LimitBlock;
 use crate::queue::blocked_limits::limit_names::{concurrency_limit_name, limit_name};
 use crate::queue::cache::DequeuedJob;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::permits::{PermitGrant, PermitRequest};
 
 /// Time after which a limit is tried again whose state could not be read.

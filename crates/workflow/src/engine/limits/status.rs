@@ -14,7 +14,7 @@ use crate::graph::policies::Policies;
 use crate::model::id::WorkflowId;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::permits::PermitHolders;
 
 /// Maximum workflows that are read to name jobs whose graph is not in memory.

@@ -15,7 +15,7 @@ use crate::graph::Graph;
 use crate::machine::workflow::Workflow;
 use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::workflow_state::{AttemptError, Job, JobState, Meta};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::EncodedSummary;
 
 /// Bytes of a graph above which decoding takes longer than a millisecond.

@@ -6,7 +6,7 @@ use crate::machine::workflow::Workflow;
 use crate::model::id::WorkflowId;
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::JobState;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::TimeIndex;
 
 /// A time later than all timers.

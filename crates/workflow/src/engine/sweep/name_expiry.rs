@@ -28,7 +28,7 @@ use crate::engine::create::name_cache::REGISTERED_TTL;
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
 use crate::queue::cache::Paused;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::{Order, Register, RowRange, RowSet};
 use crate::store::register::RegisteredName;
 

@@ -15,7 +15,7 @@ use crate::engine::context::error::EngineError;
 use crate::engine::store_health::StoreOperation;
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Interval at which removed rows are logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use crate::codec::rows::{Row, lane_end, lane_prefix, queue_end, queue_rows};
 use crate::model::id::Partition;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::{Store, split_result};
 
 /// A range of ready rows, of which the lanes are scanned: from a row, inclusive, up to another one,

@@ -5,13 +5,13 @@ mod answer;
 mod arguments;
 pub(crate) mod chunked;
 mod operations;
-pub(crate) mod script_arg;
 
 use hashbrown::HashSet;
 
 pub(super) use self::answer::{found_empty_partition, was_not_announced};
+pub(super) use self::arguments::{ScriptArg, pack};
 pub(super) use self::operations::state_fields;
-pub(super) use self::script_arg::{ScriptArg, pack};
+
 use super::keys::{Keys, META, Set, WorkflowKey};
 use crate::codec::change::{Change, Stamp, Write};
 use crate::codec::rows::Row;

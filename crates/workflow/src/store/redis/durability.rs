@@ -8,9 +8,12 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
 use super::keys::{Keys, Set};
 use super::read::reply::{self, answer};
-use super::{RedisOptions, RedisStore};
+use super::{RedisOptions, RedisStore, key_arg, text_arg};
 use crate::model::id::Partition;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
+
+/// A command with its arguments.
+type Command = (&'static str, &'static [&'static str]);
 
 /// The eviction policy that Redis should have: no key is evicted when its memory is full.
 const NO_EVICTION: &str = "noeviction";
@@ -194,108 +197,73 @@ impl RedisStore {
         client: &Client,
         options: &RedisOptions,
     ) -> Result<Durability, StoreError> {
-        let RedisOptions {
-            prefix,
-            partitions,
-            timeout,
-        } = options;
-        let keys = Keys::new(prefix.clone(), *partitions);
-        Nodes {
-            client,
-            keys: &keys,
-            timeout: *timeout,
-        }
-        .durability()
-        .await
+        let keys = Keys::new(options.prefix.clone(), options.partitions);
+        durability_of_nodes(client, &keys, options.timeout).await
     }
 
     /// The durability of the nodes of this store, as [`RedisStore::durability_at`] describes.
     pub(crate) async fn durability(&self) -> Result<Durability, StoreError> {
-        Nodes {
-            client: &self.client,
-            keys: &self.keys,
-            timeout: self.timeout,
-        }
-        .durability()
-        .await
+        durability_of_nodes(&self.client, &self.keys, self.timeout).await
     }
 }
 
-/// The nodes that have partitions.
-struct Nodes<'a> {
-    client: &'a Client,
-    keys: &'a Keys,
+/// Two round trips. A node that forbids the commands is left out.
+async fn durability_of_nodes(
+    client: &Client,
+    keys: &Keys,
     timeout: Duration,
-}
-
-impl Nodes<'_> {
-    /// Two round trips. A node that forbids the commands is left out.
-    async fn durability(&self) -> Result<Durability, StoreError> {
-        let mut nodes: Vec<(String, String, Vec<Partition>)> = Vec::new();
-        for (partition, fields) in self.keys.all().zip(
-            self.query_nodes(self.keys.all(), &[("INFO", &["server"])])
-                .await,
-        ) {
-            let (Some(id), Some(version)) =
-                (value(&fields, "run_id"), value(&fields, "redis_version"))
-            else {
-                continue;
-            };
-            match nodes.iter_mut().find(|(other, ..)| other == id) {
-                Some((.., partitions)) => partitions.push(partition),
-                None => nodes.push((id.to_owned(), version.to_owned(), vec![partition])),
-            }
-        }
-        let commands: [(&'static str, &[&str]); 5] = [
-            ("INFO", &["persistence"]),
-            ("INFO", &["replication"]),
-            ("INFO", &["memory"]),
-            ("CONFIG", &["GET", "appendfsync"]),
-            ("CONFIG", &["GET", "save"]),
-        ];
-        let firsts: Vec<Partition> = nodes.iter().map(|(.., partitions)| partitions[0]).collect();
-        let replies = self.query_nodes(firsts.into_iter(), &commands).await;
-        let node_durability =
-            |((_, version, partitions), fields): ((_, _, Vec<_>), Vec<_>)| NodeDurability {
-                version,
-                partitions: partitions.len(),
-                persistence: persistence(&fields),
-                replicas: value(&fields, "connected_slaves")
-                    .and_then(|number| number.parse().ok())
-                    .unwrap_or_default(),
-                policy: value(&fields, "maxmemory_policy").map(str::to_owned),
-            };
-        Ok(Durability {
-            nodes: nodes
-                .into_iter()
-                .zip(replies)
-                .map(node_durability)
-                .collect(),
-        })
-    }
-
-    /// The answers of the nodes of the given partitions to these commands.
-    async fn query_nodes(
-        &self,
-        partitions: impl Iterator<Item = Partition>,
-        commands: &[(&'static str, &[&str])],
-    ) -> Vec<Vec<(String, String)>> {
+) -> Result<Durability, StoreError> {
+    // The answers of the nodes of the given partitions to these commands.
+    let query_nodes = async |partitions: &[Partition], commands: &[Command]| {
         let mut batch = Batch::new();
-        for partition in partitions {
+        for &partition in partitions {
             // The key only selects the node.
-            let key = self.keys.set(partition, Set::Ready);
-            let mut unit = batch
-                .unit()
-                .repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
+            let key = keys.set(partition, Set::Ready);
+            let mut unit = batch.unit().repeatable("EXISTS", &[key_arg(&key)]);
             for (name, args) in commands {
-                let args: Vec<Arg<'_>> =
-                    args.iter().map(|arg| Arg::Bytes(arg.as_bytes())).collect();
+                let args: Vec<Arg<'_>> = args.iter().map(|arg| text_arg(arg)).collect();
                 unit = unit.repeatable(name, &args);
             }
         }
-        let outcomes = self.client.send(batch, Instant::now() + self.timeout).await;
+        let outcomes = client.send(batch, Instant::now() + timeout).await;
         let each = outcomes.chunks(1 + commands.len());
         each.map(|replies| replies[1..].iter().flat_map(fields).collect())
-            .collect()
+            .collect::<Vec<Vec<(String, String)>>>()
+    };
+    let mut nodes: Vec<(String, String, Vec<Partition>)> = Vec::new();
+    let all: Vec<Partition> = keys.all().collect();
+    let servers = query_nodes(&all, &[("INFO", &["server"])]).await;
+    for (partition, fields) in all.into_iter().zip(servers) {
+        let (Some(id), Some(version)) = (value(&fields, "run_id"), value(&fields, "redis_version"))
+        else {
+            continue;
+        };
+        match nodes.iter_mut().find(|(other, ..)| other == id) {
+            Some((.., partitions)) => partitions.push(partition),
+            None => nodes.push((id.to_owned(), version.to_owned(), vec![partition])),
+        }
     }
+    let commands: [Command; 5] = [
+        ("INFO", &["persistence"]),
+        ("INFO", &["replication"]),
+        ("INFO", &["memory"]),
+        ("CONFIG", &["GET", "appendfsync"]),
+        ("CONFIG", &["GET", "save"]),
+    ];
+    let firsts: Vec<Partition> = nodes.iter().map(|(.., partitions)| partitions[0]).collect();
+    let replies = query_nodes(&firsts, &commands).await;
+    let node_durability =
+        |((_, version, partitions), fields): ((_, _, Vec<_>), Vec<_>)| NodeDurability {
+            version,
+            partitions: partitions.len(),
+            persistence: persistence(&fields),
+            replicas: value(&fields, "connected_slaves")
+                .and_then(|number| number.parse().ok())
+                .unwrap_or_default(),
+            policy: value(&fields, "maxmemory_policy").map(str::to_owned),
+        };
+    let nodes = nodes.into_iter().zip(replies).map(node_durability);
+    Ok(Durability {
+        nodes: nodes.collect(),
+    })
 }

@@ -1,10 +1,15 @@
 //! The names of keys. All keys of a partition have one hash tag, so they are on one node and one
 //! script may write them all.
 
+use std::sync::LazyLock;
+
+use tidegate_pipeline::slot_of;
+
 use crate::codec::change::ResultField;
 use crate::model::id::{JobIndex, Partition, WorkflowId};
 use crate::store::change_notice::Audience;
 use crate::store::query::{Register, TimeIndex};
+use crate::store::redis::read::reply;
 use crate::store::shared_table::SharedTable;
 
 /// The largest number of partitions: the number of tags.
@@ -23,7 +28,8 @@ const MAX_COMPACT_BYTES: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prefix: String,
-    partitions: u16,
+    /// The tag of each partition.
+    tags: Vec<String>,
 }
 
 /// The keys that belong to one workflow.
@@ -75,7 +81,9 @@ impl Keys {
     /// Names of keys that begin with `prefix`, for a power of two of `partitions`, at most
     /// [`MAX_PARTITIONS`].
     pub(super) fn new(prefix: String, partitions: u16) -> Self {
-        Self { prefix, partitions }
+        let step = usize::from(MAX_PARTITIONS / partitions);
+        let tags = TAGS.iter().step_by(step).cloned().collect();
+        Self { prefix, tags }
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -83,17 +91,16 @@ impl Keys {
     }
 
     pub(super) fn partitions(&self) -> u16 {
-        self.partitions
+        self.tags.len() as u16
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = Partition> + use<> {
-        (0..self.partitions).map(Partition)
+        (0..self.partitions()).map(Partition)
     }
 
     fn partition_key(&self, partition: Partition, rest: usize) -> String {
         // An id may name a partition that this store does not have. Such a key never exists.
-        let tag = TAGS[usize::from(partition.0 % self.partitions)
-            * (TAGS.len() / usize::from(self.partitions))];
+        let tag = &self.tags[usize::from(partition.0) % self.tags.len()];
         let mut key = String::with_capacity(self.prefix.len() + 6 + rest);
         key.push_str(&self.prefix);
         key.push('{');
@@ -103,9 +110,7 @@ impl Keys {
     }
 
     pub(super) fn set(&self, partition: Partition, set: Set) -> String {
-        let mut key = self.partition_key(partition, 2);
-        key.push_str(set.word());
-        key
+        self.partition_key(partition, 2) + set.word()
     }
 
     pub(super) fn workflow_key(&self, id: WorkflowId, kind: WorkflowKey) -> String {
@@ -166,10 +171,7 @@ impl Keys {
     }
 
     pub(super) fn idempotency(&self, partition: Partition, name: &str) -> String {
-        let mut key = self.partition_key(partition, 2 + name.len());
-        key.push_str("k:");
-        key.push_str(name);
-        key
+        self.partition_key(partition, 2 + name.len()) + "k:" + name
     }
 
     pub(super) fn meta(prefix: &str) -> String {
@@ -229,7 +231,7 @@ pub(super) fn missing_rows_writer(field: &[u8]) -> Option<u32> {
 
 /// The job that a field of a state belongs to. `None` for other fields.
 pub(super) fn job_of(field: &[u8]) -> Option<JobIndex> {
-    std::str::from_utf8(field).ok()?.parse().ok().map(JobIndex)
+    reply::parse(field).map(JobIndex)
 }
 
 /// The fields of a label. One long value would make Redis store the whole hash in three times the
@@ -247,37 +249,64 @@ pub(super) fn label_fields(label: &[u8]) -> impl Iterator<Item = (&'static [u8],
     LABEL.into_iter().zip(chunks)
 }
 
-/// Tag n is in slots 64n to 64n+63. P partitions use every 256/P-th tag, so they are spread evenly
-/// over nodes that own ranges of slots. Plain numbers as tags would not be.
-#[rustfmt::skip]
-const TAGS: [&str; 256] = [
-    "cv", "bl", "cr", "bh", "afb", "bd", "cz", "ma", "cg", "aga", "cc", "by", "co", "bu", "ck", "bq", "ae", "aec",
-    "aa", "oz", "am", "ov", "ai", "or", "at", "oo", "ap", "ok", "aka", "og", "ax", "oc", "kz", "ea", "aac", "ee",
-    "ds", "ei", "dw", "em", "dj", "ep", "dn", "et", "db", "ex", "df", "aoa", "fh", "gr", "fl", "gv", "ia", "gz", "fd",
-    "abb", "fy", "gc", "aca", "gg", "fq", "gk", "fu", "go", "cw", "bm", "cs", "bi", "afc", "be", "lz", "ba", "cf",
-    "aha", "cb", "bx", "cn", "bt", "cj", "bp", "ad", "aeb", "na", "qy", "al", "ow", "ah", "os", "au", "on", "aq",
-    "oj", "ada", "of", "ay", "ob", "dz", "ja", "aab", "ed", "dr", "eh", "dv", "el", "dk", "eq", "do", "eu", "dc",
-    "ey", "dg", "aqb", "fi", "gs", "fm", "gw", "fa", "hz", "fe", "abc", "fx", "gb", "ala", "gf", "fp", "gj", "ft",
-    "gn", "bn", "ct", "bj", "cp", "bf", "aia", "bb", "cx", "agc", "ce", "mz", "ca", "bw", "cm", "bs", "ci", "aea",
-    "ag", "ox", "ac", "ot", "ao", "op", "ak", "om", "av", "oi", "ar", "oe", "adb", "oa", "az", "ec", "dy", "eg",
-    "aaa", "ek", "dq", "eo", "du", "er", "dh", "ev", "dl", "ez", "ka", "aoc", "dd", "gp", "fj", "gt", "fn", "gx",
-    "fb", "ama", "ff", "ga", "iz", "ge", "acc", "gi", "fs", "gm", "fw", "bo", "cu", "bk", "cq", "bg", "afa", "bc",
-    "cy", "agb", "cd", "bz", "la", "bv", "cl", "br", "ch", "aja", "af", "oy", "ab", "ou", "an", "oq", "aj", "ol",
-    "aw", "oh", "as", "od", "adc", "qb", "nz", "eb", "dx", "ef", "ana", "ej", "dp", "en", "dt", "es", "di", "ew",
-    "dm", "jz", "da", "aob", "de", "gq", "fk", "gu", "fo", "gy", "fc", "aba", "fg", "ha", "fz", "gd", "acb", "gh",
-    "fr", "gl", "fv",
-];
+/// Slots of Redis Cluster for each tag.
+const SLOTS_PER_TAG: u16 = 64;
+
+/// Tag n is in slots 64n to 64n+63: the first name of two letters there, or else of three. P
+/// partitions use every 256/P-th tag, so they are spread evenly over nodes that own ranges of slots.
+/// Plain numbers as tags would not be.
+static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let prepend = |names: &[String]| -> Vec<String> {
+        ('a'..='z')
+            .flat_map(|letter| names.iter().map(move |name| format!("{letter}{name}")))
+            .collect()
+    };
+    let pairs = prepend(&prepend(&[String::new()]));
+    let triples = prepend(&pairs);
+    let mut tags = vec![String::new(); MAX_PARTITIONS.into()];
+    for name in pairs.into_iter().chain(triples) {
+        let tag = &mut tags[usize::from(slot_of(name.as_bytes()) / SLOTS_PER_TAG)];
+        if tag.is_empty() {
+            *tag = name;
+        }
+    }
+    tags
+});
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::time::Timestamp;
 
+    #[rustfmt::skip]
+    const EXISTING_TAGS: [&str; 256] = [
+        "cv", "bl", "cr", "bh", "afb", "bd", "cz", "ma", "cg", "aga", "cc", "by", "co", "bu", "ck", "bq", "ae", "aec",
+        "aa", "oz", "am", "ov", "ai", "or", "at", "oo", "ap", "ok", "aka", "og", "ax", "oc", "kz", "ea", "aac", "ee",
+        "ds", "ei", "dw", "em", "dj", "ep", "dn", "et", "db", "ex", "df", "aoa", "fh", "gr", "fl", "gv", "ia", "gz", "fd",
+        "abb", "fy", "gc", "aca", "gg", "fq", "gk", "fu", "go", "cw", "bm", "cs", "bi", "afc", "be", "lz", "ba", "cf",
+        "aha", "cb", "bx", "cn", "bt", "cj", "bp", "ad", "aeb", "na", "qy", "al", "ow", "ah", "os", "au", "on", "aq",
+        "oj", "ada", "of", "ay", "ob", "dz", "ja", "aab", "ed", "dr", "eh", "dv", "el", "dk", "eq", "do", "eu", "dc",
+        "ey", "dg", "aqb", "fi", "gs", "fm", "gw", "fa", "hz", "fe", "abc", "fx", "gb", "ala", "gf", "fp", "gj", "ft",
+        "gn", "bn", "ct", "bj", "cp", "bf", "aia", "bb", "cx", "agc", "ce", "mz", "ca", "bw", "cm", "bs", "ci", "aea",
+        "ag", "ox", "ac", "ot", "ao", "op", "ak", "om", "av", "oi", "ar", "oe", "adb", "oa", "az", "ec", "dy", "eg",
+        "aaa", "ek", "dq", "eo", "du", "er", "dh", "ev", "dl", "ez", "ka", "aoc", "dd", "gp", "fj", "gt", "fn", "gx",
+        "fb", "ama", "ff", "ga", "iz", "ge", "acc", "gi", "fs", "gm", "fw", "bo", "cu", "bk", "cq", "bg", "afa", "bc",
+        "cy", "agb", "cd", "bz", "la", "bv", "cl", "br", "ch", "aja", "af", "oy", "ab", "ou", "an", "oq", "aj", "ol",
+        "aw", "oh", "as", "od", "adc", "qb", "nz", "eb", "dx", "ef", "ana", "ej", "dp", "en", "dt", "es", "di", "ew",
+        "dm", "jz", "da", "aob", "de", "gq", "fk", "gu", "fo", "gy", "fc", "aba", "fg", "ha", "fz", "gd", "acb", "gh",
+        "fr", "gl", "fv",
+    ];
+
+    #[test]
+    fn tags_are_those_of_existing_stores() {
+        assert_eq!(*TAGS, EXISTING_TAGS);
+    }
+
     #[test]
     fn all_keys_of_a_partition_have_its_tag() {
         let keys = Keys::new("my:".to_owned(), 16);
         let id = WorkflowId::new(Timestamp::from_micros(0), Partition(15), 1);
-        let last = TAGS[240];
+        let last = &TAGS[240];
         assert_eq!(
             keys.workflow_key(id, WorkflowKey::State),
             format!("my:{{{last}}}:w:{id}")

@@ -2,11 +2,11 @@
 
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
-use super::RedisStore;
 use super::keys::Set;
 use super::read::reply::{self, answer};
+use super::{RedisStore, key_arg, text_arg};
 use crate::model::id::Partition;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::lane_scan::{LaneRows, LaneScan};
 
 const SCRIPT: &str = include_str!("lane_scan/lane_scan.lua");
@@ -23,9 +23,9 @@ impl RedisStore {
             let key = self.keys.set(*partition, Set::Ready);
             let bounds: Vec<(Vec<u8>, Vec<u8>)> = scans.iter().map(bounds).collect();
             let head = [
-                Arg::Bytes(SCRIPT.as_bytes()),
+                text_arg(SCRIPT),
                 Arg::Integer(1),
-                Arg::Key(key.as_bytes()),
+                key_arg(&key),
                 Arg::Integer(rows_per_lane as i64),
                 Arg::Integer(max_lanes as i64),
             ];

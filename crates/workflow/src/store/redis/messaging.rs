@@ -1,5 +1,4 @@
 //! Messages between the servers of a store: heartbeats, shared tables and subscriptions.
 
 mod servers;
-mod shared_tables;
 pub(crate) mod subscription;

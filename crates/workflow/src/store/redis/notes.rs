@@ -7,10 +7,11 @@ use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
 use super::keys::WorkflowKey;
 use super::read::reply::{array, count, reason, unavailable, unexpected};
-use super::{RedisStore, with_advice, wrote_nothing};
+use super::{RedisStore, key_arg, with_advice, wrote_nothing};
 use crate::model::id::{Partition, WorkflowId};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::notes::{EncodedNote, FULL_CHUNK_BYTES, LOG_SLOTS, MAX_LOG_BYTES, NoteOutcome};
+use crate::store::split_result;
 
 const SCRIPT: &[u8] = include_bytes!("notes/notes.lua");
 
@@ -49,9 +50,7 @@ fn parse_outcomes(outcome: &Outcome, number: usize) -> Result<Vec<NoteOutcome>, 
         Outcome::Reply(reply) => reply,
         failed if wrote_nothing(failed) => return Err(unavailable(failed)),
         failed => {
-            return Err(StoreError::Unknown {
-                reason: with_advice(reason(failed)),
-            });
+            return Err(StoreError::unknown(with_advice(reason(failed))));
         }
     };
     let each = array(reply)?;
@@ -71,33 +70,25 @@ fn parse_outcomes(outcome: &Outcome, number: usize) -> Result<Vec<NoteOutcome>, 
 impl RedisStore {
     pub(crate) async fn add_notes(
         &self,
-        notes: &[EncodedNote],
+        notes: Vec<EncodedNote>,
     ) -> Vec<Result<NoteOutcome, StoreError>> {
         if let Err(error) = self.ensure_compatible() {
             return vec![Err(error); notes.len()];
         }
-        let calls = calls(notes);
+        let calls = calls(&notes);
         let mut batch = Batch::new();
         for call in &calls {
-            self.append_notes(
-                &mut batch,
-                call.notes.iter().map(|&position| &notes[position]),
-            );
+            let notes = call.notes.iter().map(|&position| &notes[position]);
+            self.append_notes(&mut batch, notes);
         }
         let outcomes = self.send(batch).await;
         let mut all: Vec<Result<NoteOutcome, StoreError>> =
             vec![Ok(NoteOutcome::Gone); notes.len()];
         for (call, outcome) in calls.iter().zip(&outcomes) {
-            match parse_outcomes(outcome, call.notes.len()) {
-                Ok(each) => call
-                    .notes
-                    .iter()
-                    .zip(each)
-                    .for_each(|(&position, noted)| all[position] = Ok(noted)),
-                Err(error) => call
-                    .notes
-                    .iter()
-                    .for_each(|&position| all[position] = Err(error.clone())),
+            let number = call.notes.len();
+            let each = split_result(number, parse_outcomes(outcome, number));
+            for (&position, noted) in call.notes.iter().zip(each) {
+                all[position] = noted;
             }
         }
         all
@@ -123,7 +114,7 @@ impl RedisStore {
             });
         }
         let mut args = vec![Arg::Bytes(SCRIPT), Arg::Integer(keys.len() as i64)];
-        args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
+        args.extend(keys.iter().map(|key| key_arg(key)));
         args.extend(
             [
                 i64::from(LOG_SLOTS),

@@ -12,9 +12,9 @@ use tracing::info;
 use self::identity::StoreIdentity;
 use super::keys::{self, Keys, Set};
 use super::read::reply::{self, answer, reason, unavailable, unexpected};
-use super::{RedisOptions, RedisStore, apply};
+use super::{RedisOptions, RedisStore, apply, key_arg};
 use crate::codec::format::{Format, Schema};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// The fields of the facts about a store.
 const SCHEMA_FIELD: &[u8] = b"schema";
@@ -44,7 +44,7 @@ impl RedisStore {
                 partitions: Some(partitions.into()),
                 from: None,
             };
-            facts = StoreFacts::create(&client, &key, Instant::now() + timeout, made).await?;
+            facts = made.create(&client, &key, Instant::now() + timeout).await?;
             info!(partitions, key, "a store of workflows was made");
         }
         let format = facts.format(&key)?;
@@ -92,7 +92,7 @@ impl RedisStore {
     pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
         let key = Keys::meta(self.keys.prefix());
         let from = self.schema.origin();
-        let at = Arg::Key(key.as_bytes());
+        let at = key_arg(&key);
         let mut batch = Batch::new();
         let unit = batch.unit();
         let unit = unit.repeatable(
@@ -123,12 +123,8 @@ impl RedisStore {
     /// Records that nothing of an earlier format is left.
     pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
         let key = Keys::meta(self.keys.prefix());
-        let mut batch = Batch::new();
-        batch.unit().repeatable(
-            "HDEL",
-            &[Arg::Key(key.as_bytes()), Arg::Bytes(MIGRATES_FROM_FIELD)],
-        );
-        answer(&self.send(batch).await[0])?;
+        let args = [key_arg(&key), Arg::Bytes(MIGRATES_FROM_FIELD)];
+        answer(&self.command("HDEL", &args).await)?;
         self.schema.set(Format::LATEST, None);
         Ok(())
     }
@@ -145,24 +141,14 @@ impl RedisStore {
         for partition in self.keys.all() {
             let key = self.keys.set(partition, Set::Index);
             // The key also selects the node of the other commands.
-            let unit = batch
-                .unit()
-                .repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
+            let unit = batch.unit().repeatable("EXISTS", &[key_arg(&key)]);
             unit.repeatable(
                 "SCRIPT",
                 &[Arg::Bytes(b"LOAD"), Arg::Bytes(apply::SCRIPT.as_bytes())],
             )
             .repeatable(
                 "ZRANGE",
-                &[
-                    Arg::Key(key.as_bytes()),
-                    least,
-                    most,
-                    by_name,
-                    limit,
-                    none,
-                    one,
-                ],
+                &[key_arg(&key), least, most, by_name, limit, none, one],
             );
         }
         let outcomes = self.send(batch).await;
@@ -189,7 +175,7 @@ fn check_range_support(outcome: &Outcome) -> Result<(), StoreError> {
             let reason = format!(
                 "workflows need Redis 6.2 or later, and this one answers ZRANGE BYLEX with: {error}"
             );
-            Err(StoreError::Unavailable { reason })
+            Err(StoreError::unavailable(reason))
         }
         // A node that does not answer is reported by the calls that need it.
         _ => Ok(()),
@@ -252,22 +238,19 @@ impl StoreFacts {
         Ok(())
     }
 
-    fn fields(self) -> [(&'static [u8], u32); 2] {
-        [
-            (PARTITIONS_FIELD, self.partitions.unwrap_or_default()),
-            (SCHEMA_FIELD, self.schema.unwrap_or_default()),
-        ]
-    }
-
-    /// Reads the facts, after writing those of `made` that are missing. Servers that do so at the
+    /// Reads the facts, after writing those of these that are missing. Servers that do so at the
     /// same time read the same facts.
     pub(super) async fn create(
+        self,
         client: &Client,
         key: &str,
         deadline: Instant,
-        made: Self,
     ) -> Result<Self, StoreError> {
-        Self::load(client, key, deadline, &made.fields()).await
+        let fields = [
+            (PARTITIONS_FIELD, self.partitions.unwrap_or_default()),
+            (SCHEMA_FIELD, self.schema.unwrap_or_default()),
+        ];
+        Self::load(client, key, deadline, &fields).await
     }
 
     /// Reads the facts, after writing those of `missing` that do not exist.
@@ -277,7 +260,7 @@ impl StoreFacts {
         deadline: Instant,
         missing: &[(&'static [u8], u32)],
     ) -> Result<Self, StoreError> {
-        let at = Arg::Key(key.as_bytes());
+        let at = key_arg(key);
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         for &(field, value) in missing {
@@ -295,7 +278,7 @@ impl StoreFacts {
                 "redis does not take the first keys of the store: {}",
                 reason(failed)
             );
-            return Err(StoreError::Unavailable { reason });
+            return Err(StoreError::unavailable(reason));
         }
         Self::read(&reply::array(answer(read)?)?, key)
     }
@@ -306,14 +289,10 @@ impl StoreFacts {
             let Some(text) = reply::bytes(reply)? else {
                 return Ok(None);
             };
-            let number = std::str::from_utf8(text)
-                .ok()
-                .and_then(|text| text.parse().ok());
             let reason = || format!("'{}' is not a number", text.escape_ascii());
-            number.map(Some).ok_or_else(|| StoreError::Corrupt {
-                what: key.to_owned(),
-                reason: reason(),
-            })
+            reply::parse(text)
+                .map(Some)
+                .ok_or_else(|| StoreError::corrupt(key, reason()))
         };
         match values {
             [schema, partitions, from] => Ok(Self {
@@ -321,36 +300,24 @@ impl StoreFacts {
                 partitions: number(partitions)?,
                 from: number(from)?,
             }),
-            _ => Err(StoreError::Corrupt {
-                what: key.to_owned(),
-                reason: "three values were expected".to_owned(),
-            }),
+            _ => Err(StoreError::corrupt(key, "three values were expected")),
         }
     }
 
     /// The format of the store.
     fn format(self, key: &str) -> Result<Format, StoreError> {
-        let missing = || StoreError::Corrupt {
-            what: key.to_owned(),
-            reason: "it has no schema version".to_owned(),
-        };
+        let missing = || StoreError::corrupt(key, "it has no schema version");
         let schema = self.schema.ok_or_else(missing)?;
         Format::from_schema(schema).ok_or_else(|| StoreError::other_schema(schema))
     }
 
     /// The number of partitions.
     fn partitions(self, key: &str) -> Result<u16, StoreError> {
-        let corrupt = |reason: String| StoreError::Corrupt {
-            what: key.to_owned(),
-            reason,
-        };
         let partitions = self.partitions.and_then(|found| u16::try_from(found).ok());
         let valid = |found: &u16| found.is_power_of_two() && *found <= keys::MAX_PARTITIONS;
         partitions.filter(valid).ok_or_else(|| {
-            corrupt(format!(
-                "{:?} is not a number of partitions",
-                self.partitions
-            ))
+            let reason = format!("{:?} is not a number of partitions", self.partitions);
+            StoreError::corrupt(key, reason)
         })
     }
 }

@@ -9,18 +9,19 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tidegate_pipeline::{Arg, Batch, Outcome, Reply, UnitBuilder};
 
-use super::apply::script_arg::ScriptArg;
+use super::apply::ScriptArg;
 use super::read::reply::{self, array, count, reason, unavailable, unexpected};
-use super::{RedisStore, lacks_script, wrote_nothing};
+use super::{RedisStore, key_arg, lacks_script, wrote_nothing};
 use crate::model::id::Partition;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::store::change_notice::release::Release;
 use crate::store::change_notice::{Audience, ServerId};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::permits::{
     PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
 };
+use crate::store::split_result;
 
 const SCRIPT: &[u8] = include_bytes!("permits/permits.lua");
 
@@ -31,7 +32,6 @@ const MAX_PERMIT_MILLIS: u64 = 1 << 43;
 /// A script call for one limit.
 struct PermitCall<'a> {
     limit: &'a str,
-    operation: &'static [u8],
     arguments: Vec<ScriptArg<'a>>,
 }
 
@@ -39,33 +39,22 @@ impl<'a> PermitCall<'a> {
     fn new(
         operation: &'static [u8],
         limit: &'a str,
+        now: Timestamp,
         how: impl IntoIterator<Item = ScriptArg<'a>>,
         leases: impl IntoIterator<Item = LeaseRef>,
     ) -> Self {
-        let leases = leases
-            .into_iter()
-            .map(|lease| ScriptArg::Text(lease.text()));
-        Self {
-            limit,
-            operation,
-            arguments: how.into_iter().chain(leases).collect(),
-        }
+        let mut arguments = vec![
+            ScriptArg::Bytes(operation),
+            ScriptArg::Integer(now.millis()),
+        ];
+        arguments.extend(how);
+        arguments.extend(
+            leases
+                .into_iter()
+                .map(|lease| ScriptArg::Text(lease.text())),
+        );
+        Self { limit, arguments }
     }
-}
-
-/// The script, by its digest or its text.
-#[derive(Clone, Copy)]
-struct Script<'a> {
-    command: &'static str,
-    text: &'a [u8],
-}
-
-/// Parameters that all script calls of a request share.
-#[derive(Clone, Copy)]
-struct CallParameters {
-    now: Timestamp,
-    replication: Replication,
-    deadline: Instant,
 }
 
 /// Whether an answer counts only when replicas have the write.
@@ -74,9 +63,6 @@ enum Replication {
     Required,
     NotRequired,
 }
-
-/// The answers of script calls, each with its own error.
-type Answers = Vec<Result<Reply, StoreError>>;
 
 /// Positions of the permits of each limit.
 fn by_limit<'a>(permits: &[(&'a str, LeaseRef)]) -> BTreeMap<&'a str, Vec<usize>> {
@@ -87,21 +73,18 @@ fn by_limit<'a>(permits: &[(&'a str, LeaseRef)]) -> BTreeMap<&'a str, Vec<usize>
     limits
 }
 
-/// Distributes the answer of each limit to its permits.
-fn for_each_permit<T: Copy>(
-    permits: usize,
+/// Distributes the answers for the permits of each limit to their positions.
+fn for_each_permit<T>(
     limits: &BTreeMap<&str, Vec<usize>>,
-    answers: impl Iterator<Item = Result<T, StoreError>>,
+    answers: impl Iterator<Item = Result<Vec<T>, StoreError>>,
 ) -> Vec<Result<T, StoreError>> {
-    let mut each = vec![None; permits];
+    let mut each: Vec<(usize, Result<T, StoreError>)> = Vec::new();
     for (positions, answer) in limits.values().zip(answers) {
-        positions
-            .iter()
-            .for_each(|&at| each[at] = Some(answer.clone()));
+        let answers = split_result(positions.len(), answer);
+        each.extend(positions.iter().copied().zip(answers));
     }
-    each.into_iter()
-        .map(|answer| answer.expect("each place has a set"))
-        .collect()
+    each.sort_unstable_by_key(|&(at, _)| at);
+    each.into_iter().map(|(_, answer)| answer).collect()
 }
 
 fn millis(time: Duration) -> ScriptArg<'static> {
@@ -123,12 +106,10 @@ fn reply_or_error(outcome: &Outcome) -> Result<Reply, StoreError> {
                 "{}; limits of jobs at work need GET, SET, UNLINK, PEXPIRE, ZADD, ZCARD, ZRANGE, ZREM, ZREMRANGEBYSCORE and ZSCORE",
                 reason(outcome)
             );
-            Err(StoreError::Unknown { reason })
+            Err(StoreError::unknown(reason))
         }
         failed if wrote_nothing(failed) => Err(unavailable(failed)),
-        failed => Err(StoreError::Unknown {
-            reason: reason(failed),
-        }),
+        failed => Err(StoreError::unknown(reason(failed))),
     }
 }
 
@@ -206,11 +187,10 @@ impl RedisStore {
                 millis(permit_duration(lease)),
                 ScriptArg::Text(by.to_string()),
             ];
-            PermitCall::new(b"hold", request.limit, how, request.leases.iter().copied())
+            let leases = request.leases.iter().copied();
+            PermitCall::new(b"hold", request.limit, now, how, leases)
         });
-        let answers = self
-            .call_script(&calls.collect::<Vec<_>>(), now, Replication::Required)
-            .await;
+        let answers = self.call_script(calls, Replication::Required).await;
         answers
             .into_iter()
             .map(|answer| parse_count(&answer?))
@@ -228,25 +208,17 @@ impl RedisStore {
             PermitCall::new(
                 b"extend",
                 limit,
+                now,
                 [millis(permit_duration(lease))],
                 positions.iter().map(|&at| permits[at].1),
             )
         });
-        let answers = self
-            .call_script(&calls.collect::<Vec<_>>(), now, Replication::Required)
-            .await;
-        let mut each: Vec<Result<PermitExtension, StoreError>> =
-            vec![Ok(PermitExtension::Expired); permits.len()];
-        for (positions, answer) in limits.values().zip(answers) {
-            let found = answer.and_then(|answer| parse_extensions(&answer, positions.len()));
-            for (index, &at) in positions.iter().enumerate() {
-                each[at] = found
-                    .as_ref()
-                    .map(|found| found[index])
-                    .map_err(StoreError::clone);
-            }
-        }
-        each
+        let answers = self.call_script(calls, Replication::Required).await;
+        let extensions = answers
+            .into_iter()
+            .zip(limits.values())
+            .map(|(answer, positions)| parse_extensions(&answer?, positions.len()));
+        for_each_permit(&limits, extensions)
     }
 
     pub(crate) async fn release_permits(
@@ -271,15 +243,14 @@ impl RedisStore {
             PermitCall::new(
                 b"release",
                 limit,
+                now,
                 how,
                 positions.iter().map(|&at| permits[at].1),
             )
         });
         // It does not wait for replicas: a permit that a failover restores expires by itself.
-        let answers = self
-            .call_script(&calls.collect::<Vec<_>>(), now, Replication::NotRequired)
-            .await;
-        let parse_in_use = |answer: Result<Reply, StoreError>| {
+        let answers = self.call_script(calls, Replication::NotRequired).await;
+        let parse_in_use = |(answer, positions): (Result<Reply, StoreError>, &Vec<usize>)| {
             let answer = answer?;
             let [in_use, not_announced] = array(&answer)?[..] else {
                 return Err(unexpected("places that are taken", &answer));
@@ -287,13 +258,10 @@ impl RedisStore {
             if count(not_announced)? > 0 {
                 self.publish_support.request_probe();
             }
-            parse_number(in_use)
+            Ok(vec![parse_number(in_use)?; positions.len()])
         };
-        for_each_permit(
-            permits.len(),
-            &limits,
-            answers.into_iter().map(parse_in_use),
-        )
+        let in_use = answers.into_iter().zip(limits.values()).map(parse_in_use);
+        for_each_permit(&limits, in_use)
     }
 
     pub(crate) async fn permit_holders(
@@ -303,12 +271,10 @@ impl RedisStore {
         limit: usize,
     ) -> Vec<Result<PermitHolders, StoreError>> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        let calls = limits
-            .iter()
-            .map(|name| PermitCall::new(b"list", name, [ScriptArg::Integer(limit.into())], []));
-        let answers = self
-            .call_script(&calls.collect::<Vec<_>>(), now, Replication::NotRequired)
-            .await;
+        let calls = limits.iter().map(|name| {
+            PermitCall::new(b"list", name, now, [ScriptArg::Integer(limit.into())], [])
+        });
+        let answers = self.call_script(calls, Replication::NotRequired).await;
         answers
             .into_iter()
             .map(|answer| parse_holders(&answer?))
@@ -316,43 +282,30 @@ impl RedisStore {
     }
 
     /// Calls the script once for each limit.
-    async fn call_script(
+    async fn call_script<'a>(
         &self,
-        calls: &[PermitCall<'_>],
-        now: Timestamp,
+        calls: impl Iterator<Item = PermitCall<'a>>,
         replication: Replication,
-    ) -> Answers {
+    ) -> Vec<Result<Reply, StoreError>> {
+        let calls: Vec<PermitCall<'_>> = calls.collect();
         if let Err(error) = self.ensure_compatible() {
-            return calls.iter().map(|_| Err(error.clone())).collect();
+            return vec![Err(error); calls.len()];
         }
         let deadline = Instant::now() + self.timeout;
-        let all: Vec<usize> = (0..calls.len()).collect();
+        let all: Vec<&PermitCall<'_>> = calls.iter().collect();
         let digest = self.load_permits_digest(deadline).await;
-        let parameters = CallParameters {
-            now,
-            replication,
-            deadline,
-        };
-        let whole = Script {
-            command: "EVAL",
-            text: SCRIPT,
-        };
-        let script = digest.as_deref().map_or(whole, |digest| Script {
-            command: "EVALSHA",
-            text: digest,
-        });
-        let mut outcomes = self.run_calls(calls, &all, script, parameters).await;
-        let missing: Vec<usize> = all
-            .into_iter()
+        let digest = digest.as_deref();
+        let mut outcomes = self.run_calls(&all, digest, replication, deadline).await;
+        let missing: Vec<usize> = (0..all.len())
             .filter(|&at| lacks_script(&outcomes[at].0))
             .collect();
         if !missing.is_empty() {
+            let again: Vec<&PermitCall<'_>> = missing.iter().map(|&at| all[at]).collect();
             // EVAL with the text also makes Redis cache the script.
-            let retried = self.run_calls(calls, &missing, whole, parameters).await;
-            missing
-                .into_iter()
-                .zip(retried)
-                .for_each(|(at, outcome)| outcomes[at] = outcome);
+            let retried = self.run_calls(&again, None, replication, deadline).await;
+            for (at, outcome) in missing.into_iter().zip(retried) {
+                outcomes[at] = outcome;
+            }
         }
         outcomes
             .into_iter()
@@ -362,30 +315,25 @@ impl RedisStore {
             .collect()
     }
 
-    /// Runs the chosen calls. Returns the outcome of each, and whether enough replicas have its
-    /// writes.
+    /// Runs calls of the script, by its digest or its text. Returns the outcome of each,
+    /// and whether enough replicas have its writes.
     async fn run_calls(
         &self,
-        calls: &[PermitCall<'_>],
-        chosen: &[usize],
-        script: Script<'_>,
-        parameters: CallParameters,
+        calls: &[&PermitCall<'_>],
+        digest: Option<&[u8]>,
+        replication: Replication,
+        deadline: Instant,
     ) -> Vec<(Outcome, Result<(), StoreError>)> {
-        let CallParameters {
-            now,
-            replication,
-            deadline,
-        } = parameters;
         let mut partitions: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
-        for (index, &at) in chosen.iter().enumerate() {
+        for (index, call) in calls.iter().enumerate() {
             partitions
-                .entry(self.partition_of_limit(calls[at].limit))
+                .entry(self.partition_of_limit(call.limit))
                 .or_default()
                 .push(index);
         }
         let add = |batch: &mut Batch, indexes: &[usize]| {
-            let calls = indexes.iter().map(|&index| &calls[chosen[index]]);
-            let unit = self.append_calls(batch.unit(), calls, script, now);
+            let calls = indexes.iter().map(|&index| calls[index]);
+            let unit = self.append_calls(batch.unit(), calls, digest);
             if replication == Replication::Required {
                 self.wait_for_replicas(unit);
             }
@@ -427,21 +375,17 @@ impl RedisStore {
         &self,
         mut unit: UnitBuilder<'u>,
         calls: impl Iterator<Item = &'a PermitCall<'a>>,
-        script: Script<'_>,
-        now: Timestamp,
+        digest: Option<&[u8]>,
     ) -> UnitBuilder<'u> {
+        let (command, script) = digest.map_or(("EVAL", SCRIPT), |digest| ("EVALSHA", digest));
         for call in calls {
             let keys = self
                 .keys
                 .permits(self.partition_of_limit(call.limit), call.limit);
-            let mut args = vec![Arg::Bytes(script.text), Arg::Integer(keys.len() as i64)];
-            args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
-            args.extend([
-                Arg::Bytes(call.operation),
-                Arg::Integer(i64::try_from(now.millis()).unwrap_or(i64::MAX)),
-            ]);
+            let mut args = vec![Arg::Bytes(script), Arg::Integer(keys.len() as i64)];
+            args.extend(keys.iter().map(|key| key_arg(key)));
             args.extend(call.arguments.iter().map(ScriptArg::arg));
-            unit = unit.repeatable(script.command, &args);
+            unit = unit.repeatable(command, &args);
         }
         unit
     }

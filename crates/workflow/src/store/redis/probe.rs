@@ -7,9 +7,9 @@ use tidegate_pipeline::{Arg, Batch, Outcome};
 use super::apply::ScriptCall;
 use super::keys::{META, Set};
 use super::read::reply::{answer, reason};
-use super::{RedisStore, ScriptRun, with_advice};
+use super::{RedisStore, key_arg, with_advice};
 use crate::model::id::Partition;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::probe::Probe;
 
 /// The longest wait for an answer. The commands cost Redis some microseconds.
@@ -32,23 +32,14 @@ impl RedisStore {
         let deadline = Instant::now() + timeout;
         let commands = self.client.send(probe_batch(&sets, &scratch), deadline);
         let calls = [ScriptCall::probe(scratch.clone())];
-        let (
-            commands,
-            ScriptRun {
-                outcomes,
-                replicated,
-                ..
-            },
-        ) = tokio::join!(commands, self.run(&calls, &sets, deadline));
+        let (commands, run) = tokio::join!(commands, self.run(&calls, &sets, deadline));
         let (reads, others) = commands.split_at(READ_COMMANDS);
         let (removals, others) = others.split_at(REMOVE_COMMANDS);
-        let writes = all_succeeded(&outcomes)
-            .and(all_succeeded(others))
-            .and(replicated.clone());
+        let writes = all_succeeded(&run.outcomes).and(all_succeeded(others));
         Probe {
             reads: all_succeeded(reads),
-            removals: all_succeeded(removals).and(replicated),
-            writes,
+            removals: all_succeeded(removals).and(run.replicated.clone()),
+            writes: writes.and(run.replicated),
         }
     }
 }
@@ -56,8 +47,8 @@ impl RedisStore {
 /// Every command that reads, then those that remove, then one that only writes need. Full memory
 /// does not stop these commands, but it stops the script.
 fn probe_batch(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
-    let [ready, index, timers, expiries] = sets.each_ref().map(|key| Arg::Key(key.as_bytes()));
-    let [hash, string] = scratch.each_ref().map(|key| Arg::Key(key.as_bytes()));
+    let [ready, index, timers, expiries] = sets.each_ref().map(|key| key_arg(key));
+    let [hash, string] = scratch.each_ref().map(|key| key_arg(key));
     let [least, most, by_name, by_score, limit] =
         [b"-".as_slice(), b"+", b"BYLEX", b"BYSCORE", b"LIMIT"].map(Arg::Bytes);
     let zero = Arg::Integer(0);
@@ -87,9 +78,7 @@ fn probe_batch(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch 
 
 fn all_succeeded(outcomes: &[Outcome]) -> Result<(), StoreError> {
     match outcomes.iter().find(|outcome| answer(outcome).is_err()) {
-        Some(failed) => Err(StoreError::Unavailable {
-            reason: with_advice(reason(failed)),
-        }),
+        Some(failed) => Err(StoreError::unavailable(with_advice(reason(failed)))),
         None => Ok(()),
     }
 }

@@ -1,18 +1,17 @@
 //! Reads. Each is one batch, so it costs one round trip for each node.
 
-mod excerpts;
 pub(crate) mod reply;
 mod rows;
 mod workflows;
 
-use tidegate_pipeline::{Arg, Batch};
+use tidegate_pipeline::Batch;
 
 use self::reply::answer;
-use super::RedisStore;
 use super::keys::{Set, WorkflowKey};
+use super::{RedisStore, key_arg};
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// The kind of key that has a workflow's state, by its id.
 pub(super) fn state_of(id: WorkflowId) -> WorkflowKey {
@@ -31,7 +30,7 @@ impl RedisStore {
         // The key only selects the node.
         batch
             .unit()
-            .repeatable("EXISTS", &[Arg::Key(key.as_bytes())])
+            .repeatable("EXISTS", &[key_arg(&key)])
             .repeatable("TIME", &[]);
         reply::time(answer(&self.send(batch).await[1])?)
     }

@@ -4,18 +4,18 @@
 //!
 //! In the sorted set, `n` and a name stand for the name, `p` and a name for a name whose value is
 //! `paused`. `!` marks that the set is complete.
-
-mod policies;
+//!
+//! The policies of queues and handlers are a hash, too.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
-use super::RedisStore;
 use super::read::reply::{self, answer, reason, unavailable};
+use super::{RedisStore, key_arg, text_arg};
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::{PAUSED, RegisteredName};
 
@@ -58,10 +58,8 @@ fn scored(rows: &[Vec<u8>]) -> impl Iterator<Item = Arg<'_>> {
 
 /// A command with a key and further arguments.
 fn args<'a>(key: &'a str, others: impl IntoIterator<Item = Arg<'a>>) -> Vec<Arg<'a>> {
-    [Arg::Key(key.as_bytes())]
-        .into_iter()
-        .chain(others)
-        .collect()
+    let key = key_arg(key);
+    [key].into_iter().chain(others).collect()
 }
 
 /// The arguments of a range of the sorted set, with an optional limit.
@@ -91,24 +89,20 @@ fn names_of(outcome: &Outcome) -> Result<Vec<String>, StoreError> {
         .collect())
 }
 
-fn values_of(outcome: &Outcome) -> Result<Vec<Option<String>>, StoreError> {
-    let values = reply::array(answer(outcome)?)?;
-    let text =
-        |value| Ok(reply::bytes(value)?.map(|text| String::from_utf8_lossy(text).into_owned()));
-    values.into_iter().map(text).collect()
-}
-
 impl RedisStore {
-    /// Whether the names of a register can be read in order.
-    fn is_ordered(&self, register: Register) -> bool {
-        self.identity.ordered[register as usize].load(Relaxed)
+    /// The values of names in a hash.
+    async fn values(&self, key: &str, names: &[String]) -> Result<Vec<Option<String>>, StoreError> {
+        let names = names.iter().map(|name| text_arg(name));
+        let found = self.command("HMGET", &args(key, names)).await;
+        let values = reply::array(answer(&found)?)?.into_iter();
+        values.map(reply::text).collect()
     }
 
     /// Requests the number of names of a register, in the hash and in the sorted set.
     pub(super) fn request_sizes(&self, batch: &mut Batch, register: Register) {
         let key = self.keys.register(register);
         let [index, _] = self.keys.register_indexes(register);
-        batch.unit().repeatable("HLEN", &[Arg::Key(key.as_bytes())]);
+        batch.unit().repeatable("HLEN", &[key_arg(&key)]);
         batch.unit().repeatable(
             "ZLEXCOUNT",
             &args(&index, [b"[!".as_slice(), b"(o"].map(Arg::Bytes)),
@@ -143,9 +137,7 @@ impl RedisStore {
         let key = self.keys.register(register);
         let [index, _] = self.keys.register_indexes(register);
         let mut batch = Batch::new();
-        batch
-            .unit()
-            .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
+        batch.unit().repeatable("HGETALL", &[key_arg(&key)]);
         for kind in [NAME_ROW, PAUSED_ROW] {
             batch
                 .unit()
@@ -157,11 +149,8 @@ impl RedisStore {
         let paused = names_of(&outcomes[2])?;
         for batch_entries in entries.chunks(NAMES_PER_COMMAND) {
             let rows = rows_of(batch_entries);
-            let mut batch = Batch::new();
-            batch
-                .unit()
-                .repeatable("ZADD", &args(&index, scored(&rows)));
-            all_succeeded(&self.send(batch).await)?;
+            let added = self.command("ZADD", &args(&index, scored(&rows))).await;
+            all_succeeded(&[added])?;
         }
         for batch_entries in ordered.chunks(NAMES_PER_COMMAND) {
             let mut batch = Batch::new();
@@ -175,12 +164,8 @@ impl RedisStore {
             }
             all_succeeded(&self.send(batch).await)?;
         }
-        let mut batch = Batch::new();
-        batch.unit().repeatable(
-            "ZADD",
-            &args(&index, [Arg::Integer(0), Arg::Bytes(COMPLETE_ROW)]),
-        );
-        all_succeeded(&self.send(batch).await)
+        let complete = args(&index, [Arg::Integer(0), Arg::Bytes(COMPLETE_ROW)]);
+        all_succeeded(&[self.command("ZADD", &complete).await])
     }
 
     pub(crate) async fn register_page(
@@ -189,26 +174,14 @@ impl RedisStore {
         name: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(String, String)>, StoreError> {
-        let key = self.keys.register(register);
         let [index, _] = self.keys.register_indexes(register);
-        let mut batch = Batch::new();
-        if !self.is_ordered(register) {
-            batch
-                .unit()
-                .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
-            let mut all = reply::entries(answer(&self.send(batch).await[0])?)?;
-            let from = name.map_or(0, |name| {
-                all.partition_point(|(known, _)| known.as_str() <= name)
-            });
-            all.truncate(from.saturating_add(limit));
-            return Ok(all.split_off(from));
-        }
         // Paused names up to the limit are enough for the page.
         let limit = [
             Arg::Bytes(b"LIMIT"),
             Arg::Integer(0),
             Arg::Integer(i64::try_from(limit).unwrap_or(i64::MAX)),
         ];
+        let mut batch = Batch::new();
         for kind in [NAME_ROW, PAUSED_ROW] {
             batch
                 .unit()
@@ -217,18 +190,11 @@ impl RedisStore {
         let outcomes = self.send(batch).await;
         let names = names_of(&outcomes[0])?;
         let paused = names_of(&outcomes[1])?;
-        let value = |name: &String| {
-            if paused.binary_search(name).is_ok() {
-                PAUSED
-            } else {
-                ""
-            }
-            .to_owned()
+        let entry = |name: String| {
+            let is_paused = paused.binary_search(&name).is_ok();
+            (name, if is_paused { PAUSED } else { "" }.to_owned())
         };
-        Ok(names
-            .into_iter()
-            .map(|name| (name.clone(), value(&name)))
-            .collect())
+        Ok(names.into_iter().map(entry).collect())
     }
 
     pub(crate) async fn registered(
@@ -237,31 +203,13 @@ impl RedisStore {
         names: &[String],
     ) -> Result<Vec<Option<String>>, StoreError> {
         let key = self.keys.register(register);
-        let mut batch = Batch::new();
-        batch.unit().repeatable(
-            "HMGET",
-            &args(&key, names.iter().map(|name| Arg::Bytes(name.as_bytes()))),
-        );
-        values_of(&self.send(batch).await[0])
+        self.values(&key, names).await
     }
 
     pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
-        if !self.is_ordered(Register::Queues) {
-            let all = self
-                .register_page(Register::Queues, None, usize::MAX)
-                .await?;
-            return Ok(all
-                .into_iter()
-                .filter(|(_, value)| value == PAUSED)
-                .map(|(name, _)| name)
-                .collect());
-        }
         let [index, _] = self.keys.register_indexes(Register::Queues);
-        let mut batch = Batch::new();
-        batch
-            .unit()
-            .repeatable("ZRANGE", &range(&index, &after(PAUSED_ROW, None), &[]));
-        names_of(&self.send(batch).await[0])
+        let bounds = after(PAUSED_ROW, None);
+        names_of(&self.command("ZRANGE", &range(&index, &bounds, &[])).await)
     }
 
     pub(crate) async fn set_entry(
@@ -273,7 +221,7 @@ impl RedisStore {
         let key = self.keys.register(register);
         let [index, _] = self.keys.register_indexes(register);
         let [named, paused] = [NAME_ROW, PAUSED_ROW].map(|kind| row(kind, name));
-        let name = Arg::Bytes(name.as_bytes());
+        let name = text_arg(name);
         let put = |row| args(&index, [Arg::Integer(0), Arg::Bytes(row)]);
         let remove = |row| args(&index, [Arg::Bytes(row)]);
         let mut batch = Batch::new();
@@ -287,9 +235,7 @@ impl RedisStore {
             _ => unit.repeatable("ZREM", &remove(&paused)),
         };
         self.wait_for_replicas(match value {
-            Some(value) => {
-                unit.repeatable("HSET", &args(&key, [name, Arg::Bytes(value.as_bytes())]))
-            }
+            Some(value) => unit.repeatable("HSET", &args(&key, [name, text_arg(value)])),
             None => unit.repeatable("HDEL", &args(&key, [name])),
         });
         self.send_write(batch).await
@@ -308,9 +254,7 @@ impl RedisStore {
             return Ok(());
         }
         let rows = rows_of(entries);
-        let names = entries
-            .iter()
-            .flat_map(|(name, _)| [Arg::Bytes(name.as_bytes()), at]);
+        let names = entries.iter().flat_map(|(name, _)| [text_arg(name), at]);
         let mut batch = Batch::new();
         // The times first: a server that is about to remove a name sees by them that it is used.
         let unit = batch.unit().repeatable("HSET", &args(&times, names));
@@ -331,12 +275,7 @@ impl RedisStore {
         names: &[String],
     ) -> Result<Vec<Option<Timestamp>>, StoreError> {
         let [_, times] = self.keys.register_indexes(register);
-        let mut batch = Batch::new();
-        batch.unit().repeatable(
-            "HMGET",
-            &args(&times, names.iter().map(|name| Arg::Bytes(name.as_bytes()))),
-        );
-        let found = values_of(&self.send(batch).await[0])?;
+        let found = self.values(&times, names).await?;
         let moment = |text: Option<String>| text?.parse().ok().map(Timestamp::from_micros);
         Ok(found.into_iter().map(moment).collect())
     }
@@ -353,15 +292,37 @@ impl RedisStore {
         let texts: Vec<(&String, String)> =
             names.iter().map(|(name, at)| (name, moment(at))).collect();
         let mut all = vec![Arg::Bytes(REMOVE_SCRIPT), Arg::Integer(3)];
-        all.extend([&key, &index, &times].map(|key| Arg::Key(key.as_bytes())));
+        all.extend([&key, &index, &times].map(|key| key_arg(key)));
         all.extend(
             texts
                 .iter()
-                .flat_map(|(name, at)| [Arg::Bytes(name.as_bytes()), Arg::Bytes(at.as_bytes())]),
+                .flat_map(|(name, at)| [text_arg(name), text_arg(at)]),
         );
+        reply::count(answer(&self.command("EVAL", &all).await)?)
+    }
+
+    pub(crate) async fn policy_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let key = self.keys.policies();
+        let found = self.command("HGETALL", &[key_arg(&key)]).await;
+        reply::entries(answer(&found)?)
+    }
+
+    pub(crate) async fn set_policy_row(
+        &self,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let key = self.keys.policies();
         let mut batch = Batch::new();
-        batch.unit().repeatable("EVAL", &all);
-        reply::count(answer(&self.send(batch).await[0])?)
+        let key = key_arg(&key);
+        let name = text_arg(name);
+        self.wait_for_replicas(match value {
+            Some(value) => batch
+                .unit()
+                .repeatable("HSET", &[key, name, text_arg(value)]),
+            None => batch.unit().repeatable("HDEL", &[key, name]),
+        });
+        self.send_write(batch).await
     }
 
     /// Sends a batch of one unit that ends with the wait for replicas.
@@ -377,9 +338,7 @@ impl RedisStore {
 fn all_succeeded(outcomes: &[Outcome]) -> Result<(), StoreError> {
     match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
         None => Ok(()),
-        Some(lost @ Outcome::Unknown(_)) => Err(StoreError::Unknown {
-            reason: reason(lost),
-        }),
+        Some(lost @ Outcome::Unknown(_)) => Err(StoreError::unknown(reason(lost))),
         Some(other) => Err(unavailable(other)),
     }
 }

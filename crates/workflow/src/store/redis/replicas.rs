@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, UnitBuilder};
 
-use super::RedisStore;
 use super::keys::META;
 use super::read::reply::{self, answer, reason};
 use super::read::state_of;
+use super::{RedisStore, key_arg};
 use crate::model::id::{Partition, WorkflowId};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// The longest WAIT. A connection on which nothing arrives for 5 s counts as broken.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ impl RedisStore {
         };
         let mut outcomes = client.send(batch, deadline).await;
         let acknowledged = outcomes.pop().expect("the unit ends with the wait");
-        let unknown = |reason| Err(StoreError::Unknown { reason });
+        let unknown = |reason| Err(StoreError::unknown(reason));
         let replicated = match acknowledged.integer() {
             Ok(found) if found >= i64::from(number.get()) => Ok(()),
             Ok(found) => unknown(format!(
@@ -114,7 +114,7 @@ impl RedisStore {
         let mut unit = batch.unit();
         for (id, _) in states {
             let key = self.keys.workflow_key(*id, state_of(*id));
-            let key = Arg::Key(key.as_bytes());
+            let key = key_arg(&key);
             // The WAIT also covers earlier writes of other connections.
             unit = if id.is_small() {
                 unit.repeatable("GET", &[key])

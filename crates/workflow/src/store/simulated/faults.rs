@@ -5,7 +5,7 @@ use std::sync::{MutexGuard, PoisonError};
 use super::SimulatedStore;
 use super::tables::SimulatedTables;
 use crate::model::id::{Partition, WorkflowId};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::split_result;
 
 /// The failure of a call.

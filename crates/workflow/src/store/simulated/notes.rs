@@ -4,13 +4,13 @@ use std::convert::Infallible;
 
 use super::SimulatedStore;
 use super::tables::SimulatedTables;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::notes::{EncodedNote, NoteOutcome};
 
 impl SimulatedStore {
     pub(crate) async fn add_notes(
         &self,
-        notes: &[EncodedNote],
+        notes: Vec<EncodedNote>,
     ) -> Result<Vec<NoteOutcome>, StoreError> {
         self.write(|tables: &mut SimulatedTables| {
             notes.iter().map(|note| add(tables, note)).collect()

@@ -12,7 +12,7 @@ use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::store::change_notice::release::Release;
 use crate::store::change_notice::{Audience, ServerId};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::permits::{
     PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
 };

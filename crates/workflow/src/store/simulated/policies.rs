@@ -1,7 +1,7 @@
 //! Policies of queues and handlers in the simulated store.
 
 use super::SimulatedStore;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 impl SimulatedStore {
     pub(crate) async fn policy_rows(&self) -> Result<Vec<(String, String)>, StoreError> {

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use super::SimulatedStore;
 use super::tables::SimulatedTables;
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::{PAUSED, RegisteredName, Verification};
 

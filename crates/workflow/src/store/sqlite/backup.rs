@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::file;
 use super::write::space::can_shrink;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of
 /// the copy in bytes. Servers may write during the copy. `to` has the complete copy, or does not
@@ -20,8 +20,8 @@ pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
         return Err(write_failed(to, &ErrorKind::AlreadyExists.into()));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let source = Connection::open_with_flags(from, flags)
-        .map_err(|error| file::open_failed(from, &error.to_string()))?;
+    let source =
+        Connection::open_with_flags(from, flags).map_err(|error| file::open_failed(from, error))?;
     source.busy_timeout(file::LOCK_TIMEOUT)?;
     file::ensure_own_file(&source, from)?;
     if !can_shrink(&source)? {
@@ -78,7 +78,5 @@ impl Drop for PartialCopy {
 }
 
 fn write_failed(to: &Path, error: &io::Error) -> StoreError {
-    StoreError::Unavailable {
-        reason: format!("writing the copy {}: {error}", to.display()),
-    }
+    StoreError::unavailable(format!("writing the copy {}: {error}", to.display()))
 }

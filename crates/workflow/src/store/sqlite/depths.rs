@@ -9,7 +9,7 @@ use rusqlite::Connection;
 
 use crate::codec::rows::{Row, is_limited, lane_prefix};
 use crate::model::id::Partition;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// A partition, and the prefix of the rows of a queue or a lane.
 type DepthKey = (Partition, Row);

@@ -3,6 +3,7 @@
 
 pub(crate) mod presence;
 
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -17,7 +18,7 @@ use tracing::info;
 
 use self::presence::Presence;
 use crate::codec::format::{Format, Schema};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// The path that SQLite takes for a database in memory.
 pub(super) const IN_MEMORY: &str = ":memory:";
@@ -112,8 +113,7 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<OpenedFile, StoreErro
         Ok(reader)
     };
     let readers = Some([reader()?, reader()?]);
-    let presence =
-        Presence::for_file(path).map_err(|error| open_failed(path, &error.to_string()))?;
+    let presence = Presence::for_file(path).map_err(|error| open_failed(path, error))?;
     Ok(OpenedFile {
         writer,
         readers,
@@ -152,7 +152,7 @@ pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
     let size = || {
         fs::metadata(path)
             .map(|about| about.len())
-            .map_err(|error| open_failed(path, &error.to_string()))
+            .map_err(|error| open_failed(path, error))
     };
     let before = size()?;
     let OpenedFile {
@@ -175,7 +175,7 @@ pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
 
 /// Creates the directory and an empty file if they are missing, and locks the store.
 fn prepare(path: &Path) -> Result<Lock, StoreError> {
-    let failed = |error: io::Error| open_failed(path, &error.to_string());
+    let failed = |error: io::Error| open_failed(path, error);
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -224,7 +224,7 @@ fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
 fn lock(path: &Path) -> Result<Lock, StoreError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let failed = |error: io::Error| open_failed(path, &format!("locking it: {error}"));
+    let failed = |error: io::Error| open_failed(path, format_args!("locking it: {error}"));
     let mut file = OpenOptions::new();
     let mut file = file
         .create(true)
@@ -243,7 +243,7 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
             let holder = holder.trim();
             return Err(open_failed(
                 path,
-                &format!(
+                format_args!(
                     "it is in use by process {holder}. Stop that process, or set TIDEGATE_DATA_DIR to another folder"
                 ),
             ));
@@ -258,8 +258,7 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
 }
 
 fn connect(path: &Path) -> Result<Connection, StoreError> {
-    let connection =
-        Connection::open(path).map_err(|error| open_failed(path, &error.to_string()))?;
+    let connection = Connection::open(path).map_err(|error| open_failed(path, error))?;
     connection.busy_timeout(LOCK_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(MAX_CACHED_STATEMENTS);
     // By default SQLite prepares a statement again when the variable of its limit changes, which
@@ -270,13 +269,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
 
 /// Whether the file is empty. Fails if it is not a store, or has another version.
 fn is_empty(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
-    let foreign = |reason: &str| StoreError::Corrupt {
-        what: path.display().to_string(),
-        reason: reason.to_owned(),
-    };
-    let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    let application = number("application_id").map_err(|error| foreign(&error.to_string()))?;
-    let version = number("user_version")?;
+    let application = application_id(connection, path)?;
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if application == 0 && version == 0 && tables == 0 {
@@ -293,17 +287,20 @@ fn is_empty(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
 
 /// Fails if the file belongs to another program.
 pub(super) fn ensure_own_file(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let foreign = |reason: &str| StoreError::Corrupt {
-        what: path.display().to_string(),
-        reason: reason.to_owned(),
-    };
-    match connection.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0)) {
-        Ok(application) if application == i64::from(APPLICATION_ID) => Ok(()),
-        Ok(_) => Err(foreign(
-            "it is a database of another program; choose another directory",
-        )),
-        Err(error) => Err(foreign(&error.to_string())),
+    if application_id(connection, path)? == i64::from(APPLICATION_ID) {
+        return Ok(());
     }
+    Err(StoreError::corrupt(
+        path.display().to_string(),
+        "it is a database of another program; choose another directory",
+    ))
+}
+
+/// The number of the program that owns the file. Fails if it is no database.
+fn application_id(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
+    connection
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(|error| StoreError::corrupt(path.display().to_string(), error.to_string()))
 }
 
 /// Creates all tables or none.
@@ -340,10 +337,7 @@ fn check_with_timeout(connection: &Connection, path: &Path) -> Result<(), StoreE
 
 /// Reads every page once. Returns false if it was interrupted before it found damage or the end.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
-    let damaged = |reason: String| StoreError::Corrupt {
-        what: path.display().to_string(),
-        reason,
-    };
+    let damaged = |reason: String| StoreError::corrupt(path.display().to_string(), reason);
     match connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
         Ok(verdict) if verdict == "ok" => Ok(true),
         Ok(verdict) => Err(damaged(format!("{}; restore a backup", verdict.trim()))),
@@ -354,8 +348,6 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreE
     }
 }
 
-pub(super) fn open_failed(path: &Path, reason: &str) -> StoreError {
-    StoreError::Unavailable {
-        reason: format!("opening {}: {reason}", path.display()),
-    }
+pub(super) fn open_failed(path: &Path, reason: impl Display) -> StoreError {
+    StoreError::unavailable(format!("opening {}: {reason}", path.display()))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rusqlite::Connection;
 
 use super::write::WriteRequest;
 use super::{SqliteStore, read};
@@ -10,30 +11,32 @@ use crate::codec::change::{ResultField, Stored, StoredState};
 use crate::codec::rows::Row;
 use crate::model::id::{JobIndex, Partition, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::lane_scan::{LaneRows, LaneScan, scan_lanes};
 use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 use crate::store::split_result;
 
 impl SqliteStore {
-    pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        let ids = ids.to_vec();
-        self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect())
+    /// Reads items one after the other, at one moment.
+    pub(super) async fn lookup_each<I: Clone + Send + 'static, T: Send + 'static>(
+        &self,
+        items: &[I],
+        read: impl Fn(&Connection, &I) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<Vec<T>, StoreError> {
+        let items = items.to_vec();
+        self.lookup(move |connection| items.iter().map(|item| read(connection, item)).collect())
             .await
+    }
+
+    pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.lookup_each(ids, read::load).await
     }
 
     pub(crate) async fn excerpts(
         &self,
         wanted: &[(WorkflowId, Vec<JobIndex>)],
     ) -> Vec<Result<Option<StoredState>, StoreError>> {
-        let owned = wanted.to_vec();
-        let found = self.lookup(move |connection| {
-            owned
-                .iter()
-                .map(|(id, jobs)| read::excerpt(connection, *id, jobs))
-                .collect()
-        });
-        split_result(wanted.len(), found.await)
+        split_result(wanted.len(), self.lookup_each(wanted, read::excerpt).await)
     }
 
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
@@ -42,37 +45,21 @@ impl SqliteStore {
     }
 
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
-        let ids = ids.to_vec();
-        self.lookup(move |connection| ids.iter().map(|id| read::size(connection, *id)).collect())
-            .await
+        self.lookup_each(ids, read::size).await
     }
 
     pub(crate) async fn summaries(
         &self,
         ids: &[WorkflowId],
     ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
-        let owned = ids.to_vec();
-        let heads = self.lookup(move |connection| {
-            owned
-                .iter()
-                .map(|id| read::summary(connection, *id))
-                .collect()
-        });
-        split_result(ids.len(), heads.await)
+        split_result(ids.len(), self.lookup_each(ids, read::summary).await)
     }
 
     pub(crate) async fn results(
         &self,
         wanted: &[(WorkflowId, Vec<ResultField>)],
     ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
-        let wanted = wanted.to_vec();
-        self.lookup(move |connection| {
-            wanted
-                .iter()
-                .map(|(id, fields)| read::results(connection, *id, fields))
-                .collect()
-        })
-        .await
+        self.lookup_each(wanted, read::results).await
     }
 
     pub(crate) async fn ready(
@@ -82,15 +69,9 @@ impl SqliteStore {
         partitions: &[Partition],
     ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
         let prefixes = prefixes.to_vec();
-        let owned = partitions.to_vec();
-        let found = self.lookup(move |connection| {
-            let each = |at: &Partition| {
-                prefixes
-                    .iter()
-                    .map(|prefix| read::ready(connection, *at, prefix, limit))
-                    .collect()
-            };
-            owned.iter().map(each).collect()
+        let found = self.lookup_each(partitions, move |connection, at| {
+            let rows = |prefix: &Row| read::ready(connection, *at, prefix, limit);
+            prefixes.iter().map(rows).collect()
         });
         split_result(partitions.len(), found.await)
     }
@@ -101,18 +82,11 @@ impl SqliteStore {
         rows_per_lane: usize,
         max_lanes: usize,
     ) -> Result<Vec<Vec<LaneRows>>, StoreError> {
-        let wanted = wanted.to_vec();
-        self.lookup(move |connection| {
-            let of = |(at, scans): &(Partition, Vec<LaneScan>)| {
-                let read = |from: &Row, to: &Row, limit| {
-                    read::ready_from(connection, *at, from, to, limit)
-                };
-                scans
-                    .iter()
-                    .map(|scan| scan_lanes(scan, rows_per_lane, max_lanes, read))
-                    .collect()
-            };
-            wanted.iter().map(of).collect()
+        self.lookup_each(wanted, move |connection, (at, scans)| {
+            let read =
+                |from: &Row, to: &Row, limit| read::ready_from(connection, *at, from, to, limit);
+            let scan = |scan| scan_lanes(scan, rows_per_lane, max_lanes, read);
+            scans.iter().map(scan).collect()
         })
         .await
     }
@@ -124,16 +98,12 @@ impl SqliteStore {
         limit: usize,
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
-        let owned = partitions.to_vec();
         let presence = Arc::clone(&self.threads.presence);
-        let found = self.lookup(move |connection| {
+        let found = self.lookup_each(partitions, move |connection, &partition| {
             // The sweep reads regularly, so it finds that the file is gone before anything is
             // written.
             presence.check()?;
-            owned
-                .iter()
-                .map(|&partition| read::due(connection, partition, which, until, limit))
-                .collect()
+            read::due(connection, partition, which, until, limit)
         });
         split_result(partitions.len(), found.await)
     }
@@ -144,12 +114,8 @@ impl SqliteStore {
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
-        let owned = ranges.to_vec();
-        let found = self.lookup(move |connection| {
-            owned
-                .iter()
-                .map(|(partition, range)| read::page(connection, *partition, range, order, limit))
-                .collect()
+        let found = self.lookup_each(ranges, move |connection, (partition, range)| {
+            read::page(connection, *partition, range, order, limit)
         });
         split_result(ranges.len(), found.await)
     }
@@ -188,7 +154,7 @@ impl SqliteStore {
         partitions: Vec<Partition>,
     ) -> Result<Vec<Vec<(u64, Option<Row>)>>, StoreError> {
         if !self.threads.depths.are_known() {
-            self.write(|answer| WriteRequest::Count { answer }).await?;
+            self.write((), WriteRequest::Count).await?;
         }
         let depths = Arc::clone(&self.threads.depths);
         self.scan(move |connection| {

@@ -2,9 +2,10 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::SqliteStore;
 use super::column::field_number;
-use super::{SqliteStore, write};
-use crate::store::error::StoreError;
+use super::write::WriteRequest;
+use crate::codec::error::StoreError;
 use crate::store::notes::{EncodedNote, NoteOutcome};
 
 /// Adds a note within a transaction.
@@ -39,7 +40,6 @@ impl SqliteStore {
         &self,
         notes: Vec<EncodedNote>,
     ) -> Result<Vec<NoteOutcome>, StoreError> {
-        self.write(|answer| write::WriteRequest::Notes { notes, answer })
-            .await
+        self.write(notes, WriteRequest::Notes).await
     }
 }

@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
+use super::SqliteStore;
 use super::column::{micros, timestamp};
-use super::{SqliteStore, write};
+use super::read::{many, one, sql_limit};
+use super::write::WriteRequest;
+use crate::model::id::InvalidId;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::store::change_notice::ServerId;
+use crate::codec::error::StoreError;
 use crate::store::permits::{
     PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
 };
@@ -182,33 +186,26 @@ fn list(
     connection: &Connection,
     name: &str,
     now: Timestamp,
-    limit: i64,
+    limit: usize,
 ) -> Result<PermitHolders, StoreError> {
-    let mut count =
-        connection.prepare_cached("SELECT count(*) FROM holder WHERE name = ?1 AND until > ?2")?;
-    let number = count.query_row(params![name, micros(now)], |row| row.get(0))?;
-    let mut select = connection.prepare_cached(
-        "SELECT lease, until FROM holder WHERE name = ?1 AND until > ?2 ORDER BY until LIMIT ?3",
-    )?;
-    let found = select.query_map(params![name, micros(now), limit], |row| {
-        Ok((row.get::<_, String>(0)?, row.get(1)?))
+    let sql = "SELECT count(*) FROM holder WHERE name = ?1 AND until > ?2";
+    let number = one(connection, sql, params![name, micros(now)], |row| {
+        row.get(0)
     })?;
-    let first = found.map(|found| {
-        let (lease, until) = found?;
-        let corrupt = |error| StoreError::Corrupt {
-            what: "a holder".to_owned(),
-            reason: format!("{error}"),
-        };
-        Ok((
-            lease
-                .parse()
-                .map_err(|error: crate::model::id::InvalidId| corrupt(error))?,
-            timestamp(until),
-        ))
-    });
+    let sql =
+        "SELECT lease, until FROM holder WHERE name = ?1 AND until > ?2 ORDER BY until LIMIT ?3";
+    let bounds = params![name, micros(now), sql_limit(limit)];
+    let found = many(connection, sql, bounds, |row| {
+        Ok((row.get::<_, String>(0)?, timestamp(row.get(1)?)))
+    })?;
+    let corrupt = |error: InvalidId| StoreError::corrupt("a holder", error.to_string());
+    let holder = |(lease, until): (String, Timestamp)| {
+        let lease = lease.parse().map_err(corrupt)?;
+        Ok::<_, StoreError>((lease, until))
+    };
     Ok(PermitHolders {
-        number,
-        first: first.collect::<Result<_, StoreError>>()?,
+        number: number.unwrap_or_default(),
+        first: found.into_iter().map(holder).collect::<Result<_, _>>()?,
     })
 }
 
@@ -223,6 +220,7 @@ impl SqliteStore {
     pub(crate) async fn acquire_permits(
         &self,
         requests: &[PermitRequest<'_>],
+        _: ServerId,
         now: Timestamp,
         lease: Duration,
     ) -> Result<Vec<PermitCount>, StoreError> {
@@ -232,14 +230,9 @@ impl SqliteStore {
             leases: request.leases.to_vec(),
         };
         let requests = requests.iter().map(owned_request).collect();
-        self.write_permits(
-            now,
-            PermitOperation::Acquire {
-                requests,
-                until: now + permit_duration(lease),
-            },
-        )
-        .await
+        let until = now + permit_duration(lease);
+        self.write_permits(now, PermitOperation::Acquire { requests, until })
+            .await
     }
 
     pub(crate) async fn extend_permits(
@@ -268,16 +261,12 @@ impl SqliteStore {
     pub(crate) async fn release_permits(
         &self,
         permits: &[(&str, LeaseRef)],
+        _: ServerId,
         now: Timestamp,
     ) -> Result<Vec<u32>, StoreError> {
-        let each = self
-            .write_permits(
-                now,
-                PermitOperation::Release {
-                    permits: owned(permits),
-                },
-            )
-            .await?;
+        let permits = owned(permits);
+        let operation = PermitOperation::Release { permits };
+        let each = self.write_permits(now, operation).await?;
         Ok(each.into_iter().map(|count| count.in_use).collect())
     }
 
@@ -286,11 +275,8 @@ impl SqliteStore {
         now: Timestamp,
         operation: PermitOperation,
     ) -> Result<Vec<PermitCount>, StoreError> {
-        self.write(|answer| write::WriteRequest::Permits {
-            change: PermitWrite { now, operation },
-            answer,
-        })
-        .await
+        self.write(PermitWrite { now, operation }, WriteRequest::Permits)
+            .await
     }
 
     pub(crate) async fn permit_holders(
@@ -300,12 +286,8 @@ impl SqliteStore {
         limit: usize,
     ) -> Result<Vec<PermitHolders>, StoreError> {
         let limits: Vec<String> = limits.iter().map(|name| (*name).to_owned()).collect();
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.lookup(move |connection| {
-            limits
-                .iter()
-                .map(|name| list(connection, name, now, limit))
-                .collect()
+        self.lookup_each(&limits, move |connection, name| {
+            list(connection, name, now, limit)
         })
         .await
     }

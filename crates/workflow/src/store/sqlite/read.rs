@@ -9,7 +9,7 @@ use crate::codec::rows::{self, Row};
 use crate::codec::time_row::{due_row, read_due_row};
 use crate::model::id::{JobIndex, Partition, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 
 /// Runs `read` in a transaction, so that it sees the store at one moment.
@@ -22,7 +22,7 @@ pub(super) fn in_transaction<T>(
     read(&transaction)
 }
 
-fn one<T>(
+pub(super) fn one<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
@@ -34,7 +34,7 @@ fn one<T>(
         .optional()?)
 }
 
-fn many<T>(
+pub(super) fn many<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
@@ -48,38 +48,37 @@ fn many<T>(
 }
 
 /// A limit for SQLite, whose integers have a sign.
-fn sql_limit(limit: usize) -> i64 {
+pub(super) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn number_of_rows(found: &SqlRow<'_>) -> rusqlite::Result<u64> {
-    found.get(0).map(i64::cast_unsigned)
+/// A number; 0 if no row is found.
+fn number(connection: &Connection, sql: &str, params: impl Params) -> Result<u64, StoreError> {
+    let number = one(connection, sql, params, |row| row.get(0))?;
+    Ok(number.map_or(0, i64::cast_unsigned))
 }
 
 fn id_at(found: &SqlRow<'_>, column: usize) -> rusqlite::Result<WorkflowId> {
     found.get(column).map(WorkflowId::from_bytes)
 }
 
+fn meta(connection: &Connection, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
+    let sql = "SELECT meta FROM workflow WHERE id = ?1";
+    one(connection, sql, [id.bytes().as_slice()], |row| row.get(0))
+}
+
 pub(super) fn state(
     connection: &Connection,
     id: WorkflowId,
 ) -> Result<Option<StoredState>, StoreError> {
-    let id = id.bytes().as_slice();
-    let Some(meta) = one(
-        connection,
-        "SELECT meta FROM workflow WHERE id = ?1",
-        [id],
-        |row| row.get(0),
-    )?
-    else {
+    let Some(meta) = meta(connection, id)? else {
         return Ok(None);
     };
-    let job = |row: &SqlRow<'_>| Ok((JobIndex(row.get(0)?), row.get(1)?));
     let jobs = many(
         connection,
         "SELECT job, state FROM job WHERE id = ?1",
-        [id],
-        job,
+        [id.bytes().as_slice()],
+        |row| Ok((JobIndex(row.get(0)?), row.get(1)?)),
     )?;
     Ok(Some(StoredState {
         meta,
@@ -90,17 +89,9 @@ pub(super) fn state(
 
 pub(super) fn excerpt(
     connection: &Connection,
-    id: WorkflowId,
-    jobs: &[JobIndex],
+    (id, jobs): &(WorkflowId, Vec<JobIndex>),
 ) -> Result<Option<StoredState>, StoreError> {
-    let id = id.bytes().as_slice();
-    let Some(meta) = one(
-        connection,
-        "SELECT meta FROM workflow WHERE id = ?1",
-        [id],
-        |row| row.get(0),
-    )?
-    else {
+    let Some(meta) = meta(connection, *id)? else {
         return Ok(None);
     };
     let mut state = StoredState {
@@ -112,7 +103,7 @@ pub(super) fn excerpt(
         let found = one(
             connection,
             "SELECT state FROM job WHERE id = ?1 AND job = ?2",
-            params![id, job.0],
+            params![id.bytes().as_slice(), job.0],
             |row| row.get(0),
         );
         state.jobs.extend(found?.map(|found| (job, found)));
@@ -132,34 +123,23 @@ pub(super) fn graph(
     )
 }
 
-pub(super) fn load(connection: &Connection, id: WorkflowId) -> Result<Option<Stored>, StoreError> {
-    let Some(state) = state(connection, id)? else {
+pub(super) fn load(connection: &Connection, id: &WorkflowId) -> Result<Option<Stored>, StoreError> {
+    let Some(state) = state(connection, *id)? else {
         return Ok(None);
     };
-    let graph = one(
-        connection,
-        "SELECT graph FROM graph WHERE id = ?1",
-        [id.bytes().as_slice()],
-        |row| row.get(0),
-    )?;
-    let missing = || StoreError::Corrupt {
-        what: format!("workflow {id}"),
-        reason: "it has no graph".to_owned(),
-    };
-    Ok(Some(Stored {
-        graph: graph.ok_or_else(missing)?,
-        state,
-    }))
+    let missing = || StoreError::corrupt(format!("workflow {id}"), "it has no graph");
+    let graph = graph(connection, *id)?.ok_or_else(missing)?;
+    Ok(Some(Stored { graph, state }))
 }
 
-pub(super) fn size(connection: &Connection, id: WorkflowId) -> Result<u64, StoreError> {
+pub(super) fn size(connection: &Connection, id: &WorkflowId) -> Result<u64, StoreError> {
     let sql = "SELECT length(graph) FROM graph WHERE id = ?1";
-    Ok(one(connection, sql, [id.bytes().as_slice()], number_of_rows)?.unwrap_or(0))
+    number(connection, sql, [id.bytes().as_slice()])
 }
 
 pub(super) fn summary(
     connection: &Connection,
-    id: WorkflowId,
+    id: &WorkflowId,
 ) -> Result<Option<EncodedSummary>, StoreError> {
     let head = |row: &SqlRow<'_>| {
         Ok(EncodedSummary {
@@ -177,8 +157,7 @@ pub(super) fn summary(
 
 pub(super) fn results(
     connection: &Connection,
-    id: WorkflowId,
-    fields: &[ResultField],
+    (id, fields): &(WorkflowId, Vec<ResultField>),
 ) -> Result<Vec<Option<Bytes>>, StoreError> {
     let sql = "SELECT value FROM result WHERE id = ?1 AND field = ?2";
     let result = |&field: &ResultField| {
@@ -209,21 +188,15 @@ pub(super) fn ready(
     prefix: &[u8],
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
-    let sql = "SELECT entry FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4";
-    many(
-        connection,
-        sql,
-        params![partition.0, prefix, end_of(prefix), sql_limit(limit)],
-        |row| row.get(0),
-    )
+    ready_from(connection, partition, prefix, &end_of(prefix), limit)
 }
 
 /// Ready rows of a range; `to` is exclusive.
 pub(super) fn ready_from(
     connection: &Connection,
     partition: Partition,
-    from: &Row,
-    to: &Row,
+    from: &[u8],
+    to: &[u8],
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
     let sql = "SELECT entry FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4";
@@ -242,13 +215,18 @@ pub(super) fn ready_count(
     prefix: &[u8],
 ) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";
-    let number = one(
+    number(
         connection,
         sql,
         params![partition.0, prefix, end_of(prefix)],
-        number_of_rows,
-    )?;
-    Ok(number.unwrap_or_default())
+    )
+}
+
+fn time_table(which: TimeIndex) -> &'static str {
+    match which {
+        TimeIndex::Timers => "timer",
+        TimeIndex::Expiries => "expiry",
+    }
 }
 
 pub(super) fn due(
@@ -258,18 +236,14 @@ pub(super) fn due(
     until: Timestamp,
     limit: usize,
 ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
-    let sql = match which {
-        TimeIndex::Timers => {
-            "SELECT id, at FROM timer WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
-        }
-        TimeIndex::Expiries => {
-            "SELECT id, at FROM expiry WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
-        }
-    };
+    let table = time_table(which);
+    let sql = format!(
+        "SELECT id, at FROM {table} WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
+    );
     let entry = |row: &SqlRow<'_>| Ok((id_at(row, 0)?, timestamp(row.get(1)?)));
     many(
         connection,
-        sql,
+        &sql,
         params![partition.0, micros(until), sql_limit(limit)],
         entry,
     )
@@ -282,22 +256,18 @@ pub(super) fn page(
     order: Order,
     limit: usize,
 ) -> Result<Vec<WorkflowId>, StoreError> {
-    let sql = match order {
-        Order::NewestFirst => {
-            "SELECT entry FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry DESC LIMIT ?4"
-        }
-        Order::OldestFirst => {
-            "SELECT entry FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4"
-        }
+    let direction = match order {
+        Order::NewestFirst => "DESC",
+        Order::OldestFirst => "ASC",
     };
+    let sql = format!(
+        "SELECT entry FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry {direction} LIMIT ?4"
+    );
     let bounds = params![partition.0, range.start(), range.end(), sql_limit(limit)];
-    let ids = many(connection, sql, bounds, |row| {
+    let ids = many(connection, &sql, bounds, |row| {
         Ok(rows::workflow_in_row(row.get_ref(0)?.as_blob()?))
     })?;
-    let unread = || StoreError::Corrupt {
-        what: "an index row".to_owned(),
-        reason: "it ends in no id".to_owned(),
-    };
+    let unread = || StoreError::corrupt("an index row", "it ends in no id");
     ids.into_iter().map(|id| id.ok_or_else(unread)).collect()
 }
 
@@ -307,13 +277,11 @@ pub(super) fn count(
     range: &RowRange,
 ) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";
-    let number = one(
+    number(
         connection,
         sql,
         params![partition.0, range.start(), range.end()],
-        number_of_rows,
-    )?;
-    Ok(number.unwrap_or_default())
+    )
 }
 
 pub(super) fn workflow_by_key(
@@ -334,19 +302,18 @@ pub(super) fn rows(
     after: Option<&[u8]>,
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
-    let sql = match set {
-        RowSet::Ready => {
-            "SELECT entry FROM ready_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3"
-        }
-        RowSet::Index => {
-            "SELECT entry FROM index_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3"
-        }
+    let table = match set {
+        RowSet::Ready => "ready_row",
+        RowSet::Index => "index_row",
         RowSet::Due(which) => return due_rows(connection, partition, which, after, limit),
     };
+    let sql = format!(
+        "SELECT entry FROM {table} WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3"
+    );
     // No row is empty, so all are after an empty one.
     many(
         connection,
-        sql,
+        &sql,
         params![partition.0, after.unwrap_or_default(), sql_limit(limit)],
         |row| row.get(0),
     )
@@ -373,14 +340,10 @@ fn due_rows(
     after: Option<&[u8]>,
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
-    let sql = match which {
-        TimeIndex::Timers => {
-            "SELECT at, id FROM timer WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
-        }
-        TimeIndex::Expiries => {
-            "SELECT at, id FROM expiry WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
-        }
-    };
+    let table = time_table(which);
+    let sql = format!(
+        "SELECT at, id FROM {table} WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
+    );
     // The position before every row: no time is negative.
     let (at, id) = match after.and_then(read_due_row) {
         Some((at, id)) => (micros(at), id.bytes().to_vec()),
@@ -389,7 +352,7 @@ fn due_rows(
     let row = |row: &SqlRow<'_>| Ok(due_row(timestamp(row.get(0)?), id_at(row, 1)?));
     many(
         connection,
-        sql,
+        &sql,
         params![partition.0, at, id, sql_limit(limit)],
         row,
     )

@@ -1,12 +1,14 @@
 //! The registers in a SQLite file. The entries of a register are accompanied by a second set of
 //! rows: the times at which names were last registered.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
+use super::SqliteStore;
 use super::column::{micros, register_number, timestamp};
-use super::{SqliteStore, write};
+use super::read::{many, one, sql_limit};
+use super::write::WriteRequest;
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::{PAUSED, RegisteredName};
 
@@ -19,22 +21,21 @@ fn times_of(register: Register) -> i64 {
 /// are never forgotten.
 const POLICIES: i64 = 4;
 
-/// A change of a register.
+/// A change of rows.
 pub(super) enum RegisterWrite {
+    /// Writes one row, or removes it.
     Set {
-        name: String,
-        value: Option<String>,
-    },
-    /// A policy row, which belongs to no register.
-    Policy {
+        number: i64,
         name: String,
         value: Option<String>,
     },
     Add {
+        register: Register,
         entries: Vec<(String, String)>,
         at: Timestamp,
     },
     Remove {
+        register: Register,
         names: Vec<RegisteredName>,
     },
 }
@@ -43,47 +44,37 @@ impl RegisterWrite {
     /// Number of entries that the change affects.
     pub(super) fn entries(&self) -> usize {
         match self {
-            Self::Set { .. } | Self::Policy { .. } => 1,
+            Self::Set { .. } => 1,
             Self::Add { entries, .. } => entries.len(),
-            Self::Remove { names } => names.len(),
+            Self::Remove { names, .. } => names.len(),
         }
     }
 
     /// Returns the number of removed entries.
-    pub(super) fn write(
-        &self,
-        connection: &Connection,
-        register: Register,
-    ) -> Result<u64, StoreError> {
-        let number = register_number(register);
+    pub(super) fn write(&self, connection: &Connection) -> Result<u64, StoreError> {
         match self {
-            Self::Set { name, value } => set(connection, number, name, value.as_deref()),
-            Self::Policy { name, value } => set(connection, POLICIES, name, value.as_deref()),
-            Self::Add { entries, at } => {
+            Self::Set {
+                number,
+                name,
+                value: Some(value),
+            } => put(connection, *number, name, value).map(|()| 0),
+            Self::Set { number, name, .. } => delete(connection, *number, name),
+            Self::Add {
+                register,
+                entries,
+                at,
+            } => {
                 let mut insert = connection
                     .prepare_cached("INSERT OR IGNORE INTO register VALUES (?1, ?2, ?3)")?;
                 let at = micros(*at).to_string();
                 for (name, value) in entries {
-                    insert.execute(params![number, name, value])?;
-                    put(connection, times_of(register), name, &at)?;
+                    insert.execute(params![register_number(*register), name, value])?;
+                    put(connection, times_of(*register), name, &at)?;
                 }
                 Ok(0)
             }
-            Self::Remove { names } => remove_unused(connection, register, names),
+            Self::Remove { register, names } => remove_unused(connection, *register, names),
         }
-    }
-}
-
-/// Returns the number of removed rows.
-fn set(
-    connection: &Connection,
-    number: i64,
-    name: &str,
-    value: Option<&str>,
-) -> Result<u64, StoreError> {
-    match value {
-        Some(value) => put(connection, number, name, value).map(|()| 0),
-        None => delete(connection, number, name),
     }
 }
 
@@ -121,10 +112,7 @@ fn remove_unused(
 
 fn value(connection: &Connection, number: i64, name: &str) -> Result<Option<String>, StoreError> {
     let sql = "SELECT value FROM register WHERE register = ?1 AND name = ?2";
-    Ok(connection
-        .prepare_cached(sql)?
-        .query_row(params![number, name], |row| row.get(0))
-        .optional()?)
+    one(connection, sql, params![number, name], |row| row.get(0))
 }
 
 fn read_registered_at(
@@ -147,11 +135,8 @@ impl SqliteStore {
         let after = after.unwrap_or_default().to_owned();
         self.lookup(move |connection| {
             let sql = "SELECT name, value FROM register WHERE register = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
-            let mut statement = connection.prepare_cached(sql)?;
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let bounds = params![register_number(register), after, limit];
-            let found = statement.query_map(bounds, |row| Ok((row.get(0)?, row.get(1)?)))?;
-            Ok(found.collect::<rusqlite::Result<_>>()?)
+            let bounds = params![register_number(register), after, sql_limit(limit)];
+            many(connection, sql, bounds, |row| Ok((row.get(0)?, row.get(1)?)))
         })
         .await
     }
@@ -161,26 +146,18 @@ impl SqliteStore {
         register: Register,
         names: &[String],
     ) -> Result<Vec<Option<String>>, StoreError> {
-        let names = names.to_vec();
         let number = register_number(register);
-        self.lookup(move |connection| {
-            names
-                .iter()
-                .map(|name| value(connection, number, name))
-                .collect()
+        self.lookup_each(names, move |connection, name| {
+            value(connection, number, name)
         })
         .await
     }
 
     pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
         self.lookup(|connection| {
-            let mut statement = connection
-                .prepare_cached("SELECT name FROM register WHERE register = ?1 AND value = ?2")?;
-            let found = statement
-                .query_map(params![register_number(Register::Queues), PAUSED], |row| {
-                    row.get(0)
-                })?;
-            Ok(found.collect::<rusqlite::Result<_>>()?)
+            let sql = "SELECT name FROM register WHERE register = ?1 AND value = ?2";
+            let paused = params![register_number(Register::Queues), PAUSED];
+            many(connection, sql, paused, |row| row.get(0))
         })
         .await
     }
@@ -191,11 +168,22 @@ impl SqliteStore {
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
-        let name = name.to_owned();
-        let value = value.map(str::to_owned);
-        self.write_register(register, RegisterWrite::Set { name, value })
+        self.set_register_row(register_number(register), name, value)
             .await
-            .map(drop)
+    }
+
+    async fn set_register_row(
+        &self,
+        number: i64,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let change = RegisterWrite::Set {
+            number,
+            name: name.to_owned(),
+            value: value.map(str::to_owned),
+        };
+        self.write(change, WriteRequest::Register).await.map(drop)
     }
 
     pub(crate) async fn add_entries(
@@ -204,15 +192,12 @@ impl SqliteStore {
         entries: &[(String, String)],
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        self.write_register(
+        let change = RegisterWrite::Add {
             register,
-            RegisterWrite::Add {
-                entries: entries.to_vec(),
-                at,
-            },
-        )
-        .await
-        .map(drop)
+            entries: entries.to_vec(),
+            at,
+        };
+        self.write(change, WriteRequest::Register).await.map(drop)
     }
 
     pub(crate) async fn registered_at(
@@ -220,12 +205,8 @@ impl SqliteStore {
         register: Register,
         names: &[String],
     ) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        let names = names.to_vec();
-        self.lookup(move |connection| {
-            names
-                .iter()
-                .map(|name| read_registered_at(connection, register, name))
-                .collect()
+        self.lookup_each(names, move |connection, name| {
+            read_registered_at(connection, register, name)
         })
         .await
     }
@@ -235,22 +216,19 @@ impl SqliteStore {
         register: Register,
         names: &[RegisteredName],
     ) -> Result<u64, StoreError> {
-        self.write_register(
+        let change = RegisterWrite::Remove {
             register,
-            RegisterWrite::Remove {
-                names: names.to_vec(),
-            },
-        )
-        .await
+            names: names.to_vec(),
+        };
+        self.write(change, WriteRequest::Register).await
     }
 
     pub(crate) async fn policy_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         self.lookup(|connection| {
             let sql = "SELECT name, value FROM register WHERE register = ?1 ORDER BY name";
-            let mut statement = connection.prepare_cached(sql)?;
-            let found =
-                statement.query_map(params![POLICIES], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            Ok(found.collect::<rusqlite::Result<_>>()?)
+            many(connection, sql, [POLICIES], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
         })
         .await
     }
@@ -260,23 +238,6 @@ impl SqliteStore {
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
-        let name = name.to_owned();
-        let value = value.map(str::to_owned);
-        self.write_register(Register::Queues, RegisterWrite::Policy { name, value })
-            .await
-            .map(drop)
-    }
-
-    async fn write_register(
-        &self,
-        register: Register,
-        change: RegisterWrite,
-    ) -> Result<u64, StoreError> {
-        self.write(|answer| write::WriteRequest::Register {
-            register,
-            change,
-            answer,
-        })
-        .await
+        self.set_register_row(POLICIES, name, value).await
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Owns a thread. Dropping it lets the thread finish the queued requests, and joins it.
 pub(super) struct WorkerThread<J> {
@@ -159,9 +159,7 @@ impl<J> Drop for WorkerThread<J> {
 
 /// The error for callers after the thread has ended.
 pub(super) fn ended() -> StoreError {
-    StoreError::Unavailable {
-        reason: "it is closed".to_owned(),
-    }
+    StoreError::unavailable("it is closed")
 }
 
 #[cfg(test)]

@@ -20,10 +20,9 @@ use super::{ReadRequest, notes, permits, register};
 use crate::codec::change::{Applied, Change, Write};
 use crate::codec::format::Format;
 use crate::model::id::Partition;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::notes::{EncodedNote as Note, NoteOutcome};
 use crate::store::permits::PermitCount;
-use crate::store::query::Register;
 
 /// Changes at which a transaction takes no further requests: about 50 ms of work. The first request
 /// of a group does not wait long for the last one, and the cost of the sync is shared by all.
@@ -31,43 +30,54 @@ pub(in crate::store) const GROUP_CHANGES: usize = 1_024;
 
 /// A request to the thread that writes.
 pub(super) enum WriteRequest {
-    Apply {
-        partition: Partition,
-        changes: Arc<[Change]>,
-        answer: AnswerSender<Vec<Applied>>,
-    },
-    Register {
-        register: Register,
-        change: register::RegisterWrite,
-        answer: AnswerSender<u64>,
-    },
-    Permits {
-        change: permits::PermitWrite,
-        answer: AnswerSender<Vec<PermitCount>>,
-    },
-    Notes {
-        notes: Vec<Note>,
-        answer: AnswerSender<Vec<NoteOutcome>>,
-    },
+    Apply(PendingWrite<(Partition, Arc<[Change]>), Vec<Applied>>),
+    /// Returns the number of removed entries.
+    Register(PendingWrite<register::RegisterWrite, u64>),
+    Permits(PendingWrite<permits::PermitWrite, Vec<PermitCount>>),
+    Notes(PendingWrite<Vec<Note>, Vec<NoteOutcome>>),
     /// Limits the number of pages of the file.
-    LimitPages {
-        pages: u32,
-        answer: AnswerSender<()>,
-    },
+    LimitPages(PendingWrite<u32, ()>),
     /// Begins a migration from a schema version, or ends it.
-    Migrate {
-        from: Option<u32>,
-        answer: AnswerSender<()>,
-    },
-    Probe {
-        answer: AnswerSender<ProbeResult>,
-    },
+    Migrate(PendingWrite<Option<u32>, ()>),
+    Probe(PendingWrite<(), ProbeResult>),
     /// Counts the ready rows, unless the numbers are known.
-    Count {
-        answer: AnswerSender<()>,
-    },
+    Count(PendingWrite<(), ()>),
     /// A read of a store that has one connection.
     Read(ReadRequest),
+}
+
+/// The input of a request, and its caller.
+pub(super) struct PendingWrite<I, T> {
+    input: I,
+    /// The outcome, before its transaction is committed.
+    outcome: Option<T>,
+    answer: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<I, T> PendingWrite<I, T> {
+    pub(super) fn new(input: I) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+        let (answer, answered) = oneshot::channel();
+        let pending = Self {
+            input,
+            outcome: None,
+            answer,
+        };
+        (pending, answered)
+    }
+
+    fn run(&mut self, write: impl FnOnce(&I) -> Result<T, StoreError>) -> Result<(), StoreError> {
+        self.outcome = Some(write(&self.input)?);
+        Ok(())
+    }
+
+    /// Answers with the outcome, or with the error that prevented it. It has no effect if the caller
+    /// has given up.
+    fn answer(self, committed: Result<(), StoreError>) {
+        // The caller's thread allocated the changes, and frees them cheaper.
+        drop(self.input);
+        let outcome = committed.map(|()| self.outcome.expect("a committed request was run"));
+        drop(self.answer.send(outcome));
+    }
 }
 
 /// The connection that writes, and the state that each commit updates.
@@ -93,150 +103,77 @@ impl<'a> WriterState<'a> {
     }
 }
 
-type AnswerSender<T> = oneshot::Sender<Result<T, StoreError>>;
-
-/// The outcome of a request before its transaction is committed.
-enum RequestOutcome {
-    Applied(Vec<Applied>),
-    /// Number of removed entries.
-    RegisterWritten(u64),
-    PermitsWritten(Vec<PermitCount>),
-    NotesAdded(Vec<NoteOutcome>),
-    Done,
-    /// Nothing was written.
-    NothingWritten,
-}
-
 impl WriteRequest {
     fn changes(&self) -> usize {
         match self {
-            Self::Apply { changes, .. } => changes.len(),
-            Self::LimitPages { .. } | Self::Migrate { .. } => 1,
-            Self::Register { change, .. } => change.entries(),
-            Self::Permits { change, .. } => change.permits(),
-            Self::Notes { notes, .. } => notes.len(),
-            Self::Probe { .. } | Self::Count { .. } | Self::Read(_) => 0,
+            Self::Apply(pending) => pending.input.1.len(),
+            Self::LimitPages(_) | Self::Migrate(_) => 1,
+            Self::Register(pending) => pending.input.entries(),
+            Self::Permits(pending) => pending.input.permits(),
+            Self::Notes(pending) => pending.input.len(),
+            Self::Probe(_) | Self::Count(_) | Self::Read(_) => 0,
         }
     }
 
     /// Whether the request only deletes workflows or holders.
     fn only_deletes(&self) -> bool {
-        let frees = |changes: &[Change]| {
-            changes
-                .iter()
-                .all(|change| matches!(change.write, Write::Delete(_)))
-        };
+        let deletes = |change: &Change| matches!(change.write, Write::Delete(_));
         match self {
-            Self::Apply { changes, .. } => frees(changes),
-            Self::Permits { change, .. } => change.only_removes(),
+            Self::Apply(pending) => pending.input.1.iter().all(deletes),
+            Self::Permits(pending) => pending.input.only_removes(),
             _ => false,
         }
     }
 
     /// Whether the request may fail so that others have room.
     fn is_optional(&self) -> bool {
-        matches!(self, Self::Notes { .. })
+        matches!(self, Self::Notes(_))
     }
 
     /// Whether the request writes nothing.
     fn only_reads(&self) -> bool {
-        matches!(
-            self,
-            Self::Probe { .. } | Self::Count { .. } | Self::Read(_)
-        )
+        matches!(self, Self::Probe(_) | Self::Count(_) | Self::Read(_))
     }
 
     fn write(
-        &self,
+        &mut self,
         connection: &Connection,
         tables: &mut WorkflowStatements<'_>,
-    ) -> Result<RequestOutcome, StoreError> {
+    ) -> Result<(), StoreError> {
         match self {
-            Self::Apply {
-                partition, changes, ..
-            } => {
+            Self::Apply(pending) => pending.run(|(partition, changes)| {
                 let applied = changes
                     .iter()
                     .map(|change| tables.apply(*partition, change));
-                Ok(RequestOutcome::Applied(applied.collect::<Result<_, _>>()?))
-            }
-            Self::Register {
-                register, change, ..
-            } => Ok(RequestOutcome::RegisterWritten(
-                change.write(connection, *register)?,
-            )),
-            Self::Permits { change, .. } => {
-                Ok(RequestOutcome::PermitsWritten(change.write(connection)?))
-            }
-            Self::Notes { notes, .. } => {
+                applied.collect()
+            }),
+            Self::Register(pending) => pending.run(|change| change.write(connection)),
+            Self::Permits(pending) => pending.run(|change| change.write(connection)),
+            Self::Notes(pending) => pending.run(|notes| {
                 let noted = notes.iter().map(|note| notes::add(connection, note));
-                Ok(RequestOutcome::NotesAdded(noted.collect::<Result<_, _>>()?))
-            }
-            Self::LimitPages { pages, .. } => {
+                noted.collect()
+            }),
+            Self::LimitPages(pending) => pending.run(|pages| {
                 // SQLite answers with the current limit, which is at least the size of the file.
-                connection.query_row(
-                    &format!("PRAGMA max_page_count = {pages}"),
-                    [],
-                    |_| Ok(()),
-                )?;
-                Ok(RequestOutcome::Done)
-            }
-            Self::Migrate { from, .. } => {
-                record_migration(connection, *from)?;
-                Ok(RequestOutcome::Done)
-            }
-            Self::Probe { .. } | Self::Count { .. } | Self::Read(_) => {
-                Ok(RequestOutcome::NothingWritten)
-            }
+                let sql = format!("PRAGMA max_page_count = {pages}");
+                Ok(connection.query_row(&sql, [], |_| Ok(()))?)
+            }),
+            Self::Migrate(pending) => pending.run(|from| record_migration(connection, *from)),
+            Self::Probe(_) | Self::Count(_) | Self::Read(_) => Ok(()),
         }
     }
 
-    /// Answers a request. It has no effect if the caller has given up.
-    fn answer(self, done: Result<RequestOutcome, StoreError>) {
-        match (self, done) {
-            (
-                Self::Apply {
-                    answer, changes, ..
-                },
-                Ok(RequestOutcome::Applied(applied)),
-            ) => {
-                // The caller's thread allocated the changes, and frees them cheaper.
-                drop(changes);
-                drop(answer.send(Ok(applied)));
+    fn answer(self, committed: Result<(), StoreError>) {
+        match self {
+            Self::Apply(pending) => pending.answer(committed),
+            Self::Register(pending) => pending.answer(committed),
+            Self::Permits(pending) => pending.answer(committed),
+            Self::Notes(pending) => pending.answer(committed),
+            Self::LimitPages(pending) => pending.answer(committed),
+            Self::Migrate(pending) => pending.answer(committed),
+            Self::Probe(_) | Self::Count(_) | Self::Read(_) => {
+                unreachable!("reads are answered apart")
             }
-            (Self::Apply { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Probe { answer }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Register { answer, .. }, Ok(RequestOutcome::RegisterWritten(removed))) => {
-                drop(answer.send(Ok(removed)))
-            }
-            (Self::Register { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Permits { answer, .. }, Ok(RequestOutcome::PermitsWritten(held))) => {
-                drop(answer.send(Ok(held)))
-            }
-            (Self::Permits { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Notes { answer, .. }, Ok(RequestOutcome::NotesAdded(noted))) => {
-                drop(answer.send(Ok(noted)))
-            }
-            (Self::Notes { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (
-                Self::Apply { .. }
-                | Self::Probe { .. }
-                | Self::Register { .. }
-                | Self::Permits { .. }
-                | Self::Notes { .. },
-                Ok(_),
-            ) => {
-                unreachable!("a request is done as what it is")
-            }
-            (
-                Self::LimitPages { answer, .. }
-                | Self::Migrate { answer, .. }
-                | Self::Count { answer },
-                done,
-            ) => {
-                drop(answer.send(done.map(drop)));
-            }
-            (Self::Read(_), _) => unreachable!("a read sends its own answer"),
         }
     }
 }
@@ -282,60 +219,52 @@ fn answer_reads(writer: &WriterState<'_>, reads: Vec<WriteRequest>) {
     let mut probed: Option<ProbeResult> = None;
     for read_request in reads {
         match read_request {
-            WriteRequest::Probe { answer } => {
+            WriteRequest::Probe(pending) => {
                 let probed =
                     probed.get_or_insert_with(|| probe(writer.connection, writer.presence));
-                let _left = answer.send(Ok(probed.clone()));
+                drop(pending.answer.send(Ok(probed.clone())));
+            }
+            WriteRequest::Count(pending) => {
+                drop(pending.answer.send(writer.depths.count(writer.connection)));
             }
             WriteRequest::Read(read) => read(writer.connection),
-            read_request => {
-                let counted = writer.depths.count(writer.connection);
-                read_request.answer(counted.map(|()| RequestOutcome::Done));
-            }
+            _ => unreachable!("all others write"),
         }
     }
 }
 
 /// Writes a group in one transaction and then answers. If the disk has too little room for all of
 /// it, it is written without notes. If that fails, only the requests that remove data are written.
-fn commit(writer: &mut WriterState<'_>, group: Vec<WriteRequest>) {
-    match write(writer, &group) {
-        Ok(done) => group
-            .into_iter()
-            .zip(done)
-            .for_each(|(request, done)| request.answer(Ok(done))),
-        Err(error) => {
-            let notes = group.iter().any(WriteRequest::is_optional);
-            let stays = |request: &WriteRequest| {
-                if notes {
-                    !request.is_optional()
-                } else {
-                    request.only_deletes()
-                }
-            };
-            let (staying, others): (Vec<_>, Vec<_>) = group.into_iter().partition(stays);
-            let retries = !others.is_empty()
-                && !staying.is_empty()
-                && matches!(error, StoreError::Unavailable { .. });
-            others
-                .into_iter()
-                .for_each(|request| request.answer(Err(error.clone())));
-            if retries {
-                commit(writer, staying);
-            } else {
-                for request in staying {
-                    request.answer(Err(error.clone()));
-                }
-            }
+fn commit(writer: &mut WriterState<'_>, mut group: Vec<WriteRequest>) {
+    let committed = write(writer, &mut group);
+    let answer_all = |group: Vec<WriteRequest>| {
+        for request in group {
+            request.answer(committed.clone());
         }
+    };
+    let Err(StoreError::Unavailable { .. }) = committed else {
+        return answer_all(group);
+    };
+    let has_notes = group.iter().any(WriteRequest::is_optional);
+    let stays = |request: &WriteRequest| {
+        if has_notes {
+            !request.is_optional()
+        } else {
+            request.only_deletes()
+        }
+    };
+    let (staying, others): (Vec<_>, Vec<_>) = group.into_iter().partition(stays);
+    if others.is_empty() {
+        return answer_all(staying);
+    }
+    answer_all(others);
+    if !staying.is_empty() {
+        commit(writer, staying);
     }
 }
 
 /// Writes all of a group. With an error other than [`StoreError::Unknown`], nothing is written.
-fn write(
-    writer: &mut WriterState<'_>,
-    group: &[WriteRequest],
-) -> Result<Vec<RequestOutcome>, StoreError> {
+fn write(writer: &mut WriterState<'_>, group: &mut [WriteRequest]) -> Result<(), StoreError> {
     let WriterState {
         connection,
         presence,
@@ -346,32 +275,23 @@ fn write(
     tables.added = DepthChanges::default();
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     // An error returns here, and the transaction is rolled back.
-    let done = group
-        .iter()
-        .map(|request| request.write(&transaction, tables))
-        .collect::<Result<_, _>>()?;
-    let committed = transaction.commit();
-    match &committed {
-        Ok(()) => depths.add(std::mem::take(&mut tables.added)),
-        Err(_) => depths.discard(),
+    for request in group {
+        request.write(&transaction, tables)?;
     }
-    match committed {
-        // A write is acknowledged only if it is in a file that a later process finds.
-        Ok(()) => match presence.check() {
-            Ok(()) => Ok(done),
-            Err(gone) => Err(StoreError::Unknown {
-                reason: gone.to_string(),
-            }),
-        },
-        Err(error) => Err(match error.sqlite_error_code() {
+    if let Err(error) = transaction.commit() {
+        depths.discard();
+        return Err(match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy) => error.into(),
             // A commit that could not be synced is rolled back, yet it may be on the disk: it is
             // valid again if the machine fails before the next commit.
-            _ => StoreError::Unknown {
-                reason: format!("sqlite: committing: {error}"),
-            },
-        }),
+            _ => StoreError::unknown(format!("sqlite: committing: {error}")),
+        });
     }
+    depths.add(std::mem::take(&mut tables.added));
+    // A write is acknowledged only if it is in a file that a later process finds.
+    presence
+        .check()
+        .map_err(|gone| StoreError::unknown(gone.to_string()))
 }
 
 #[cfg(test)]
@@ -406,15 +326,8 @@ mod tests {
         changes: &[Change],
     ) -> Vec<Result<Vec<Applied>, StoreError>> {
         let request = |change: &Change| {
-            let (answer, answered) = oneshot::channel();
-            (
-                WriteRequest::Apply {
-                    partition: Partition(0),
-                    changes: [change.clone()].into(),
-                    answer,
-                },
-                answered,
-            )
+            let (pending, answered) = PendingWrite::new((Partition(0), [change.clone()].into()));
+            (WriteRequest::Apply(pending), answered)
         };
         let (group, answered): (Vec<_>, Vec<_>) = changes.iter().map(request).unzip();
         commit(
@@ -455,7 +368,7 @@ mod tests {
         }
         for change in &group {
             assert_eq!(
-                read::load(&opened.readers.as_ref().unwrap()[0], change.workflow),
+                read::load(&opened.readers.as_ref().unwrap()[0], &change.workflow),
                 Ok(None)
             );
         }
@@ -466,7 +379,7 @@ mod tests {
                 .all(|answer| *answer == Ok(vec![Applied::Done]))
         );
         assert!(group.iter().all(|change| {
-            read::load(&opened.readers.as_ref().unwrap()[0], change.workflow)
+            read::load(&opened.readers.as_ref().unwrap()[0], &change.workflow)
                 .unwrap()
                 .is_some()
         }));
@@ -494,19 +407,9 @@ mod tests {
             .pragma_update_and_check(None, "max_page_count", pages + 2, |_| Ok(()))
             .unwrap();
         let note = Note::with_lines(change.workflow, vec![7; 100_000]);
-        let (answer, mut noted) = oneshot::channel();
-        let (applies, mut applied) = oneshot::channel();
-        let group = vec![
-            WriteRequest::Notes {
-                notes: vec![note],
-                answer,
-            },
-            WriteRequest::Apply {
-                partition: Partition(0),
-                changes: [later].into(),
-                answer: applies,
-            },
-        ];
+        let (notes, mut noted) = PendingWrite::new(vec![note]);
+        let (applies, mut applied) = PendingWrite::new((Partition(0), [later].into()));
+        let group = vec![WriteRequest::Notes(notes), WriteRequest::Apply(applies)];
         commit(
             &mut WriterState::new(&opened.writer, &opened.presence, &Depths::default()),
             group,

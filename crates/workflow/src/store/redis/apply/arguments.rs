@@ -2,8 +2,9 @@
 
 use tidegate_pipeline::{Arg, UnitBuilder};
 
-use super::{AnnounceCommand, Opcode, ScriptArg, ScriptCall, SharedRows, pack};
+use super::{AnnounceCommand, Opcode, ScriptCall, SharedRows};
 use crate::codec::change::Stamp;
+use crate::store::redis::key_arg;
 use crate::store::redis::keys::Set;
 
 impl<'a> ScriptCall<'a> {
@@ -104,7 +105,7 @@ impl<'a> ScriptCall<'a> {
         let mut args = Vec::with_capacity(7 + number + self.expected.len() + self.arguments());
         args.extend([Arg::Bytes(script), Arg::Integer(number as i64)]);
         for keys in [sets, &self.states[..], &self.other_keys] {
-            args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
+            args.extend(keys.iter().map(|key| key_arg(key)));
         }
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));
         args.extend(self.expected.iter().map(|meta| Arg::Bytes(meta)));
@@ -129,4 +130,56 @@ impl<'a> ScriptCall<'a> {
         }
         unit.command(command, &args)
     }
+}
+
+/// An argument of a script.
+#[derive(Debug)]
+pub(crate) enum ScriptArg<'a> {
+    Bytes(&'a [u8]),
+    Text(String),
+    Packed(Vec<u8>),
+    Integer(u64),
+}
+
+impl ScriptArg<'_> {
+    pub(crate) fn arg(&self) -> Arg<'_> {
+        match self {
+            Self::Bytes(bytes) => Arg::Bytes(bytes),
+            Self::Text(text) => Arg::Bytes(text.as_bytes()),
+            Self::Packed(packed) => Arg::Bytes(packed),
+            // A later time means the same: never.
+            Self::Integer(value) => Arg::Integer(i64::try_from(*value).unwrap_or(i64::MAX)),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Text(text) => text.len(),
+            Self::Packed(packed) => packed.len(),
+            Self::Integer(_) => size_of::<u64>(),
+        }
+    }
+}
+
+/// Packs integers as a MessagePack array: a small one takes one byte, and Redis unpacks the array
+/// in one call.
+pub(crate) fn pack(integers: &[usize]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(5 + integers.len());
+    packed.push(0xdd);
+    packed.extend_from_slice(&(integers.len() as u32).to_be_bytes());
+    for &integer in integers {
+        match (u8::try_from(integer), u16::try_from(integer)) {
+            (Ok(small @ ..0x80), _) => packed.push(small),
+            (_, Ok(medium)) => {
+                packed.push(0xcd);
+                packed.extend_from_slice(&medium.to_be_bytes());
+            }
+            _ => {
+                packed.push(0xce);
+                packed.extend_from_slice(&(integer as u32).to_be_bytes());
+            }
+        }
+    }
+    packed
 }

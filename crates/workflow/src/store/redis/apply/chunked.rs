@@ -18,10 +18,12 @@ use super::ScriptCall;
 use crate::codec::change::{Applied, Change, Put, RowChange, RowTiming, Write};
 use crate::model::id::{Partition, WorkflowId};
 use crate::store::change_notice::Notifier;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::redis::keys::{self, Set, WorkflowKey};
 use crate::store::redis::read::reply::{answer, count, reason};
-use crate::store::redis::{RedisStore, ScriptRun, WriteOutcome, applied, apply, with_advice};
+use crate::store::redis::{
+    RedisStore, WriteOutcome, applied, apply, key_arg, text_arg, with_advice,
+};
 
 /// Jobs or rows of a change above which it is written in chunks. At 4 us for a job and a row, other
 /// calls wait for at most 16 ms.
@@ -72,7 +74,7 @@ impl RedisStore {
             // Earlier changes of the list are written already.
             let to_unknown = |error| match error {
                 StoreError::Unavailable { reason } if !all.applied.is_empty() => {
-                    StoreError::Unknown { reason }
+                    StoreError::unknown(reason)
                 }
                 error => error,
             };
@@ -170,7 +172,7 @@ impl RedisStore {
             return Ok(());
         };
         let key = self.keys.staged(id, trail.stamp.writer);
-        let key = Arg::Key(key.as_bytes());
+        let key = key_arg(&key);
         let fields = apply::state_fields(put);
         let mut args: Vec<Arg<'_>> = keys::label_fields(label)
             .flat_map(|(name, value)| [Arg::Bytes(name), Arg::Bytes(value)])
@@ -183,7 +185,7 @@ impl RedisStore {
             let mut batch = Batch::new();
             for chunk in part.chunks(CHUNK_ARGUMENTS) {
                 let head = [
-                    Arg::Bytes(STAGE_SCRIPT.as_bytes()),
+                    text_arg(STAGE_SCRIPT),
                     Arg::Integer(1),
                     key,
                     Arg::Integer(STAGED_TTL.as_millis() as i64),
@@ -203,11 +205,7 @@ impl RedisStore {
     async fn unstage(&self, id: WorkflowId, put: &Put) {
         if let (Some(_), Some(trail)) = (&put.rewrite_label, put.trail) {
             let key = self.keys.staged(id, trail.stamp.writer);
-            let mut batch = Batch::new();
-            batch
-                .unit()
-                .repeatable("UNLINK", &[Arg::Key(key.as_bytes())]);
-            let _expires = self.send(batch).await;
+            let _expires = self.command("UNLINK", &[key_arg(&key)]).await;
         }
     }
 
@@ -231,13 +229,9 @@ impl RedisStore {
             return Ok(());
         }
         if let Some(mark) = &mark {
-            let mut batch = Batch::new();
-            batch.unit().repeatable(
-                "HDEL",
-                &[Arg::Key(state.as_bytes()), Arg::Bytes(mark.as_bytes())],
-            );
+            let args = [key_arg(&state), text_arg(mark)];
             // If the mark remains, the existing rows are written again.
-            let _reply = self.send(batch).await;
+            let _reply = self.command("HDEL", &args).await;
         }
         Ok(())
     }
@@ -271,18 +265,14 @@ impl RedisStore {
         }
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         for batch in calls.chunks(BATCH_CHUNKS) {
-            let ScriptRun {
-                outcomes,
-                replicated,
-                ..
-            } = self.run(batch, &sets, Instant::now() + self.timeout).await;
-            if let Some(failed) = outcomes.iter().find(|outcome| outcome.reply().is_err()) {
+            let run = self.run(batch, &sets, Instant::now() + self.timeout).await;
+            if let Some(failed) = run.outcomes.iter().find(|outcome| outcome.reply().is_err()) {
                 return Err(StoreError::PartialWrite {
                     reason: reason(failed),
                 });
             }
-            replicated?;
-            let applied = applied(batch, &outcomes)?;
+            run.replicated?;
+            let applied = applied(batch, &run.outcomes)?;
             if applied.iter().any(|applied| *applied != Applied::Done) {
                 return Ok(false);
             }
@@ -293,13 +283,12 @@ impl RedisStore {
 
 /// Whether a chunk was staged.
 fn check_staged(outcome: &Outcome) -> Result<(), StoreError> {
-    let there = answer(outcome).map_err(|_| StoreError::Unavailable {
-        reason: with_advice(reason(outcome)),
-    })?;
+    let there =
+        answer(outcome).map_err(|_| StoreError::unavailable(with_advice(reason(outcome))))?;
     match count(there)? {
-        0 => Err(StoreError::Unavailable {
-            reason: "a state that is written in pieces took too long".to_owned(),
-        }),
+        0 => Err(StoreError::unavailable(
+            "a state that is written in pieces took too long",
+        )),
         _ => Ok(()),
     }
 }

@@ -13,10 +13,10 @@ use tidegate_pipeline::{
 use crate::codec::change::Change;
 use crate::model::id::Partition;
 use crate::store::change_notice::Notifier;
-use crate::store::redis::RedisStore;
 use crate::store::redis::apply::ScriptCall;
 use crate::store::redis::keys::Keys;
 use crate::store::redis::read::reply::{self, answer};
+use crate::store::redis::{RedisStore, key_arg};
 use crate::store::subscription::{StoreEvent, Topic};
 
 /// The field of the store's facts that has the kind of channel.
@@ -48,7 +48,7 @@ impl RedisStore {
     /// The delivery that the store's servers use, after writing `found` if none is recorded.
     async fn agreed_delivery(&self, found: Option<Delivery>) -> Option<Delivery> {
         let key = Keys::meta(self.keys.prefix());
-        let key = Arg::Key(key.as_bytes());
+        let key = key_arg(&key);
         let field = Arg::Bytes(DELIVERY_FIELD);
         let mut batch = Batch::new();
         let mut unit = batch.unit();
@@ -65,16 +65,9 @@ impl RedisStore {
 
     async fn publish_by(&self, delivery: Delivery, message: &[u8]) -> Outcome {
         let [_, channel] = self.keys.servers();
-        let mut batch = Batch::new();
         // The channel is in the slot of a key with its name.
-        batch.unit().repeatable(
-            command_for(delivery),
-            &[Arg::Key(channel.as_bytes()), Arg::Bytes(message)],
-        );
-        self.send(batch)
-            .await
-            .pop()
-            .expect("one answer for one command")
+        let args = [key_arg(&channel), Arg::Bytes(message)];
+        self.command(command_for(delivery), &args).await
     }
 
     /// Publishes a message to all servers. If it is lost, they find out later.

@@ -13,11 +13,11 @@ use tracing::error;
 
 use super::StoreFacts;
 use crate::model::id::Partition;
-use crate::store::error::StoreError;
-use crate::store::redis::RedisStore;
+use crate::codec::error::StoreError;
 use crate::store::redis::keys::{Keys, MAX_PARTITIONS};
 use crate::store::redis::read::reply::{self, answer, unexpected};
 use crate::store::redis::registers::REGISTERS;
+use crate::store::redis::{RedisStore, key_arg, text_arg};
 use crate::store::register::Verification;
 
 /// The field of the store's facts that has the id.
@@ -77,7 +77,7 @@ impl StoreIdentity {
         let reason = format!(
             "redis lost the store, and another server made it anew with {found}; this server opened it with {ours}, and opens it again",
         );
-        StoreError::Unavailable { reason }
+        StoreError::unavailable(reason)
     }
 }
 
@@ -102,20 +102,15 @@ async fn ensure_id(
     id: &str,
     deadline: Instant,
 ) -> Result<Option<String>, StoreError> {
-    let key = Arg::Key(key.as_bytes());
+    let key = key_arg(key);
     let field = Arg::Bytes(ID_FIELD);
     let mut batch = Batch::new();
     let unit = batch
         .unit()
-        .repeatable("HSETNX", &[key, field, Arg::Bytes(id.as_bytes())]);
+        .repeatable("HSETNX", &[key, field, text_arg(id)]);
     unit.repeatable("HGET", &[key, field]);
     let outcomes = client.send(batch, deadline).await;
-    text(&outcomes[1])
-}
-
-fn text(outcome: &tidegate_pipeline::Outcome) -> Result<Option<String>, StoreError> {
-    let found = reply::bytes(answer(outcome)?)?;
-    Ok(found.map(|found| String::from_utf8_lossy(found).into_owned()))
+    reply::text(answer(&outcomes[1])?)
 }
 
 impl RedisStore {
@@ -144,7 +139,7 @@ impl RedisStore {
         let key = Keys::meta(self.keys.prefix());
         let mut batch = Batch::new();
         let [schema, partitions, from] = StoreFacts::FIELDS.map(Arg::Bytes);
-        let at = Arg::Key(key.as_bytes());
+        let at = key_arg(&key);
         batch.unit().repeatable(
             "HMGET",
             &[at, Arg::Bytes(ID_FIELD), schema, partitions, from],
@@ -157,7 +152,7 @@ impl RedisStore {
         let [id, facts @ ..] = &values[..] else {
             return Err(unexpected("four values", answer(&outcomes[0])?));
         };
-        let found = reply::bytes(id)?.map(|id| String::from_utf8_lossy(id).into_owned());
+        let found = reply::text(id)?;
         let known = self.identity.id().clone();
         match known {
             Some(known) if found.as_ref() != Some(&known) => {
@@ -197,7 +192,7 @@ impl RedisStore {
     ) -> Result<(), StoreError> {
         let identity = &*self.identity;
         let expected = identity.facts.current(&self.schema);
-        let facts = StoreFacts::create(&self.client, key, deadline, expected).await?;
+        let facts = expected.create(&self.client, key, deadline).await?;
         if !facts.is_compatible_with(expected) {
             return Err(identity.replaced_error(&expected, &facts));
         }
@@ -237,9 +232,8 @@ impl RedisStore {
         if !self.is_replaced() {
             return Ok(());
         }
-        Err(StoreError::Unavailable {
-            reason: "redis lost the store, and another server made it anew: it is opened again"
-                .to_owned(),
-        })
+        Err(StoreError::unavailable(
+            "redis lost the store, and another server made it anew: it is opened again",
+        ))
     }
 }

@@ -1,5 +1,7 @@
 //! Converts replies of Redis into results of the store.
 
+use std::str::FromStr;
+
 use bytes::Bytes;
 use tidegate_pipeline::{Outcome, Reply, ServerError};
 
@@ -7,24 +9,22 @@ use crate::codec::change::{NewerState, Stamp, StoredState};
 use crate::codec::{compact_state, rows};
 use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::EncodedSummary;
 use crate::store::redis::keys::{self, META};
 
 /// An error for a reply of an unexpected type.
 pub(crate) fn unexpected(expected: &str, reply: &Reply) -> StoreError {
     let found: String = format!("{reply:?}").chars().take(200).collect();
-    StoreError::Corrupt {
-        what: format!("an answer of redis, {expected},"),
-        reason: format!("it is {found}"),
-    }
+    StoreError::corrupt(
+        format!("an answer of redis, {expected},"),
+        format!("it is {found}"),
+    )
 }
 
 /// The error for a missing reply when nothing was written.
 pub(crate) fn unavailable(outcome: &Outcome) -> StoreError {
-    StoreError::Unavailable {
-        reason: reason(outcome),
-    }
+    StoreError::unavailable(reason(outcome))
 }
 
 pub(crate) fn reason(outcome: &Outcome) -> String {
@@ -65,6 +65,21 @@ pub(crate) fn bytes(reply: &Reply) -> Result<Option<&Bytes>, StoreError> {
     }
 }
 
+/// The values of an HMGET reply.
+pub(crate) fn values(reply: &Reply) -> Result<Vec<Option<&Bytes>>, StoreError> {
+    array(reply)?.into_iter().map(bytes).collect()
+}
+
+/// A text; `None` for a null.
+pub(crate) fn text(reply: &Reply) -> Result<Option<String>, StoreError> {
+    Ok(bytes(reply)?.map(|text| String::from_utf8_lossy(text).into_owned()))
+}
+
+/// A number that is written as text.
+pub(crate) fn parse<T: FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
 fn string(reply: &Reply) -> Result<&Bytes, StoreError> {
     bytes(reply)?.ok_or_else(|| unexpected("a string", reply))
 }
@@ -79,12 +94,8 @@ pub(crate) fn count(reply: &Reply) -> Result<u64, StoreError> {
 
 /// A time in seconds and microseconds.
 pub(crate) fn time(reply: &Reply) -> Result<Timestamp, StoreError> {
-    let number = |part: &Reply| {
-        let number = std::str::from_utf8(string(part)?)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok());
-        number.ok_or_else(|| unexpected("a time", reply))
-    };
+    let number =
+        |part: &Reply| parse::<u64>(string(part)?).ok_or_else(|| unexpected("a time", reply));
     match array(reply)?.as_slice() {
         [seconds, micros] => Ok(Timestamp::from_micros(
             number(seconds)? * 1_000_000 + number(micros)?,
@@ -134,19 +145,14 @@ pub(crate) fn scan_page(reply: &Reply) -> Result<ScanPage, StoreError> {
 }
 
 fn cursor_of(reply: &Reply) -> Result<u64, StoreError> {
-    let text = std::str::from_utf8(string(reply)?).ok();
-    text.and_then(|text| text.parse().ok())
-        .ok_or_else(|| unexpected("a cursor", reply))
+    parse(string(reply)?).ok_or_else(|| unexpected("a cursor", reply))
 }
 
 /// The reply to a read of `what`, which is corrupt if it is of another type.
 pub(crate) fn stored<'a>(outcome: &'a Outcome, what: &str) -> Result<&'a Reply, StoreError> {
     match outcome {
         Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE") => {
-            Err(StoreError::Corrupt {
-                what: what.to_owned(),
-                reason: error.message.to_string(),
-            })
+            Err(StoreError::corrupt(what, error.message.to_string()))
         }
         other => answer(other),
     }
@@ -192,10 +198,6 @@ pub(crate) fn state_of<'a>(
     key: &str,
     fields: impl IntoIterator<Item = (&'a Bytes, &'a Bytes)>,
 ) -> Result<Option<StoredState>, StoreError> {
-    let corrupt = |reason: &str| StoreError::Corrupt {
-        what: key.to_owned(),
-        reason: reason.to_owned(),
-    };
     let mut fields = fields.into_iter().peekable();
     if fields.peek().is_none() {
         return Ok(None);
@@ -213,7 +215,7 @@ pub(crate) fn state_of<'a>(
         }
     }
     if state.meta.is_empty() {
-        Err(corrupt("it has no field m"))
+        Err(StoreError::corrupt(key, "it has no field m"))
     } else {
         Ok(Some(state))
     }
@@ -250,10 +252,7 @@ pub(crate) fn newer_state(
         }
     }
     if state.meta.is_empty() {
-        return Err(StoreError::Corrupt {
-            what: key.to_owned(),
-            reason: "it has no field m".to_owned(),
-        });
+        return Err(StoreError::corrupt(key, "it has no field m"));
     }
     Ok(NewerState { stamp, state })
 }
@@ -273,10 +272,7 @@ pub(crate) fn small_in_array(reply: &Reply) -> Result<Option<StoredState>, Store
 
 /// The meta and the existing records of the given jobs.
 pub(super) fn excerpt(reply: &Reply, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
-    let values: Vec<Option<&Bytes>> = array(reply)?
-        .into_iter()
-        .map(bytes)
-        .collect::<Result<_, _>>()?;
+    let values = values(reply)?;
     let Some((Some(meta), values)) = values.split_first() else {
         return Ok(None);
     };
@@ -306,8 +302,7 @@ pub(super) fn small_summary(reply: &Reply) -> Result<Option<EncodedSummary>, Sto
 
 /// The summary of a workflow: meta and the chunks of the label.
 pub(super) fn summary(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
-    let values = array(reply)?;
-    let values: Vec<Option<&Bytes>> = values.into_iter().map(bytes).collect::<Result<_, _>>()?;
+    let values = values(reply)?;
     let Some((Some(meta), label)) = values.split_first() else {
         return Ok(None);
     };
@@ -325,9 +320,8 @@ pub(super) fn summary(reply: &Reply) -> Result<Option<EncodedSummary>, StoreErro
 /// An id that was written as text.
 pub(crate) fn id(text: &[u8]) -> Result<WorkflowId, StoreError> {
     let text = String::from_utf8_lossy(text);
-    text.parse().map_err(|error| StoreError::Corrupt {
-        what: "the id behind an idempotency key".into(),
-        reason: format!("{error}"),
+    text.parse().map_err(|error| {
+        StoreError::corrupt("the id behind an idempotency key", format!("{error}"))
     })
 }
 
@@ -344,11 +338,8 @@ pub(super) fn moments(reply: &Reply) -> Result<Vec<(WorkflowId, Timestamp)>, Sto
     let moment = |(member, score): (&Bytes, &Bytes)| {
         let id = member.as_ref().try_into().ok().map(WorkflowId::from_bytes);
         // Redis 7.2 and later may write large scores with an exponent.
-        let score: Option<f64> = std::str::from_utf8(score)
-            .ok()
-            .and_then(|score| score.parse().ok());
-        id.zip(score)
-            .map(|(id, score)| (id, Timestamp::from_micros(score as u64)))
+        let score: f64 = parse(score)?;
+        Some((id?, Timestamp::from_micros(score as u64)))
     };
     let read = |pair| moment(pair).ok_or_else(|| unexpected("workflows and their moments", reply));
     pairs(reply)?.into_iter().map(read).collect()

@@ -8,10 +8,10 @@ use crate::codec::rows::{Row, lane_prefix};
 use crate::codec::time_row::{due_row, read_due_row};
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::query::{Order, RowRange, RowSet, TimeIndex};
-use crate::store::redis::RedisStore;
 use crate::store::redis::keys::Set;
+use crate::store::redis::{RedisStore, key_arg};
 
 /// Queues up to which each is counted separately, without a first read that tests whether there are
 /// few rows.
@@ -60,7 +60,7 @@ impl RowBounds {
 
     /// Requests at most `limit` rows of the range.
     fn request_rows(&self, batch: &mut Batch, key: &str, order: Order, limit: usize) {
-        let mut args = vec![Arg::Key(key.as_bytes())];
+        let mut args = vec![key_arg(key)];
         let [from, to] = [Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
         match order {
             Order::OldestFirst => args.extend([from, to, Arg::Bytes(b"BYLEX")]),
@@ -78,11 +78,7 @@ impl RowBounds {
 
     /// Requests the number of rows of the range.
     fn request_count(&self, batch: &mut Batch, key: &str) {
-        let args = [
-            Arg::Key(key.as_bytes()),
-            Arg::Bytes(&self.from),
-            Arg::Bytes(&self.to),
-        ];
+        let args = [key_arg(key), Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
         batch.unit().repeatable("ZLEXCOUNT", &args);
     }
 }
@@ -96,7 +92,7 @@ fn request_due(batch: &mut Batch, key: &str, from: Timestamp, to: Arg<'_>, limit
         Arg::Integer(limit as i64),
         Arg::Bytes(b"WITHSCORES"),
     ];
-    let args = [Arg::Key(key.as_bytes()), from, to, Arg::Bytes(b"BYSCORE")];
+    let args = [key_arg(key), from, to, Arg::Bytes(b"BYSCORE")];
     batch.unit().repeatable("ZRANGE", &[args, limit].concat());
 }
 
@@ -322,7 +318,7 @@ impl RedisStore {
         let key = self.keys.set(partition, Set::Index);
         batch
             .unit()
-            .repeatable("EXISTS", &[Arg::Key(key.as_bytes())])
+            .repeatable("EXISTS", &[key_arg(&key)])
             .repeatable("SCAN", &[&scan[..], &[Arg::Integer(SCAN_KEYS)]].concat());
         let outcomes = self.send(batch).await;
         if is_forbidden(&outcomes[1]) {

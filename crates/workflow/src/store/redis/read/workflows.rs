@@ -1,4 +1,4 @@
-//! Reads workflows: their states, graphs and results.
+//! Reads workflows: their states, excerpts of these, graphs and results.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
 use super::reply::{self, answer, stored};
 use super::state_of;
-use crate::codec::change::{ResultField, Stored};
+use crate::codec::change::{ResultField, Stored, StoredState};
 use crate::codec::compact_state;
-use crate::model::id::{Partition, WorkflowId};
-use crate::store::error::StoreError;
+use crate::model::id::{JobIndex, Partition, WorkflowId};
+use crate::codec::error::StoreError;
 use crate::store::query::EncodedSummary;
-use crate::store::redis::RedisStore;
 use crate::store::redis::apply::chunked::read::query;
 use crate::store::redis::keys::{self, LABEL, META, WorkflowKey};
+use crate::store::redis::{RedisStore, key_arg, text_arg};
 
 /// Small workflows of a partition from which on one MGET reads them, because it costs less than a
 /// command for each.
@@ -77,7 +77,7 @@ impl RedisStore {
             let keys: Vec<String> = keys(WorkflowKey::Small)
                 .chain(keys(WorkflowKey::Graph))
                 .collect();
-            let keys: Vec<Arg<'_>> = keys.iter().map(|key| Arg::Key(key.as_bytes())).collect();
+            let keys: Vec<Arg<'_>> = keys.iter().map(|key| key_arg(key)).collect();
             batch.unit().repeatable("MGET", &keys);
         }
         for (places, outcome) in groups.iter().zip(&self.send(batch).await) {
@@ -100,13 +100,11 @@ impl RedisStore {
             // graph means that the workflow was deleted in between.
             let graph = self.keys.workflow_key(id, WorkflowKey::Graph);
             let unit = if id.is_small() {
-                batch
-                    .unit()
-                    .repeatable("GET", &[Arg::Key(state.as_bytes())])
+                batch.unit().repeatable("GET", &[key_arg(state)])
             } else {
                 query(batch.unit(), state)
             };
-            unit.repeatable("GET", &[Arg::Key(graph.as_bytes())]);
+            unit.repeatable("GET", &[key_arg(&graph)]);
         }
         let outcomes = self.send(batch).await;
         let mut rest = &outcomes[..];
@@ -139,12 +137,43 @@ impl RedisStore {
         }))
     }
 
+    /// Reads metas and the records of some jobs, with one round trip to each node.
+    pub(crate) async fn excerpts(
+        &self,
+        wanted: &[(WorkflowId, Vec<JobIndex>)],
+    ) -> Vec<Result<Option<StoredState>, StoreError>> {
+        let mut batch = Batch::new();
+        let keys: Vec<String> = wanted
+            .iter()
+            .map(|&(id, _)| self.keys.workflow_key(id, state_of(id)))
+            .collect();
+        for ((id, jobs), key) in wanted.iter().zip(&keys) {
+            let key = key_arg(key);
+            if id.is_small() {
+                batch.unit().repeatable("GET", &[key]);
+            } else {
+                let mut args = vec![key, Arg::Bytes(META)];
+                args.extend(jobs.iter().map(|job| Arg::Integer(job.0.into())));
+                batch.unit().repeatable("HMGET", &args);
+            }
+        }
+        let outcomes = self.send(batch).await;
+        let excerpt = |at: usize| {
+            let (id, jobs) = &wanted[at];
+            let found = stored(&outcomes[at], &keys[at])?;
+            if id.is_small() {
+                reply::small(found)
+            } else {
+                reply::excerpt(found, jobs)
+            }
+        };
+        (0..wanted.len()).map(excerpt).collect()
+    }
+
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
         let key = self.keys.workflow_key(id, WorkflowKey::Graph);
-        let mut batch = Batch::new();
-        batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
-        let outcomes = self.send(batch).await;
-        Ok(reply::bytes(stored(&outcomes[0], &key)?)?.map(|graph| graph.to_vec()))
+        let found = self.command("GET", &[key_arg(&key)]).await;
+        Ok(reply::bytes(stored(&found, &key)?)?.map(|graph| graph.to_vec()))
     }
 
     /// The sizes of graphs. A small workflow counts with the largest possible size, which needs no
@@ -153,15 +182,9 @@ impl RedisStore {
         let mut batch = Batch::new();
         for &id in ids.iter().filter(|id| !id.is_small()) {
             let key = self.keys.workflow_key(id, WorkflowKey::Graph);
-            batch
-                .unit()
-                .repeatable("STRLEN", &[Arg::Key(key.as_bytes())]);
+            batch.unit().repeatable("STRLEN", &[key_arg(&key)]);
         }
-        let outcomes = if batch.is_empty() {
-            Vec::new()
-        } else {
-            self.send(batch).await
-        };
+        let outcomes = self.send(batch).await;
         let mut replies = outcomes.iter();
         let size = |id: &WorkflowId| {
             if id.is_small() {
@@ -180,12 +203,12 @@ impl RedisStore {
         let mut batch = Batch::new();
         for &id in ids {
             let key = self.keys.workflow_key(id, state_of(id));
-            let key = Arg::Key(key.as_bytes());
+            let key = key_arg(&key);
             if id.is_small() {
                 batch.unit().repeatable("GET", &[key]);
             } else {
-                let fields = [META].into_iter().chain(LABEL).map(Arg::Bytes);
-                let args: Vec<Arg<'_>> = [key].into_iter().chain(fields).collect();
+                let mut args = vec![key, Arg::Bytes(META)];
+                args.extend(LABEL.map(Arg::Bytes));
                 batch.unit().repeatable("HMGET", &args);
             }
         }
@@ -211,11 +234,8 @@ impl RedisStore {
                 .iter()
                 .map(|&field| keys::result_field(field))
                 .collect();
-            let fields = fields.iter().map(|field| Arg::Bytes(field.as_bytes()));
-            let args: Vec<Arg<'_>> = [Arg::Key(key.as_bytes())]
-                .into_iter()
-                .chain(fields)
-                .collect();
+            let mut args = vec![key_arg(&key)];
+            args.extend(fields.iter().map(|field| text_arg(field)));
             batch.unit().repeatable("HMGET", &args);
         }
         let outcomes = self.send(batch).await;
@@ -241,10 +261,8 @@ impl RedisStore {
         key: &str,
     ) -> Result<Option<WorkflowId>, StoreError> {
         let key = self.keys.idempotency(partition, key);
-        let mut batch = Batch::new();
-        batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
-        let outcomes = self.send(batch).await;
-        reply::bytes(answer(&outcomes[0])?)?
+        let found = self.command("GET", &[key_arg(&key)]).await;
+        reply::bytes(answer(&found)?)?
             .map(|id| reply::id(id))
             .transpose()
     }

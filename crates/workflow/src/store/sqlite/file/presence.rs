@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// The files of an open store: the data, and the log of SQLite with the latest writes. A store in
 /// memory has none.
@@ -44,13 +44,11 @@ impl Presence {
         };
         match self.files.iter().find(|file| !is_there(file)) {
             None => Ok(()),
-            Some((path, _)) => Err(StoreError::Unavailable {
-                reason: format!(
-                    "{} was removed or replaced while this server had it open, so nothing more is written: put back the file \
+            Some((path, _)) => Err(StoreError::unavailable(format!(
+                "{} was removed or replaced while this server had it open, so nothing more is written: put back the file \
                      itself, or stop the server, restore a backup and start it again",
-                    path.display()
-                ),
-            }),
+                path.display()
+            ))),
         }
     }
 }

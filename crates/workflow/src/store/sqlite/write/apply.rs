@@ -8,7 +8,7 @@ use crate::codec::change::{
     Applied, Change, CreationRecord, Delete, Put, RowTimes, TimerMove, Write,
 };
 use crate::model::id::{Partition, WorkflowId};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 use crate::store::sqlite::column::{field_number, micros};
 use crate::store::sqlite::depths::DepthChanges;
 use crate::store::sqlite::read;
@@ -119,10 +119,10 @@ impl<'c> WorkflowStatements<'c> {
                 statement("DELETE FROM job WHERE id = ?1"),
                 statement("DELETE FROM result WHERE id = ?1"),
             ],
-            timers: TimeRowStatements::timers(connection),
-            expiries: TimeRowStatements::expiries(connection),
-            ready: RowStatements::ready(connection),
-            index: RowStatements::index(connection),
+            timers: TimeRowStatements::new(connection, "timer"),
+            expiries: TimeRowStatements::new(connection, "expiry"),
+            ready: RowStatements::new(connection, "ready_row"),
+            index: RowStatements::new(connection, "index_row"),
             added: DepthChanges::default(),
         }
     }

@@ -1,21 +1,23 @@
 //! A statement that is prepared once. Finding it again by its text costs a tenth of its execution.
 
+use std::borrow::Cow;
+
 use rusqlite::{Connection, OptionalExtension, Params, Row, Statement};
 
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// A statement of the connection that writes. It is prepared when it is first used.
 pub(super) struct LazyStatement<'c> {
     connection: &'c Connection,
-    sql: &'static str,
+    sql: Cow<'static, str>,
     statement: Option<Statement<'c>>,
 }
 
 impl<'c> LazyStatement<'c> {
-    pub(super) fn new(connection: &'c Connection, sql: &'static str) -> Self {
+    pub(super) fn new(connection: &'c Connection, sql: impl Into<Cow<'static, str>>) -> Self {
         Self {
             connection,
-            sql,
+            sql: sql.into(),
             statement: None,
         }
     }
@@ -23,7 +25,7 @@ impl<'c> LazyStatement<'c> {
     fn statement(&mut self) -> Result<&mut Statement<'c>, StoreError> {
         match &mut self.statement {
             Some(statement) => Ok(statement),
-            unprepared => Ok(unprepared.insert(self.connection.prepare(self.sql)?)),
+            unprepared => Ok(unprepared.insert(self.connection.prepare(&self.sql)?)),
         }
     }
 

@@ -6,7 +6,7 @@ use super::lazy_statement::LazyStatement;
 use crate::codec::change::RowChange;
 use crate::codec::rows::Row;
 use crate::model::id::{Partition, WorkflowId};
-use crate::store::error::StoreError;
+use crate::codec::error::StoreError;
 
 /// Rows ordered by their bytes.
 pub(super) struct RowStatements<'c> {
@@ -19,37 +19,17 @@ pub(super) struct RowStatements<'c> {
 pub(super) type OnRowChange<'a> = &'a mut dyn FnMut(&Row, i64);
 
 impl<'c> RowStatements<'c> {
-    pub(super) fn ready(connection: &'c Connection) -> Self {
+    /// The rows of `table`, which has the columns `partition` and `entry`.
+    pub(super) fn new(connection: &'c Connection, table: &str) -> Self {
+        let statement = |sql| LazyStatement::new(connection, sql);
         Self {
-            insert: LazyStatement::new(
-                connection,
-                "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)",
-            ),
-            insert_two: LazyStatement::new(
-                connection,
-                "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2), (?1, ?3)",
-            ),
-            delete: LazyStatement::new(
-                connection,
-                "DELETE FROM ready_row WHERE partition = ?1 AND entry = ?2",
-            ),
-        }
-    }
-
-    pub(super) fn index(connection: &'c Connection) -> Self {
-        Self {
-            insert: LazyStatement::new(
-                connection,
-                "INSERT OR IGNORE INTO index_row VALUES (?1, ?2)",
-            ),
-            insert_two: LazyStatement::new(
-                connection,
-                "INSERT OR IGNORE INTO index_row VALUES (?1, ?2), (?1, ?3)",
-            ),
-            delete: LazyStatement::new(
-                connection,
-                "DELETE FROM index_row WHERE partition = ?1 AND entry = ?2",
-            ),
+            insert: statement(format!("INSERT OR IGNORE INTO {table} VALUES (?1, ?2)")),
+            insert_two: statement(format!(
+                "INSERT OR IGNORE INTO {table} VALUES (?1, ?2), (?1, ?3)"
+            )),
+            delete: statement(format!(
+                "DELETE FROM {table} WHERE partition = ?1 AND entry = ?2"
+            )),
         }
     }
 
@@ -109,45 +89,20 @@ pub(super) struct TimeRowStatements<'c> {
 }
 
 impl<'c> TimeRowStatements<'c> {
-    pub(super) fn timers(connection: &'c Connection) -> Self {
+    /// The rows of `table`, which has the columns `partition`, `at` and `id`.
+    pub(super) fn new(connection: &'c Connection, table: &str) -> Self {
+        let statement = |sql| LazyStatement::new(connection, sql);
         Self {
-            insert: LazyStatement::new(
-                connection,
-                "INSERT OR IGNORE INTO timer VALUES (?1, ?2, ?3)",
-            ),
-            update: LazyStatement::new(
-                connection,
-                "UPDATE OR REPLACE timer SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
-            ),
-            delete: LazyStatement::new(
-                connection,
-                "DELETE FROM timer WHERE partition = ?1 AND at = ?2 AND id = ?3",
-            ),
-            delete_all: LazyStatement::new(
-                connection,
-                "DELETE FROM timer WHERE partition = ?1 AND id = ?2",
-            ),
-        }
-    }
-
-    pub(super) fn expiries(connection: &'c Connection) -> Self {
-        Self {
-            insert: LazyStatement::new(
-                connection,
-                "INSERT OR IGNORE INTO expiry VALUES (?1, ?2, ?3)",
-            ),
-            update: LazyStatement::new(
-                connection,
-                "UPDATE OR REPLACE expiry SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
-            ),
-            delete: LazyStatement::new(
-                connection,
-                "DELETE FROM expiry WHERE partition = ?1 AND at = ?2 AND id = ?3",
-            ),
-            delete_all: LazyStatement::new(
-                connection,
-                "DELETE FROM expiry WHERE partition = ?1 AND id = ?2",
-            ),
+            insert: statement(format!("INSERT OR IGNORE INTO {table} VALUES (?1, ?2, ?3)")),
+            update: statement(format!(
+                "UPDATE OR REPLACE {table} SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3"
+            )),
+            delete: statement(format!(
+                "DELETE FROM {table} WHERE partition = ?1 AND at = ?2 AND id = ?3"
+            )),
+            delete_all: statement(format!(
+                "DELETE FROM {table} WHERE partition = ?1 AND id = ?2"
+            )),
         }
     }
 
@@ -219,8 +174,8 @@ mod tests {
             change(&["a", "absent"], &["b", "d"]),
             change(&["c"], &["e", "f", "a", "b"]),
         ];
-        let mut ready = RowStatements::ready(&connection);
-        let mut index = RowStatements::index(&connection);
+        let mut ready = RowStatements::new(&connection, "ready_row");
+        let mut index = RowStatements::new(&connection, "index_row");
         let mut number = 0;
         for change in &changes {
             ready

@@ -14,10 +14,10 @@ use crate::codec::change::{NewerState, Stamp, StoredState};
 use crate::codec::records::decode;
 use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::workflow_state::Meta;
-use crate::store::error::StoreError;
-use crate::store::redis::RedisStore;
+use crate::codec::error::StoreError;
 use crate::store::redis::keys::{self, LABEL, META, WorkflowKey};
 use crate::store::redis::read::reply::{self, stored};
+use crate::store::redis::{RedisStore, key_arg, text_arg};
 
 /// Fields that the first HSCAN returns, about. A state with fewer fields is read with one command.
 const FIRST_SCAN_FIELDS: i64 = 512;
@@ -67,7 +67,7 @@ enum ReadStep {
 
 /// Requests a state if it has few fields. The answer has two replies.
 pub(crate) fn query<'u>(unit: UnitBuilder<'u>, key: &str) -> UnitBuilder<'u> {
-    let key = Arg::Key(key.as_bytes());
+    let key = key_arg(key);
     let scan = [
         key,
         Arg::Integer(0),
@@ -94,12 +94,9 @@ impl RedisStore {
             return reply::state_of(key, fields.iter().map(|(field, value)| (field, value)));
         }
         for _ in 0..MAX_CHUNKED_READS {
-            let mut batch = Batch::new();
-            batch
-                .unit()
-                .repeatable("HGET", &[Arg::Key(key.as_bytes()), Arg::Bytes(META)]);
-            let replies = self.send(batch).await;
-            let Some(meta) = reply::bytes(stored(&replies[0], key)?)? else {
+            let args = [key_arg(key), Arg::Bytes(META)];
+            let found = self.command("HGET", &args).await;
+            let Some(meta) = reply::bytes(stored(&found, key)?)? else {
                 return Ok(None);
             };
             let Ok(known) = decode::<Meta>(meta, String::new) else {
@@ -123,11 +120,8 @@ impl RedisStore {
 
     /// Reads a state with one command.
     async fn read_whole(&self, key: &str) -> Result<Option<StoredState>, StoreError> {
-        let mut batch = Batch::new();
-        batch
-            .unit()
-            .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
-        reply::state(key, stored(&self.send(batch).await[0], key)?)
+        let found = self.command("HGETALL", &[key_arg(key)]).await;
+        reply::state(key, stored(&found, key)?)
     }
 
     /// The changes of a large state after the write `since`. `None` if its trail does not show them
@@ -260,10 +254,8 @@ impl<'a> ChunkedRead<'a> {
     where
         'a: 'b,
     {
-        let args: Vec<Arg<'_>> = [Arg::Key(self.key.as_bytes())]
-            .into_iter()
-            .chain(fields)
-            .collect();
+        let mut args = vec![key_arg(self.key)];
+        args.extend(fields);
         batch.unit().repeatable("HMGET", &args);
     }
 
@@ -315,9 +307,7 @@ impl<'a> ChunkedRead<'a> {
                 .map(Arg::Bytes),
         );
         // Counted last: fields that are added during the read increase the count.
-        batch
-            .unit()
-            .repeatable("HLEN", &[Arg::Key(self.key.as_bytes())]);
+        batch.unit().repeatable("HLEN", &[key_arg(self.key)]);
         let replies = self.store.send(batch).await;
         let known = values(self.key, &replies[0])?.iter().flatten().count() + self.jobs.len();
         let all = reply::count(stored(&replies[1], self.key)?)?;
@@ -333,15 +323,11 @@ impl<'a> ChunkedRead<'a> {
         let mut cursor = 0_u64;
         loop {
             let from = cursor.to_string();
-            let begin = [Arg::Key(self.key.as_bytes()), Arg::Bytes(from.as_bytes())];
+            let begin = [key_arg(self.key), text_arg(&from)];
             let scan = [b"MATCH".as_slice(), keys::MISSING_ROWS_PATTERN, b"COUNT"].map(Arg::Bytes);
-            let mut batch = Batch::new();
-            batch.unit().repeatable(
-                "HSCAN",
-                &[&begin[..], &scan, &[Arg::Integer(CHUNK_JOBS as i64)]].concat(),
-            );
-            let (next, fields) =
-                reply::scan_page(stored(&self.store.send(batch).await[0], self.key)?)?;
+            let args = [&begin[..], &scan, &[Arg::Integer(CHUNK_JOBS as i64)]].concat();
+            let page = self.store.command("HSCAN", &args).await;
+            let (next, fields) = reply::scan_page(stored(&page, self.key)?)?;
             marks.extend(
                 fields
                     .iter()
@@ -355,10 +341,6 @@ impl<'a> ChunkedRead<'a> {
     }
 }
 
-/// The values of an HMGET reply.
 fn values<'r>(key: &str, reply: &'r Outcome) -> Result<Vec<Option<&'r Bytes>>, StoreError> {
-    reply::array(stored(reply, key)?)?
-        .into_iter()
-        .map(reply::bytes)
-        .collect()
+    reply::values(stored(reply, key)?)
 }

@@ -27,6 +27,16 @@ pub(super) enum PublishStatus {
     Refused,
 }
 
+impl PublishStatus {
+    /// All states, at the positions that are their codes.
+    const ALL: [Self; 4] = [
+        Self::Unknown,
+        Self::Works(Delivery::Sharded),
+        Self::Works(Delivery::Broadcast),
+        Self::Refused,
+    ];
+}
+
 /// The publish status. The stores of all threads share it.
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct PublishSupport {
@@ -37,12 +47,7 @@ pub(in crate::store::redis) struct PublishSupport {
 
 impl PublishSupport {
     pub(super) fn status(&self) -> PublishStatus {
-        match self.status.load(Relaxed) {
-            0 => PublishStatus::Unknown,
-            1 => PublishStatus::Works(Delivery::Sharded),
-            2 => PublishStatus::Works(Delivery::Broadcast),
-            _ => PublishStatus::Refused,
-        }
+        PublishStatus::ALL[usize::from(self.status.load(Relaxed))]
     }
 
     /// The command for messages. `None` if it is unknown or forbidden.
@@ -54,13 +59,9 @@ impl PublishSupport {
     }
 
     fn set(&self, status: PublishStatus) {
-        let code = match status {
-            PublishStatus::Unknown => 0,
-            PublishStatus::Works(Delivery::Sharded) => 1,
-            PublishStatus::Works(Delivery::Broadcast) => 2,
-            PublishStatus::Refused => 3,
-        };
-        self.status.store(code, Relaxed);
+        let code = PublishStatus::ALL.iter().position(|known| *known == status);
+        self.status
+            .store(code.expect("all are listed") as u8, Relaxed);
     }
 
     /// Requests a probe, because Redis did not let a write publish its message.
