@@ -57,5 +57,5 @@ pub use link::dial::dial;
 pub use link::{Socket, Stats, dial_any};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, Unknown};
 pub use subscriber::{Delivery, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};
-pub use wire::{Protocol, Reply, ServerError};
 pub use wire::slot_of;
+pub use wire::{Protocol, Reply, ServerError};

@@ -35,13 +35,13 @@ use self::create::name_cache::NameCache;
 use self::limits::unstarted::UnstartedCharges;
 use self::policies::PolicyCache;
 use self::sweep::name_expiry::NameExpiry;
+use crate::codec::error::StoreError;
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::{RetentionDefaults, Status};
 use crate::queue::cache::{Paused, QueueCache};
 use crate::queue::partitions::thread_map::ThreadMap;
 use crate::store::Store;
-use crate::codec::error::StoreError;
 
 /// Settings of an engine.
 #[derive(Debug, Clone)]

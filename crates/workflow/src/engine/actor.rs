@@ -26,9 +26,9 @@ use self::partial_writes::PartialWrites;
 use self::request::Envelope;
 use super::context::Context;
 use super::context::error::EngineError;
+use crate::codec::error::StoreError;
 use crate::model::id::Partition;
 use crate::store::Store;
-use crate::codec::error::StoreError;
 
 /// Most requests that may be queued in one partition. A caller waits for each.
 const MAX_QUEUED: usize = 65_536;

@@ -12,13 +12,13 @@ use super::actor::answer::Answer;
 use super::actor::request::{Request, StartMode};
 use super::context::error::EngineError;
 use crate::codec::compact_state::is_small;
+use crate::codec::error::StoreError;
 use crate::codec::records::decode;
 use crate::graph::Graph;
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::{Meta, Status};
 use crate::queue::cache::PartitionScope;
-use crate::codec::error::StoreError;
 
 /// Maximum attempts of a creation whose idempotency key belongs to a workflow that is removed at
 /// that moment.

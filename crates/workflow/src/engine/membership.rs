@@ -16,11 +16,11 @@ use tracing::warn;
 
 use self::members::{FutureRecords, MemberRecord, Members, members_from_records};
 use super::Engine;
+use crate::codec::error::StoreError;
 use crate::model::id::Partition;
 use crate::model::time::Timestamp;
 use crate::queue::partitions::LocalPartitions;
 use crate::store::change_notice::{Notifier, ServerId};
-use crate::codec::error::StoreError;
 use crate::store::query::HeartbeatQuery;
 use crate::store::subscription::Broadcast;
 

@@ -8,10 +8,10 @@ use tracing::warn;
 
 use super::Engine;
 use super::context::error::EngineError;
+use crate::codec::error::StoreError;
 use crate::codec::policy_row::{PolicyRow, decode_policies, limits_row, weights_row};
 use crate::graph::definition::LimitDefinition;
 use crate::graph::policies::{Policies, PolicyTarget, Weight, check_limits, check_weights};
-use crate::codec::error::StoreError;
 use crate::store::register::Verification;
 use crate::store::subscription::Broadcast;
 

@@ -13,9 +13,9 @@ use super::actor::answer::Answer;
 use super::actor::request::Request;
 use super::context::error::EngineError;
 use super::store_health::{StoreHealth, StoreOperation};
+use crate::codec::error::StoreError;
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::codec::error::StoreError;
 use crate::store::query::TimeIndex;
 
 /// Interval at which a sweep reads a partition without known due work: another server may have

@@ -9,11 +9,11 @@ use super::assign::Assignment;
 use super::cache::cached_workflow::{CacheValue, CachedWorkflow};
 use super::request::{Envelope, Request, StartMode};
 use crate::codec::change::{Change, Delete, NewerState, Stamp, StoredState};
+use crate::codec::error::StoreError;
 use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
 use crate::machine::workflow::Workflow;
 use crate::model::id::WorkflowId;
-use crate::codec::error::StoreError;
 
 /// A batch has the requests of a group commit about one workflow, and the state of the workflow.
 pub(super) struct WorkflowBatch {

@@ -15,6 +15,7 @@ use super::load::load_missing;
 use super::partial_writes::PartialWrites;
 use super::request::Request;
 use crate::codec::change::{Applied, Change, Write};
+use crate::codec::error::StoreError;
 use crate::engine::context::Context;
 use crate::engine::context::attempt_counts::AttemptResult;
 use crate::engine::context::watchers::VersionChange;
@@ -22,7 +23,6 @@ use crate::engine::store_health::StoreOperation;
 use crate::machine::outcome::Outcome;
 use crate::model::id::{JobIndex, Partition};
 use crate::store::Store;
-use crate::codec::error::StoreError;
 
 /// A group commit of one partition.
 pub(super) struct GroupCommit<'a> {

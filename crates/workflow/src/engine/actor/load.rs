@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::batch::{StateSource, WorkflowBatch};
 use super::cache::cached_workflow::CachedWorkflow;
 use crate::codec::change::Stored;
+use crate::codec::error::StoreError;
 use crate::graph::Graph;
 use crate::graph::interner::GraphInterner;
 use crate::machine::workflow::Workflow;
 use crate::model::id::WorkflowId;
 use crate::store::Store;
-use crate::codec::error::StoreError;
 
 /// Most states that are read without reading their sizes before.
 const MAX_UNMEASURED: usize = 8;

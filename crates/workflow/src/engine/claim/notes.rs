@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::codec::change::StoredState;
 use crate::codec::compact_state::decode_compact;
+use crate::codec::error::StoreError;
 use crate::codec::records::decode;
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
@@ -15,7 +16,6 @@ use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::{Job, JobState};
-use crate::codec::error::StoreError;
 use crate::store::notes::{JobLog, JobNote, NoteOutcome};
 
 /// A note of a worker about a job that it has leased.

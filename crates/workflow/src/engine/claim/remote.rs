@@ -6,12 +6,12 @@ use tokio::time::sleep;
 
 use super::REFRESH_ROWS;
 use super::pending_claims::PendingClaims;
+use crate::codec::error::StoreError;
 use crate::codec::rows::{ReadyRow, Row, lane_prefix};
 use crate::engine::Engine;
 use crate::model::id::Partition;
 use crate::queue::cache::{ClaimMode, DequeueRequest, PartitionScope};
 use crate::queue::contention::Contention;
-use crate::codec::error::StoreError;
 
 /// Number of remote partitions that are tried before all of them.
 const SAMPLED_PARTITIONS: usize = 3;

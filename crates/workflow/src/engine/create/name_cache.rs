@@ -12,11 +12,11 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use tracing::warn;
 
+use crate::codec::error::StoreError;
 use crate::engine::Engine;
 use crate::graph::Graph;
 use crate::model::time::Timestamp;
 use crate::queue::cache::Paused;
-use crate::codec::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::Verification;
 

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::status::retry_delay;
 use super::unit_counter::{LimitExhausted, Receipt, UnitCounter, UnitGrant, UnitRequest};
 use super::unstarted::ChargedUnits;
+use crate::codec::error::StoreError;
 use crate::engine::Engine;
 use crate::engine::actor::answer::Answer;
 use crate::engine::actor::apply::new_token;
@@ -20,7 +21,6 @@ use crate::model::time::Timestamp;
 use crate::queue::blocked_limits::LimitBlock;
 use crate::queue::blocked_limits::limit_names::{concurrency_limit_name, limit_name};
 use crate::queue::cache::DequeuedJob;
-use crate::codec::error::StoreError;
 use crate::store::permits::{PermitGrant, PermitRequest};
 
 /// Time after which a limit is tried again whose state could not be read.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::unit_counter::UnitRequest;
+use crate::codec::error::StoreError;
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
@@ -14,7 +15,6 @@ use crate::graph::policies::Policies;
 use crate::model::id::WorkflowId;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
-use crate::codec::error::StoreError;
 use crate::store::permits::PermitHolders;
 
 /// Maximum workflows that are read to name jobs whose graph is not in memory.

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::codec::error::StoreError;
 use crate::engine::Engine;
 use crate::engine::store_health::{MissedWork, StoreFailure, StoreOperation};
 use crate::model::id::Partition;
-use crate::codec::error::StoreError;
 use crate::store::query::RowRange;
 
 /// Partitions that an answer lacks, each with the reason. Empty if the answer is complete.

@@ -6,6 +6,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{JobResult, PartialSnapshot, Snapshot, SnapshotSource, WorkflowSummary};
 use crate::codec::change::ResultField;
+use crate::codec::error::StoreError;
 use crate::codec::records::decode;
 use crate::engine::Engine;
 use crate::engine::actor::run_blocking::LargeReadPermit;
@@ -15,7 +16,6 @@ use crate::graph::Graph;
 use crate::machine::workflow::Workflow;
 use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::workflow_state::{AttemptError, Job, JobState, Meta};
-use crate::codec::error::StoreError;
 use crate::store::query::EncodedSummary;
 
 /// Bytes of a graph above which decoding takes longer than a millisecond.

@@ -1,12 +1,12 @@
 //! Support for a test clock: the time to which it may move, and the work that is due then.
 
+use crate::codec::error::StoreError;
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::machine::workflow::Workflow;
 use crate::model::id::WorkflowId;
 use crate::model::time::Timestamp;
 use crate::model::workflow_state::JobState;
-use crate::codec::error::StoreError;
 use crate::store::query::TimeIndex;
 
 /// A time later than all timers.

@@ -22,13 +22,13 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use tracing::{debug, info};
 
+use crate::codec::error::StoreError;
 use crate::codec::rows::{Row, Section};
 use crate::engine::Engine;
 use crate::engine::create::name_cache::REGISTERED_TTL;
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
 use crate::queue::cache::Paused;
-use crate::codec::error::StoreError;
 use crate::store::query::{Order, Register, RowRange, RowSet};
 use crate::store::register::RegisteredName;
 

@@ -8,6 +8,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::SweepScope;
 use crate::codec::change::{Applied, Change, Delete, Write};
+use crate::codec::error::StoreError;
 use crate::codec::rows::{ReadyJob, Row};
 use crate::engine::Engine;
 use crate::engine::actor::request::Request;
@@ -15,7 +16,6 @@ use crate::engine::context::error::EngineError;
 use crate::engine::store_health::StoreOperation;
 use crate::model::id::{Partition, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::codec::error::StoreError;
 
 /// Interval at which removed rows are logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

@@ -8,8 +8,8 @@ use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 use super::keys::WorkflowKey;
 use super::read::reply::{array, count, reason, unavailable, unexpected};
 use super::{RedisStore, key_arg, with_advice, wrote_nothing};
-use crate::model::id::{Partition, WorkflowId};
 use crate::codec::error::StoreError;
+use crate::model::id::{Partition, WorkflowId};
 use crate::store::notes::{EncodedNote, FULL_CHUNK_BYTES, LOG_SLOTS, MAX_LOG_BYTES, NoteOutcome};
 use crate::store::split_result;
 

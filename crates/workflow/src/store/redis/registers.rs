@@ -14,8 +14,8 @@ use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::read::reply::{self, answer, reason, unavailable};
 use super::{RedisStore, key_arg, text_arg};
-use crate::model::time::Timestamp;
 use crate::codec::error::StoreError;
+use crate::model::time::Timestamp;
 use crate::store::query::Register;
 use crate::store::register::{PAUSED, RegisteredName};
 

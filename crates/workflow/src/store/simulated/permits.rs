@@ -7,12 +7,12 @@ use hashbrown::HashMap;
 
 use super::SimulatedStore;
 use super::servers::Servers;
+use crate::codec::error::StoreError;
 use crate::model::id::Partition;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::store::change_notice::release::Release;
 use crate::store::change_notice::{Audience, ServerId};
-use crate::codec::error::StoreError;
 use crate::store::permits::{
     PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
 };

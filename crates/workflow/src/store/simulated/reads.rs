@@ -8,11 +8,11 @@ use bytes::Bytes;
 use super::SimulatedStore;
 use super::tables::{SimulatedTables, StoredWorkflow};
 use crate::codec::change::{ResultField, Stored, StoredState};
+use crate::codec::error::StoreError;
 use crate::codec::rows::{Row, workflow_in_row};
 use crate::codec::time_row::due_row;
 use crate::model::id::{JobIndex, Partition, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::codec::error::StoreError;
 use crate::store::query::lane_scan::{LaneRows, LaneScan, scan_lanes};
 use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 

@@ -5,8 +5,8 @@ use std::ops::Bound;
 
 use super::SimulatedStore;
 use super::tables::SimulatedTables;
-use crate::model::time::Timestamp;
 use crate::codec::error::StoreError;
+use crate::model::time::Timestamp;
 use crate::store::query::Register;
 use crate::store::register::{PAUSED, RegisteredName, Verification};
 

@@ -17,8 +17,8 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 use tracing::info;
 
 use self::presence::Presence;
-use crate::codec::format::{Format, Schema};
 use crate::codec::error::StoreError;
+use crate::codec::format::{Format, Schema};
 
 /// The path that SQLite takes for a database in memory.
 pub(super) const IN_MEMORY: &str = ":memory:";

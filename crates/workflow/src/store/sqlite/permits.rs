@@ -9,11 +9,11 @@ use super::SqliteStore;
 use super::column::{micros, timestamp};
 use super::read::{many, one, sql_limit};
 use super::write::WriteRequest;
+use crate::codec::error::StoreError;
 use crate::model::id::InvalidId;
 use crate::model::lease_ref::LeaseRef;
 use crate::model::time::Timestamp;
 use crate::store::change_notice::ServerId;
-use crate::codec::error::StoreError;
 use crate::store::permits::{
     PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
 };

@@ -7,8 +7,8 @@ use super::SqliteStore;
 use super::column::{micros, register_number, timestamp};
 use super::read::{many, one, sql_limit};
 use super::write::WriteRequest;
-use crate::model::time::Timestamp;
 use crate::codec::error::StoreError;
+use crate::model::time::Timestamp;
 use crate::store::query::Register;
 use crate::store::register::{PAUSED, RegisteredName};
 

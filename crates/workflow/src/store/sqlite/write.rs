@@ -18,9 +18,9 @@ use super::probe::{ProbeResult, probe};
 use super::worker::RequestQueue;
 use super::{ReadRequest, notes, permits, register};
 use crate::codec::change::{Applied, Change, Write};
+use crate::codec::error::StoreError;
 use crate::codec::format::Format;
 use crate::model::id::Partition;
-use crate::codec::error::StoreError;
 use crate::store::notes::{EncodedNote as Note, NoteOutcome};
 use crate::store::permits::PermitCount;
 

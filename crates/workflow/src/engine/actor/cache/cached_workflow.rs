@@ -7,11 +7,11 @@ use hashbrown::HashMap;
 use quick_cache::Weighter;
 
 use crate::codec::change::{NewerState, ResultField};
+use crate::codec::error::StoreError;
 use crate::engine::actor::answer::LeasedJob;
 use crate::graph::{Graph, allocation_bytes};
 use crate::machine::workflow::Workflow;
 use crate::model::id::{JobIndex, WorkflowId};
-use crate::codec::error::StoreError;
 
 /// Most bytes of outputs of one workflow that are cached for the jobs after them.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;

@@ -16,9 +16,9 @@ use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::ScriptCall;
 use crate::codec::change::{Applied, Change, Put, RowChange, RowTiming, Write};
+use crate::codec::error::StoreError;
 use crate::model::id::{Partition, WorkflowId};
 use crate::store::change_notice::Notifier;
-use crate::codec::error::StoreError;
 use crate::store::redis::keys::{self, Set, WorkflowKey};
 use crate::store::redis::read::reply::{answer, count, reason};
 use crate::store::redis::{

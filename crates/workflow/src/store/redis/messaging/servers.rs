@@ -2,9 +2,9 @@
 
 use tidegate_pipeline::{Arg, Batch};
 
+use crate::codec::error::StoreError;
 use crate::store::HeartbeatReply;
 use crate::store::change_notice::ServerId;
-use crate::codec::error::StoreError;
 use crate::store::query::HeartbeatQuery;
 use crate::store::redis::read::reply::{self, answer};
 use crate::store::redis::{RedisStore, key_arg, text_arg};

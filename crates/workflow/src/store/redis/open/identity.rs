@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::StoreFacts;
-use crate::model::id::Partition;
 use crate::codec::error::StoreError;
+use crate::model::id::Partition;
 use crate::store::redis::keys::{Keys, MAX_PARTITIONS};
 use crate::store::redis::read::reply::{self, answer, unexpected};
 use crate::store::redis::registers::REGISTERS;

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use tidegate_pipeline::{Outcome, Reply, ServerError};
 
 use crate::codec::change::{NewerState, Stamp, StoredState};
+use crate::codec::error::StoreError;
 use crate::codec::{compact_state, rows};
 use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::time::Timestamp;
-use crate::codec::error::StoreError;
 use crate::store::query::EncodedSummary;
 use crate::store::redis::keys::{self, META};
 

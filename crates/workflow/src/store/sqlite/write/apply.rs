@@ -7,8 +7,8 @@ use super::sets::{RowStatements, TimeRowStatements};
 use crate::codec::change::{
     Applied, Change, CreationRecord, Delete, Put, RowTimes, TimerMove, Write,
 };
-use crate::model::id::{Partition, WorkflowId};
 use crate::codec::error::StoreError;
+use crate::model::id::{Partition, WorkflowId};
 use crate::store::sqlite::column::{field_number, micros};
 use crate::store::sqlite::depths::DepthChanges;
 use crate::store::sqlite::read;

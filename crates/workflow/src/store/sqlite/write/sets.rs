@@ -4,9 +4,9 @@ use rusqlite::{Connection, params};
 
 use super::lazy_statement::LazyStatement;
 use crate::codec::change::RowChange;
+use crate::codec::error::StoreError;
 use crate::codec::rows::Row;
 use crate::model::id::{Partition, WorkflowId};
-use crate::codec::error::StoreError;
 
 /// Rows ordered by their bytes.
 pub(super) struct RowStatements<'c> {
