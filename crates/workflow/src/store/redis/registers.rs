@@ -98,6 +98,11 @@ impl RedisStore {
         values.map(reply::text).collect()
     }
 
+    /// Whether the names of a register can be read in order.
+    fn is_ordered(&self, register: Register) -> bool {
+        self.identity.ordered[register as usize].load(Relaxed)
+    }
+
     /// Requests the number of names of a register, in the hash and in the sorted set.
     pub(super) fn request_sizes(&self, batch: &mut Batch, register: Register) {
         let key = self.keys.register(register);
@@ -174,7 +179,17 @@ impl RedisStore {
         name: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(String, String)>, StoreError> {
+        let key = self.keys.register(register);
         let [index, _] = self.keys.register_indexes(register);
+        if !self.is_ordered(register) {
+            let found = self.command("HGETALL", &[key_arg(&key)]).await;
+            let mut all = reply::entries(answer(&found)?)?;
+            let from = name.map_or(0, |name| {
+                all.partition_point(|(known, _)| known.as_str() <= name)
+            });
+            all.truncate(from.saturating_add(limit));
+            return Ok(all.split_off(from));
+        }
         // Paused names up to the limit are enough for the page.
         let limit = [
             Arg::Bytes(b"LIMIT"),
@@ -207,6 +222,16 @@ impl RedisStore {
     }
 
     pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
+        if !self.is_ordered(Register::Queues) {
+            let all = self
+                .register_page(Register::Queues, None, usize::MAX)
+                .await?;
+            return Ok(all
+                .into_iter()
+                .filter(|(_, value)| value == PAUSED)
+                .map(|(name, _)| name)
+                .collect());
+        }
         let [index, _] = self.keys.register_indexes(Register::Queues);
         let bounds = after(PAUSED_ROW, None);
         names_of(&self.command("ZRANGE", &range(&index, &bounds, &[])).await)
