@@ -5,27 +5,32 @@
 pub(crate) mod actor;
 pub(crate) mod claim;
 pub(crate) mod context;
-pub(crate) mod create;
+mod create;
 pub(crate) mod limits;
 pub(crate) mod list;
-pub(crate) mod membership;
-pub(crate) mod policies;
-pub(crate) mod snapshot;
-pub(crate) mod store_health;
+mod membership;
+mod policies;
+mod snapshot;
+mod store_health;
 pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
+
+pub use claim::Claim;
+pub use create::{Created, NewWorkflow};
+pub use list::{ListedWorkflow, Page};
+pub use membership::{Member, ServerDescription};
+pub use snapshot::{JobResult, Snapshot, WaitReason, WorkflowSummary};
+pub use store_health::{MissedWork, StoreFailure};
 
 use std::sync::Arc;
 
 use tidegate_pipeline::Client;
 use tokio_util::task::TaskTracker;
 
-use self::actor::PartitionActor;
 use self::actor::cache::StateCache;
 use self::actor::request::{Action, ActionResult, Condition, Request};
 use self::actor::run_blocking::BlockingPermits;
-use self::context::Context;
 use self::context::attempt_counts::AttemptCounts;
 use self::context::attempts::AttemptObserver;
 use self::context::error::EngineError;
@@ -33,15 +38,19 @@ use self::context::thread::EngineThread;
 use self::context::watchers::WatchGuard;
 use self::create::name_cache::NameCache;
 use self::limits::unstarted::UnstartedCharges;
-use self::policies::PolicyCache;
 use self::sweep::name_expiry::NameExpiry;
-use crate::codec::error::StoreError;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{RetentionDefaults, Status};
-use crate::queue::cache::{Paused, QueueCache};
+use crate::codec::StoreError;
+use crate::model::{Partition, RetentionDefaults, Status, Timestamp, WorkflowId};
 use crate::queue::partitions::thread_map::ThreadMap;
+use crate::queue::{Paused, QueueCache};
 use crate::store::Store;
+use actor::PartitionActor;
+use claim::CallClock;
+use context::Context;
+use list::decode_listed;
+use membership::Membership;
+use policies::PolicyCache;
+use store_health::{StoreHealth, StoreOperation};
 
 /// Settings of an engine.
 #[derive(Debug, Clone)]

@@ -1,34 +1,44 @@
 //! A checked definition: names are resolved, there is no cycle, and all bounds hold.
 
 mod check;
-pub(crate) mod definition;
-pub(crate) mod error;
-pub(crate) mod interner;
-pub(crate) mod job_limits;
-pub(crate) mod jobs;
+mod definition;
+mod error;
+mod interner;
+mod job_limits;
+mod jobs;
 mod json_eq;
-pub(crate) mod limits;
-pub(crate) mod policies;
+mod limits;
+mod policies;
 mod resolve;
 mod suggestion;
 #[cfg(test)]
 mod tests;
 
+pub use definition::{
+    DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure, Retry,
+    Scope, TriggerRule,
+};
+pub use error::{
+    GraphError, InvalidPolicy, LimitError, MAX_CONCURRENCY, MAX_DEPTH, MAX_HITS, MAX_JOBS,
+    MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS,
+    MAX_RETRIES, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, WeightError,
+};
+pub(crate) use interner::GraphInterner;
+pub(crate) use job_limits::JobLimits;
+pub use jobs::GraphJob;
+pub(crate) use jobs::GraphJobs;
+pub use limits::{Limit, Limits};
+pub use policies::{Policies, PolicyTarget, Weight};
+pub(crate) use policies::{check_limits, check_weights};
+
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use self::check::{check_bounds, parents};
-use self::definition::{Definition, JobDefinition, OnFailure};
-use self::error::GraphError;
-use self::job_limits::JobLimits;
-pub use self::jobs::GraphJob;
-use self::jobs::GraphJobs;
 use self::json_eq::json_eq;
-use self::limits::{Limit, Limits};
-use self::policies::Policies;
-use crate::model::trace::TRACE;
-use crate::model::{JobIndex, Json, Label, Retention, WorkflowId};
+use crate::model::{JobIndex, Json, Label, Retention, TRACE, WorkflowId};
+use check::{check_bounds, check_name, parents, printable};
+use resolve::ResolvedLimits;
 
 /// A valid graph of jobs. It is immutable and holds no job states.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,12 +9,11 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_pipeline::{Client, CommandError};
 
-use self::convert::{excess_reason, job_counts, to_new_workflow};
-use self::source::{GushRecord, ScannedKeys, Source};
-use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
-use crate::engine::create::{Created, NewWorkflow};
+use crate::engine::{Created, Engine, NewWorkflow};
 use crate::model::Timestamp;
+use convert::{excess_reason, job_counts, to_new_workflow};
+use source::{GushJob, GushRecord, ScannedKeys, Source, seconds};
 
 /// Workflows that are read and created in one batch.
 const BATCH: usize = 200;

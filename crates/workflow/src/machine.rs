@@ -1,14 +1,29 @@
 //! The state machine of a workflow: events, what they change, and what is written.
 
-pub(crate) mod adopt;
+mod adopt;
 mod attempt;
-pub(crate) mod event;
+mod event;
 mod operate;
-pub(crate) mod outcome;
+mod outcome;
 mod pending_change;
-pub(crate) mod reachability;
+mod reachability;
 mod rebase;
-pub(crate) mod refusal;
+mod refusal;
 pub(crate) mod transition;
-pub(crate) mod workflow;
-pub(crate) mod write_set;
+mod workflow;
+mod write_set;
+
+pub use adopt::{Continuation, ImportedState};
+pub use event::{DeleteIf, Intent, RestartScope};
+pub(crate) use event::{Effect, Event, Lease};
+pub use outcome::{Crash, Death, Failure, Outcome, RetryWish};
+pub(crate) use reachability::Reachability;
+pub use refusal::Refusal;
+pub(crate) use refusal::{job_lease_lost, wrong_status};
+pub(crate) use workflow::Workflow;
+pub(crate) use write_set::WriteOptions;
+
+use attempt::cancel_rest;
+use pending_change::PendingChange;
+use reachability::{JobProgress, ParentOutcome, RuleResult};
+use refusal::{job_name, lease_expired, lease_lost, wrong_job};

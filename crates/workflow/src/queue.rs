@@ -2,12 +2,31 @@
 
 pub(crate) mod blocked_limits;
 pub(crate) mod cache;
-pub(crate) mod contention;
-pub(crate) mod dequeue;
+mod contention;
+mod dequeue;
 pub(crate) mod partitions;
 mod quarantine;
 mod queue;
-pub(crate) mod ready_jobs;
-pub(crate) mod refill;
+mod ready_jobs;
+mod refill;
 mod scheduler;
-pub(crate) mod waiting;
+mod waiting;
+
+pub(crate) use blocked_limits::LimitBlock;
+pub use cache::{ClaimMode, Paused};
+pub(crate) use cache::{PartitionScope, QueueCache, RefillTarget};
+pub(crate) use contention::Contention;
+pub(crate) use dequeue::ExcludedJobs;
+pub(crate) use partitions::LocalPartitions;
+pub(crate) use ready_jobs::LaneKey;
+pub(crate) use refill::{LanesRead, PartitionRows, RefillRows};
+pub(crate) use waiting::{JobOffer, ReservedWorker, WaitingClaim};
+
+use blocked_limits::{BlockedLimits, UnblockPosition};
+use contention::RecentClaims;
+use quarantine::Quarantine;
+use queue::{Queue, Waiter};
+use ready_jobs::{KeyMemory, LimitGroup, PassChange, ReadyJobs};
+use refill::{ChangeLog, RefillResult, RefillStart};
+use scheduler::{ClaimFilter, StrideScheduler};
+use waiting::Delivery;

@@ -39,41 +39,53 @@ macro_rules! each_answer {
     };
 }
 
-pub(crate) mod change_notice;
-pub(crate) mod error;
-pub(crate) mod migration;
-pub(crate) mod notes;
-pub(crate) mod permits;
+mod change_notice;
+mod migration;
+mod notes;
+mod permits;
 pub(crate) mod query;
 pub(crate) mod redis;
-pub(crate) mod register;
-pub(crate) mod shared_table;
+mod register;
+mod shared_table;
 #[cfg(feature = "test-util")]
-pub(crate) mod simulated;
-pub(crate) mod sqlite;
-pub(crate) mod subscription;
+mod simulated;
+mod sqlite;
+mod subscription;
+
+pub use crate::codec::{SCHEMA_VERSION, StoreError};
+pub use change_notice::ServerId;
+pub(crate) use change_notice::{
+    Audience, ChangeNotice, Notifier, ReadyQueues, parse_queue_or_lane,
+};
+pub use migration::{OutdatedWorkflows, RewriteResult};
+pub use notes::{JobLog, JobNote, NoteOutcome};
+pub use permits::{PermitExtension, PermitGrant, PermitHolders, PermitRequest};
+pub use query::{EncodedSummary, HeartbeatQuery, Order, Register, RowRange, RowSet, TimeIndex};
+pub use redis::{RedisOptions, RedisOptionsError, RedisStore};
+pub(crate) use register::{RegisteredName, Verification};
+pub use shared_table::SharedTable;
+#[cfg(feature = "test-util")]
+pub use simulated::{CallKind, DataLoss, Fault, InjectedFault, SimulatedStore};
+pub use sqlite::{FileSpace, SqliteOptions, SqliteOptionsError, SqliteStore};
+pub(crate) use subscription::{Broadcast, StoreEvent, Subscription, Topic};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use self::change_notice::{Notifier, ServerId};
-use self::error::StoreError;
 use self::query::probe::Probe;
-use self::query::{EncodedSummary, HeartbeatQuery, Order, RowRange, RowSet, TimeIndex};
-use self::redis::RedisStore;
 use self::redis::durability::Durability;
-#[cfg(feature = "test-util")]
-use self::simulated::SimulatedStore;
-use self::sqlite::SqliteStore;
-use self::subscription::{Broadcast, Subscription};
-use crate::codec::change::{Applied, Change, NewerState, ResultField, Stamp, Stored, StoredState};
-use crate::codec::format::Format;
-use crate::codec::rows::Row;
-use crate::machine::write_set::WriteOptions;
-use crate::model::id::{JobIndex, Partition, WorkflowId};
-use crate::model::time::Timestamp;
+use crate::codec::{
+    Applied, Change, Format, NewerState, ResultField, Row, Stamp, Stored, StoredState,
+};
+use crate::machine::WriteOptions;
+use crate::model::{JobIndex, Partition, Timestamp, WorkflowId};
+use notes::{EncodedNote, FULL_CHUNK_BYTES, LOG_SLOTS, MAX_LOG_BYTES};
+use permits::{PermitCount, permit_duration};
+
+use register::PAUSED;
+use shared_table::SharedTables;
 
 /// The servers that use one store, as a heartbeat reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

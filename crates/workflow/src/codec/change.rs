@@ -1,9 +1,7 @@
 //! A guarded write of one workflow: a store applies it if the stored state is the expected one.
 
-use super::rows::Row;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::Meta;
+use super::Row;
+use crate::model::{JobIndex, Meta, Timestamp, WorkflowId};
 
 /// A guarded write set. A store applies all of it or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,13 +2,12 @@
 //! value costs a store less than several values. The value begins with the meta, so it can be
 //! decoded as a meta alone.
 
-use super::error::{CodecError, StoreError};
-use super::format::{Format, downgraded, upgraded};
-use super::records::{Record, append, encode, unreadable};
+use super::{
+    CodecError, Format, Record, StoreError, append, downgraded, encode, unreadable, upgraded,
+};
 use crate::graph::Graph;
-use crate::model::id::JobIndex;
-use crate::model::json::Json;
-use crate::model::workflow_state::{Job, Label, Meta};
+use crate::model::workflow_state::Job;
+use crate::model::{JobIndex, Json, Label, Meta};
 
 /// Maximum number of jobs of a small workflow. Each adds about 50 bytes to every write.
 const MAX_JOBS: usize = 8;
@@ -111,11 +110,9 @@ pub(crate) fn encoded_label(value: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::format::UPGRADES;
-    use crate::codec::records::decode;
-    use crate::graph::definition::{Definition, JobDefinition};
-    use crate::model::time::Timestamp;
-    use crate::model::workflow_state::{Counts, JobState, Status};
+    use crate::codec::{UPGRADES, decode};
+    use crate::graph::{Definition, JobDefinition};
+    use crate::model::{Counts, JobState, Status, Timestamp};
 
     #[test]
     fn few_jobs_with_large_params_are_not_small() {

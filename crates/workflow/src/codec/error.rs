@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::format::Format;
+use super::Format;
 
 /// The schema version of new stores. A store with an earlier version is read and written in its own
 /// format.

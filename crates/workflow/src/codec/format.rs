@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::error::CodecError;
+use super::CodecError;
 
 /// Formats of earlier releases, oldest first. All can be read, written to stores that still have
 /// them, and migrated.

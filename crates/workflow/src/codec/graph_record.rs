@@ -3,13 +3,8 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::graph::Graph;
-use crate::graph::definition::OnFailure;
-use crate::graph::job_limits::JobLimits;
-use crate::graph::jobs::{GraphJob, GraphJobs};
-use crate::model::id::JobIndex;
-use crate::model::json::Json;
-use crate::model::workflow_state::{Label, Retention};
+use crate::graph::{Graph, GraphJob, GraphJobs, JobLimits, OnFailure};
+use crate::model::{JobIndex, Json, Label, Retention};
 
 #[derive(Serialize)]
 struct WrittenGraph<'a> {

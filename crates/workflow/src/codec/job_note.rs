@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::StoreError;
-use super::records::{append, unreadable};
-use crate::model::time::Timestamp;
+use super::{StoreError, append, unreadable};
+use crate::model::Timestamp;
 
 /// The progress of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,8 +4,7 @@
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use crate::graph::definition::LimitDefinition;
-use crate::graph::policies::{Policies, PolicyTarget, Weight};
+use crate::graph::{LimitDefinition, Policies, PolicyTarget, Weight};
 
 /// Prefixes of row names.
 const QUEUE_LIMITS: &str = "limits/queue/";
@@ -67,7 +66,7 @@ fn json<T: DeserializeOwned>(value: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::definition::Scope;
+    use crate::graph::Scope;
 
     #[test]
     fn rows_say_what_was_set() {

@@ -3,11 +3,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::{CodecError, StoreError};
-use super::format::{Format, RecordKind, downgraded, upgraded};
-use super::job_note::Progress;
+use super::{CodecError, Format, Progress, RecordKind, StoreError, downgraded, upgraded};
 use crate::graph::Graph;
-use crate::model::workflow_state::{AttemptError, Job, Label, Meta};
+use crate::model::workflow_state::Job;
+use crate::model::{AttemptError, Label, Meta};
 
 /// Initial capacity in bytes of an encoded record: most records are shorter, so their bytes are
 /// allocated once.

@@ -4,9 +4,8 @@
 use std::borrow::Cow;
 
 use crate::graph::Graph;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, JobState, Label, Status};
+use crate::model::workflow_state::Job;
+use crate::model::{JobIndex, JobState, Label, Status, Timestamp, WorkflowId};
 
 /// Separates a handler from a limit key in a row. No name contains it.
 const LIMIT_KEY_SEPARATOR: char = '\u{1}';
@@ -296,7 +295,7 @@ pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::id::Partition;
+    use crate::model::Partition;
 
     fn entry(queue: &str, priority: u8, since: u64) -> ReadyJob {
         ReadyJob {

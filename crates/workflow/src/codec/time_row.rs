@@ -1,8 +1,7 @@
 //! Rows of the sets ordered by time: timers and expiries.
 
-use crate::codec::rows::Row;
-use crate::model::id::WorkflowId;
-use crate::model::time::Timestamp;
+use super::Row;
+use crate::model::{Timestamp, WorkflowId};
 
 /// A row of a set ordered by time: eight bytes of microseconds, most significant first, and the id.
 #[must_use]

@@ -24,10 +24,10 @@ use self::cache::StateCache;
 use self::commit::GroupCommit;
 use self::partial_writes::PartialWrites;
 use self::request::Envelope;
-use super::context::Context;
+use super::Context;
 use super::context::error::EngineError;
-use crate::codec::error::StoreError;
-use crate::model::id::Partition;
+use crate::codec::StoreError;
+use crate::model::Partition;
 use crate::store::Store;
 
 /// Most requests that may be queued in one partition. A caller waits for each.

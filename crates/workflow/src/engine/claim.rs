@@ -21,15 +21,12 @@ use super::Engine;
 use super::actor::answer::{Answer, LeasedJob};
 use super::actor::request::Request;
 use super::context::error::EngineError;
-use crate::codec::error::StoreError;
-use crate::machine::event::Lease;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
+use crate::codec::StoreError;
+use crate::machine::Lease;
 use crate::model::workflow_state::WorkerName;
-use crate::queue::cache::{ClaimMode, DequeueRequest, DequeuedJob, PartitionScope};
-use crate::queue::dequeue::ExcludedJobs;
-use crate::queue::waiting::WaitingClaim;
+use crate::model::{LeaseRef, Partition, Timestamp, WorkflowId};
+use crate::queue::cache::{DequeueRequest, DequeuedJob};
+use crate::queue::{ClaimMode, ExcludedJobs, PartitionScope, WaitingClaim};
 
 /// Number of ready rows that are read of each partition if no job is known.
 const REFILL_ROWS: usize = 512;

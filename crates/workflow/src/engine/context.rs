@@ -17,13 +17,10 @@ use self::attempt_counts::AttemptCounts;
 use self::attempts::AttemptObserver;
 use self::served_since::ServedSince;
 use self::watchers::Watchers;
-use super::membership::Membership;
-use super::store_health::StoreHealth;
 use super::sweep::orphans::OrphanRows;
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::RetentionDefaults;
-use crate::queue::cache::QueueCache;
+use super::{Membership, StoreHealth};
+use crate::model::{Partition, RetentionDefaults, Timestamp};
+use crate::queue::QueueCache;
 
 /// Time of the next timer, if none is known.
 const NEVER: u64 = u64::MAX;

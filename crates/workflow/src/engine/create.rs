@@ -11,14 +11,10 @@ use super::Engine;
 use super::actor::answer::Answer;
 use super::actor::request::{Request, StartMode};
 use super::context::error::EngineError;
-use crate::codec::compact_state::is_small;
-use crate::codec::error::StoreError;
-use crate::codec::records::decode;
+use crate::codec::{StoreError, decode, is_small};
 use crate::graph::Graph;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Meta, Status};
-use crate::queue::cache::PartitionScope;
+use crate::model::{Meta, Partition, Status, Timestamp, WorkflowId};
+use crate::queue::PartitionScope;
 
 /// Maximum attempts of a creation whose idempotency key belongs to a workflow that is removed at
 /// that moment.

@@ -14,11 +14,9 @@ use self::partial::MissingPartitions;
 use self::query::{Cursor, Query};
 use super::Engine;
 use super::context::error::EngineError;
-use crate::codec::error::StoreError;
-use crate::codec::records::decode;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::workflow_state::{Label, Meta};
-use crate::store::query::{EncodedSummary, Order, RowRange};
+use crate::codec::{StoreError, decode};
+use crate::model::{Label, Meta, Partition, WorkflowId};
+use crate::store::{EncodedSummary, Order, RowRange};
 
 /// Maximum reads of index rows for one page, when a filter without an index skips many rows.
 const MAX_READS: usize = 20;

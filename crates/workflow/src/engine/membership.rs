@@ -16,13 +16,10 @@ use tracing::warn;
 
 use self::members::{FutureRecords, MemberRecord, Members, members_from_records};
 use super::Engine;
-use crate::codec::error::StoreError;
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
-use crate::queue::partitions::LocalPartitions;
-use crate::store::change_notice::{Notifier, ServerId};
-use crate::store::query::HeartbeatQuery;
-use crate::store::subscription::Broadcast;
+use crate::codec::StoreError;
+use crate::model::{Partition, Timestamp};
+use crate::queue::LocalPartitions;
+use crate::store::{Broadcast, HeartbeatQuery, Notifier, ServerId};
 
 /// Timers that are due within this time are announced to the server of their partition. That server
 /// finds later timers itself: every [`super::sweep::POLL_INTERVAL`], it reads the timers that are

@@ -8,12 +8,9 @@ use tracing::warn;
 
 use super::Engine;
 use super::context::error::EngineError;
-use crate::codec::error::StoreError;
-use crate::codec::policy_row::{PolicyRow, decode_policies, limits_row, weights_row};
-use crate::graph::definition::LimitDefinition;
-use crate::graph::policies::{Policies, PolicyTarget, Weight, check_limits, check_weights};
-use crate::store::register::Verification;
-use crate::store::subscription::Broadcast;
+use crate::codec::{PolicyRow, StoreError, decode_policies, limits_row, weights_row};
+use crate::graph::{LimitDefinition, Policies, PolicyTarget, Weight, check_limits, check_weights};
+use crate::store::{Broadcast, Verification};
 
 /// Maximum number of queues and handlers with limits, and of queues with weights. All of them are
 /// read with one call.

@@ -7,16 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hashbrown::HashMap;
 
+use super::ListedWorkflow;
 use super::actor::run_blocking::LargeReadPermit;
 use super::limits::status::ExhaustedLimit;
-use super::list::ListedWorkflow;
-use crate::codec::job_note::Progress;
+use crate::codec::Progress;
 use crate::graph::Graph;
-use crate::machine::reachability::Reachability;
-use crate::machine::workflow::Workflow;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{AttemptError, Job, JobState, Meta, Status};
+use crate::machine::{Reachability, Workflow};
+use crate::model::workflow_state::Job;
+use crate::model::{AttemptError, JobIndex, JobState, Meta, Status, Timestamp, WorkflowId};
 
 /// A workflow at one moment, or some of its jobs.
 #[derive(Debug, Clone)]
@@ -260,7 +258,7 @@ impl Snapshot {
     /// Ready rows and index rows that a store must hold for the workflow, for the check of a store.
     /// Empty if only some jobs were read.
     #[must_use]
-    pub fn rows(&self) -> (Vec<crate::codec::rows::Row>, Vec<crate::codec::rows::Row>) {
+    pub fn rows(&self) -> (Vec<crate::codec::Row>, Vec<crate::codec::Row>) {
         match &self.source {
             SnapshotSource::Whole(workflow) => workflow.rows(),
             SnapshotSource::Partial(_) => Default::default(),

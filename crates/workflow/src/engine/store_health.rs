@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::context::error::EngineError;
-use crate::codec::error::StoreError;
-use crate::model::id::Partition;
+use crate::codec::StoreError;
+use crate::model::Partition;
 use crate::store::query::probe::Probe;
 
 /// Time for which successful probes are ignored, after an operation failed that a probe had found

@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use hashbrown::HashSet;
 
-use super::Engine;
 use super::actor::answer::Answer;
 use super::actor::request::Request;
 use super::context::error::EngineError;
-use super::store_health::{StoreHealth, StoreOperation};
-use crate::codec::error::StoreError;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::store::query::TimeIndex;
+use super::{Engine, StoreHealth, StoreOperation};
+use crate::codec::StoreError;
+use crate::model::{Partition, Timestamp, WorkflowId};
+use crate::store::TimeIndex;
 
 /// Interval at which a sweep reads a partition without known due work: another server may have
 /// written a timer there.

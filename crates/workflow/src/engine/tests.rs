@@ -3,20 +3,15 @@
 use std::time::Duration;
 
 use super::actor::request::StartMode;
-use super::claim::Claim;
 use super::claim::claimed::Claimed;
 use super::claim::report::Report;
-use super::create::NewWorkflow;
 use super::list::query::Query;
-use super::snapshot::WaitReason;
-use super::*;
-use crate::graph::Graph;
-use crate::graph::definition::{Definition, JobDefinition, LimitDefinition, Scope};
-use crate::machine::outcome::Outcome;
-use crate::model::json::Json;
-use crate::model::workflow_state::JobState;
-use crate::queue::cache::{ClaimMode, PartitionScope, RefillTarget};
-use crate::store::simulated::SimulatedStore;
+use super::{Claim, NewWorkflow, WaitReason, *};
+use crate::graph::{Definition, Graph, JobDefinition, LimitDefinition, Scope};
+use crate::machine::Outcome;
+use crate::model::{JobState, Json};
+use crate::queue::{ClaimMode, PartitionScope, RefillTarget};
+use crate::store::SimulatedStore;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -411,7 +406,7 @@ async fn news_that_were_missed_open_sets_alone() {
         "[\"all\",\"a\"]\u{0}1".into(),
     );
     let queues = engine.queues();
-    let closing = || crate::queue::blocked_limits::LimitBlock {
+    let closing = || crate::queue::LimitBlock {
         until: at(100),
         capacity: None,
         window_ends_at: None,
@@ -419,7 +414,7 @@ async fn news_that_were_missed_open_sets_alone() {
     let lane = |limit: &Arc<str>| {
         (
             Arc::from("default"),
-            crate::queue::ready_jobs::LaneKey {
+            crate::queue::LaneKey {
                 limits: Arc::clone(limit),
                 handler: "h".into(),
             },

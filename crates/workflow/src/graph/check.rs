@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::definition::{Definition, JobDefinition, Retry};
-use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_RETRIES, MAX_TAGS};
-use super::suggestion;
+use super::{
+    Definition, GraphError, JobDefinition, MAX_JOBS, MAX_NAME, MAX_RETRIES, MAX_TAGS, Retry,
+    suggestion,
+};
 use crate::model::{JobIndex, Json};
 
 /// Checks that a definition keeps all bounds and that its names are valid.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::policies::PolicyTarget;
+use super::PolicyTarget;
 
 /// Maximum jobs of a workflow. A workflow of this size takes about 80 MiB of memory while it is
 /// processed.

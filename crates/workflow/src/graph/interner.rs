@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashSet;
 
-use super::Graph;
-use super::jobs::GraphJobs;
+use super::{Graph, GraphJobs};
 
 /// Maximum jobs of a graph whose jobs are shared. Comparing more costs more than sharing saves.
 const MAX_SHARED_JOBS: usize = 64;
@@ -71,10 +70,10 @@ impl InternedJobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::definition::{Definition, JobDefinition};
+    use crate::graph::{Definition, JobDefinition};
 
     fn graph(job: &str, params: &str) -> Graph {
-        let params = Some(crate::model::json::Json::from_checked(params));
+        let params = Some(crate::model::Json::from_checked(params));
         let jobs = vec![JobDefinition {
             params,
             ..JobDefinition::new(job, "handler")
@@ -94,7 +93,7 @@ mod tests {
             .map(|(job, params)| shapes.share(graph(job, params)));
         assert!(Arc::ptr_eq(&one.jobs, &two.jobs) && !Arc::ptr_eq(&one.jobs, &other.jobs));
         assert_eq!(
-            two.params(crate::model::id::JobIndex(0)).unwrap().text(),
+            two.params(crate::model::JobIndex(0)).unwrap().text(),
             "{\"k\":1}"
         );
         assert_eq!(one, graph("a", "{}"));

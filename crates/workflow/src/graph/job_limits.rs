@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::allocation_bytes;
-use super::limits::{Limit, Limits};
-use super::resolve::ResolvedLimits;
+use super::{Limit, Limits, ResolvedLimits, allocation_bytes};
 use crate::model::JobIndex;
 
 /// The limits of a graph's jobs.

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::allocation_bytes;
-use super::definition::{Retry, TriggerRule};
+use super::{Retry, TriggerRule, allocation_bytes};
 use crate::model::JobIndex;
 
 /// A job of a valid graph.

@@ -5,9 +5,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::allocation_bytes;
-use super::definition::{LimitDefinition, Scope};
-use super::error::MAX_LIMIT_KEY;
+use super::{LimitDefinition, MAX_LIMIT_KEY, Scope, allocation_bytes};
 use crate::model::WorkflowId;
 
 /// The limits that must all have room before a job runs.

@@ -4,12 +4,10 @@
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::check::check_name;
-use super::definition::{JobDefinition, LimitDefinition, Scope};
-use super::error::{
-    GraphError, LimitError, MAX_LIMIT_ENTRIES, MAX_WEIGHT, MAX_WEIGHTS, WeightError,
+use super::{
+    GraphError, JobDefinition, LimitDefinition, LimitError, MAX_LIMIT_ENTRIES, MAX_WEIGHT,
+    MAX_WEIGHTS, Scope, WeightError, check_name, resolve,
 };
-use super::resolve;
 
 /// The target of policies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

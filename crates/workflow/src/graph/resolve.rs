@@ -5,15 +5,11 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-use super::check::printable;
-use super::definition::{Definition, LimitDefinition};
-use super::error::{
-    GraphError, InvalidPolicy, LimitError, MAX_CONCURRENCY, MAX_HITS, MAX_LIMIT_ENTRIES,
-    MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS,
+use super::{
+    Definition, GraphError, InvalidPolicy, JobLimits, Limit, LimitDefinition, LimitError, Limits,
+    MAX_CONCURRENCY, MAX_HITS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS,
+    Policies, PolicyTarget, printable,
 };
-use super::job_limits::JobLimits;
-use super::limits::{Limit, Limits};
-use super::policies::{Policies, PolicyTarget};
 use crate::model::Json;
 
 /// Maximum names in a path: each name costs one more parse of the text of a value.

@@ -1,6 +1,6 @@
 //! Finds the known name that is most similar to an unknown one.
 
-use super::error::MAX_NAME;
+use super::MAX_NAME;
 
 /// Maximum differing characters of similar names. Short names may differ in a third of their
 /// characters.

@@ -2,11 +2,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::definition::{LimitDefinition, Scope, TriggerRule};
-use super::error::{MAX_JOBS, MAX_NAME, MAX_TAGS};
-use super::*;
-use crate::codec::format::Format;
-use crate::codec::records::{decode, encode};
+use super::{LimitDefinition, MAX_JOBS, MAX_NAME, MAX_TAGS, Scope, TriggerRule, *};
+use crate::codec::{Format, decode, encode};
 
 fn job(name: &str, after: &[&str]) -> JobDefinition {
     let after = after.iter().map(|&name| name.to_owned()).collect();

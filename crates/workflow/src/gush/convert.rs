@@ -5,13 +5,13 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use serde_json::value::RawValue;
 
-use super::source::{GushJob, GushRecord, seconds};
+use super::{GushJob, GushRecord, seconds};
+use crate::engine::NewWorkflow;
 use crate::engine::actor::request::StartMode;
-use crate::engine::create::NewWorkflow;
-use crate::graph::Graph;
-use crate::graph::definition::{Definition, JobDefinition};
-use crate::graph::error::{GraphError, MAX_DEPTH, MAX_OUTPUT, MAX_PARAMS};
-use crate::machine::adopt::{Continuation, ImportedState};
+use crate::graph::{
+    Definition, Graph, GraphError, JobDefinition, MAX_DEPTH, MAX_OUTPUT, MAX_PARAMS,
+};
+use crate::machine::{Continuation, ImportedState};
 use crate::model::{Job, JobIndex, JobState, Json, Timestamp};
 
 /// The reason why a workflow exceeds a bound of size or depth, with its first such jobs. `None` if

@@ -1,6 +1,6 @@
 //! Adoption of a workflow from another system.
 
-use super::workflow::Workflow;
+use super::Workflow;
 use crate::model::{
     AttemptError, Job, JobIndex, JobState, Retention, RetentionDefaults, Status, Timestamp,
 };

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::event::{Effect, Intent, Lease};
-use super::outcome::{Crash, Failure, Outcome, RetryWish};
-use super::refusal::{Refusal, job_name, lease_expired, lease_lost};
-use super::workflow::Workflow;
-use crate::graph::definition::OnFailure;
+use super::{
+    Crash, Effect, Failure, Intent, Lease, Outcome, Refusal, RetryWish, Workflow, job_name,
+    lease_expired, lease_lost,
+};
+use crate::graph::OnFailure;
 use crate::model::{AttemptError, Job, JobIndex, JobState, LeaseEnd, Rerun, Status, Timestamp};
 
 pub(super) fn claim(

@@ -1,6 +1,6 @@
 //! The events of a workflow.
 
-use super::outcome::Outcome;
+use super::Outcome;
 use crate::model::{JobIndex, Json, Retention, Timestamp, WorkerName};
 
 /// An event of a workflow.

@@ -1,10 +1,9 @@
 //! Actions of operators on a workflow or on one of its jobs.
 
-use super::attempt::cancel_rest;
-use super::event::{DeleteIf, Effect, RestartScope};
-use super::reachability::Reachability;
-use super::refusal::{Refusal, wrong_job, wrong_status};
-use super::workflow::Workflow;
+use super::{
+    DeleteIf, Effect, Reachability, Refusal, RestartScope, Workflow, cancel_rest, wrong_job,
+    wrong_status,
+};
 use crate::model::{
     JobIndex, JobState, Json, LeaseEnd, Rerun, Retention, RetentionDefaults, Status, Timestamp,
 };

@@ -1,6 +1,6 @@
 //! Changes of a workflow that are not written yet.
 
-use crate::codec::change::{Delete, ResultField};
+use crate::codec::{Delete, ResultField};
 use crate::model::{AttemptError, Job, JobIndex, Meta};
 
 /// The changes since the latest write.

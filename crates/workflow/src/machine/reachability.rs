@@ -1,6 +1,6 @@
 //! The condition for running a job: its trigger rule applied to the outcomes of its parents.
 
-use crate::graph::definition::TriggerRule;
+use crate::graph::TriggerRule;
 
 /// Numbers of a job's parents by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,11 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::reachability::{ParentOutcome, Reachability};
-use super::workflow::Workflow;
-use crate::codec::change::NewerState;
-use crate::codec::error::StoreError;
-use crate::codec::records::decode;
+use super::{ParentOutcome, Reachability, Workflow};
+use crate::codec::{NewerState, StoreError, decode};
 use crate::model::{Job, JobIndex, JobState, Meta};
 
 /// Maximum updates per job. Beyond it, everything is recomputed in topological order, which visits
@@ -101,14 +98,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::codec::change::StoredState;
-    use crate::codec::format::Format;
-    use crate::codec::records::encode;
-    use crate::graph::Graph;
-    use crate::graph::definition::{Definition, JobDefinition, TriggerRule};
-    use crate::machine::pending_change::PendingChange;
-    use crate::model::id::{Partition, WorkflowId};
-    use crate::model::time::Timestamp;
+    use crate::codec::{Format, StoredState, encode};
+    use crate::graph::{Definition, Graph, JobDefinition, TriggerRule};
+    use crate::machine::PendingChange;
+    use crate::model::{Partition, Timestamp, WorkflowId};
 
     const RULES: [TriggerRule; 5] = [
         TriggerRule::AllSuccess,

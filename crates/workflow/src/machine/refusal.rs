@@ -2,8 +2,7 @@
 
 use thiserror::Error;
 
-use super::reachability::Reachability;
-use super::workflow::Workflow;
+use super::{Reachability, Workflow};
 use crate::model::{Job, JobIndex, JobState, LeaseEnd, Status};
 
 /// The reason why an event was refused. Nothing has changed.

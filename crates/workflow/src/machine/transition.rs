@@ -4,11 +4,7 @@
 //! `attempt` handles events of workers and of time, `operate` events of operators, and `refusal`
 //! builds the errors of refused events.
 
-use super::event::{Effect, Event};
-use super::outcome::Outcome;
-use super::refusal::Refusal;
-use super::workflow::Workflow;
-use super::{attempt, operate};
+use super::{Effect, Event, Outcome, Refusal, Workflow, attempt, operate};
 use crate::model::{JobState, RetentionDefaults, Status, Timestamp};
 
 /// Applies an event.

@@ -7,12 +7,8 @@ mod timers;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::pending_change::PendingChange;
-use super::reachability::{JobProgress, ParentOutcome, Reachability, RuleResult};
-use crate::codec::change::{Stamp, Stored, StoredState};
-use crate::codec::compact_state::{DecodedValue, decode_compact};
-use crate::codec::error::StoreError;
-use crate::codec::records::decode;
+use super::{JobProgress, ParentOutcome, PendingChange, Reachability, RuleResult};
+use crate::codec::{DecodedValue, Stamp, StoreError, Stored, StoredState, decode, decode_compact};
 use crate::graph::{Graph, allocation_bytes};
 use crate::model::{
     Counts, Job, JobIndex, JobState, LeaseRef, Meta, Rerun, RetentionDefaults, Status, Timestamp,

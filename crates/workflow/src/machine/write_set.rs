@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use hashbrown::HashSet;
 
-use super::pending_change::PendingChange;
-use super::workflow::Workflow;
-use crate::codec::change::{
-    Change, CreationRecord, Delete, Put, ResultField, RowChange, RowTimes, RowTiming, TimerMove,
-    TrailEntry, Write,
+use super::{PendingChange, Workflow};
+use crate::codec::{
+    Change, CreationRecord, Delete, Format, Put, ResultField, Row, RowChange, RowTimes, RowTiming,
+    TimerMove, TrailEntry, Write, encode, encode_compact, permanent_row, ready_row, ready_rows,
+    status_rows,
 };
-use crate::codec::compact_state::encode_compact;
-use crate::codec::format::Format;
-use crate::codec::records::encode;
-use crate::codec::rows::{Row, permanent_row, ready_row, ready_rows, status_rows};
 use crate::model::{AttemptError, Job, JobIndex, JobState, Meta, Status, Timestamp};
 
 /// Time after which rows that follow their state must be written; a sweep verifies them then.

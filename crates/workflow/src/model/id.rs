@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::time::Timestamp;
+use super::Timestamp;
 
 /// Crockford's alphabet: it sorts as the bytes do, and has no letters that look like digits.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::time::Timestamp;
-use super::workflow_state::{JobState, LeaseEnd, Rerun, WorkerName};
+use super::workflow_state::WorkerName;
+use super::{JobState, LeaseEnd, Rerun, Timestamp};
 
 /// Losses and crashes in a row after which a job runs alone in a new process, because the job may
 /// be what kills its workers.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::id::{InvalidId, JobIndex, WorkflowId};
+use super::{InvalidId, JobIndex, WorkflowId};
 
 /// Identifies a lease. Workers receive it as text and send it with their reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

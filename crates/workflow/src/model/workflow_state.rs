@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Timestamp;
 pub use super::job::Job;
-use super::time::Timestamp;
 pub use super::worker::WorkerName;
 
 /// The status of a workflow.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 
 use self::limit_names::{counter_prefix, has_counter_prefix, is_concurrency_limit, number_in};
-use crate::model::time::Timestamp;
+use crate::model::Timestamp;
 
 /// Maximum number of limits whose latest return of a unit is kept while they are not blocked.
 /// Beyond it, all are forgotten and count as returned just now.

@@ -13,19 +13,17 @@ use hashbrown::HashMap;
 use tokio::sync::Notify;
 
 pub use self::paused::Paused;
-use super::blocked_limits::BlockedLimits;
 pub(crate) use super::dequeue::{ClaimEnd, DequeueRequest, DequeuedJob};
-use super::partitions::LocalPartitions;
-use super::quarantine::Quarantine;
-use super::queue::Queue;
-use super::ready_jobs::KeyMemory;
 pub use super::refill::refill_target::ClaimMode;
 pub(crate) use super::refill::refill_target::{PartitionScope, RefillTarget};
 use super::refill::round_robin::RoundRobin;
-use super::refill::{RefillResult, RefillRows, RefillStart};
 use super::scheduler::weights::Weights;
-use crate::codec::rows::{ReadyRow, Row};
-use crate::model::time::Timestamp;
+use super::{
+    BlockedLimits, KeyMemory, LocalPartitions, Quarantine, Queue, RefillResult, RefillRows,
+    RefillStart,
+};
+use crate::codec::{ReadyRow, Row};
+use crate::model::Timestamp;
 
 /// Time after the last request of a worker during which its queue counts as served. Busy workers
 /// request again sooner.
@@ -366,7 +364,7 @@ impl QueueCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::dequeue::ExcludedJobs;
+    use crate::queue::ExcludedJobs;
 
     #[test]
     fn unused_names_are_forgotten() {

@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use super::cache::{ClaimEnd, QueueCache};
-use crate::model::time::Timestamp;
+use super::QueueCache;
+use super::cache::ClaimEnd;
+use crate::model::Timestamp;
 
 /// Time for which the outcome of a claim counts.
 const RECENT: Duration = Duration::from_secs(1);

@@ -4,19 +4,14 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::blocked_limits::BlockedLimits;
-use super::cache::QueueCache;
 use super::partitions::thread_map::CallerThread;
-use super::queue::Queue;
 use super::ready_jobs::known_jobs::DispatchKey;
 use super::ready_jobs::lane::MoreRows;
-use super::ready_jobs::{LaneKey, PassChange};
-use super::scheduler::{ClaimFilter, StrideScheduler, candidates};
-use crate::codec::rows::ReadyKey;
-use crate::graph::limits::Limits;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
+use super::scheduler::candidates;
+use super::{BlockedLimits, ClaimFilter, LaneKey, PassChange, Queue, QueueCache, StrideScheduler};
+use crate::codec::ReadyKey;
+use crate::graph::Limits;
+use crate::model::{JobIndex, LeaseRef, Timestamp, WorkflowId};
 
 /// Jobs that a worker returned: it wants other ones.
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,7 @@ pub(crate) mod thread_map;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::model::id::Partition;
+use crate::model::Partition;
 
 /// Whether each partition is assigned to this server.
 #[derive(Debug, Default)]

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::cache::{DequeuedJob, QueueCache};
-use crate::codec::error::StoreError;
-use crate::codec::rows::ReadyKey;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::time::Timestamp;
+use super::QueueCache;
+use super::cache::DequeuedJob;
+use crate::codec::{ReadyKey, StoreError};
+use crate::model::{Partition, Timestamp, WorkflowId};
 
 /// Time after which a workflow is tried again: an operator may have repaired it.
 const QUARANTINE_TTL: Duration = Duration::from_secs(60);

@@ -7,18 +7,15 @@ use std::sync::{Arc, Mutex};
 use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
 
-use super::contention::RecentClaims;
-use super::dequeue::ExcludedJobs;
-use super::partitions::LocalPartitions;
-use super::quarantine::Quarantine;
 use super::ready_jobs::lane::{Completeness, Lane, MoreRows};
-use super::ready_jobs::{KeyMemory, LaneKey, PassChange, ReadyJobs};
-use super::refill::{ChangeLog, PartitionRows, RefillResult, RefillRows, RefillStart};
 use super::scheduler::weights::Weights;
-use super::waiting::{Delivery, WaitingClaim};
-use crate::codec::rows::{ReadyKey, ReadyRow, Row};
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
+use super::{
+    ChangeLog, Delivery, ExcludedJobs, KeyMemory, LaneKey, LocalPartitions, PartitionRows,
+    PassChange, Quarantine, ReadyJobs, RecentClaims, RefillResult, RefillRows, RefillStart,
+    WaitingClaim,
+};
+use crate::codec::{ReadyKey, ReadyRow, Row};
+use crate::model::{Partition, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct Queue {

@@ -17,11 +17,10 @@ use hashbrown::{HashMap, HashSet};
 use self::known_jobs::KnownJobs;
 use self::lane::{Lane, MoreRows};
 pub(super) use self::limit_group::{KeyMemory, LimitGroup};
-use super::blocked_limits::UnblockPosition;
-use super::partitions::LocalPartitions;
 use super::scheduler::weights::Weights;
-use crate::codec::rows::{ReadyKey, ReadyRow};
-use crate::model::time::Timestamp;
+use super::{LocalPartitions, UnblockPosition};
+use crate::codec::{ReadyKey, ReadyRow};
+use crate::model::Timestamp;
 
 /// Maximum number of runnable jobs of a queue in memory, and of blocked ones: about 60 bytes each.
 /// Further jobs are read from the store when these are used up.

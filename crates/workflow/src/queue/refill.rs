@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::cache::QueueCache;
-use super::ready_jobs::LaneKey;
 use super::ready_jobs::lane::LaneReadResult;
-use crate::codec::rows::{ReadyKey, Row};
+use super::{LaneKey, QueueCache};
+use crate::codec::{ReadyKey, Row};
 
 /// The jobs of a queue that came or went while reads were in progress.
 #[derive(Debug, Default)]

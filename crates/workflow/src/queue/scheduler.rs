@@ -9,12 +9,10 @@ use std::collections::BinaryHeap;
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use super::blocked_limits::BlockedLimits;
-use super::dequeue::ExcludedJobs;
 use super::partitions::thread_map::CallerThread;
 use super::ready_jobs::known_jobs::DispatchKey;
-use super::ready_jobs::{LaneKey, LimitGroup, ReadyJobs};
-use crate::model::time::Timestamp;
+use super::{BlockedLimits, ExcludedJobs, LaneKey, LimitGroup, ReadyJobs};
+use crate::model::Timestamp;
 
 /// Filter for the jobs that a claim may get.
 #[derive(Clone, Copy)]

@@ -6,12 +6,10 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::cache::QueueCache;
-use super::dequeue::ExcludedJobs;
-use super::queue::{Queue, Waiter};
+use super::{ExcludedJobs, Queue, QueueCache, Waiter};
 use crate::engine::actor::answer::LeasedJob;
-use crate::model::id::{JobIndex, WorkflowId};
 use crate::model::workflow_state::WorkerName;
+use crate::model::{JobIndex, WorkflowId};
 
 /// A worker that waits for jobs. Dropping it ends the wait.
 #[derive(Debug)]

@@ -7,10 +7,8 @@ pub(crate) mod release;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::codec::change::{Change, TimerMove, Write};
-use crate::codec::rows::{ReadyRow, Row};
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
+use crate::codec::{Change, ReadyRow, Row, TimerMove, Write};
+use crate::model::{Partition, Timestamp};
 
 /// The first byte of all notices, which are never stored.
 const VERSION: u8 = 1;
@@ -270,9 +268,8 @@ pub(crate) fn parse_queue_or_lane(name: &str) -> (&str, Option<(&str, &str)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::change::{Put, RowChange};
-    use crate::codec::rows::ReadyJob;
-    use crate::model::id::{JobIndex, WorkflowId};
+    use crate::codec::{Put, ReadyJob, RowChange};
+    use crate::model::{JobIndex, WorkflowId};
 
     const SERVER: ServerId = ServerId(7);
 

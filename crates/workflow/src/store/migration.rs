@@ -6,19 +6,12 @@
 
 use bytes::Bytes;
 
-use super::Store;
-use super::change_notice::ServerId;
-use super::error::StoreError;
-use super::query::{EncodedSummary, RowSet};
-use super::subscription::Broadcast;
-use crate::codec::change::{Applied, Change, ResultField, Stored};
-use crate::codec::format::Format;
-use crate::codec::records::decode;
-use crate::codec::rows::{Row, Section, workflow_in_row};
-use crate::machine::workflow::Workflow;
-use crate::model::id::{JobIndex, Partition, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::AttemptError;
+use super::{Broadcast, EncodedSummary, RowSet, ServerId, Store, StoreError};
+use crate::codec::{
+    Applied, Change, Format, ResultField, Row, Section, Stored, decode, workflow_in_row,
+};
+use crate::machine::Workflow;
+use crate::model::{AttemptError, JobIndex, Partition, Timestamp, WorkflowId};
 
 /// Index rows that one read returns.
 const PAGE_ROWS: usize = 256;

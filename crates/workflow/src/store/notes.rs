@@ -7,13 +7,11 @@
 
 use std::fmt;
 
-use super::Store;
-use super::error::StoreError;
-use crate::codec::change::ResultField;
-use crate::codec::job_note::{LogLine, Progress, decode_log_lines, encode_log_item};
-use crate::codec::records::{decode, encode};
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::time::Timestamp;
+use super::{Store, StoreError};
+use crate::codec::{
+    LogLine, Progress, ResultField, decode, decode_log_lines, encode, encode_log_item,
+};
+use crate::model::{JobIndex, Timestamp, WorkflowId};
 
 /// The largest size of a job's log, in bytes.
 pub(crate) const MAX_LOG_BYTES: u64 = 64 << 10;

@@ -4,11 +4,8 @@
 
 use std::time::Duration;
 
-use super::Store;
-use super::change_notice::ServerId;
-use super::error::StoreError;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
+use super::{ServerId, Store, StoreError};
+use crate::model::{LeaseRef, Timestamp};
 
 /// Time for which a permit outlives its lease: the end of a lease is measured by an estimated
 /// clock, and the job may run until then.
@@ -181,12 +178,11 @@ mod with_redis {
     use tidegate_pipeline::test_util::RedisServer;
 
     use super::*;
-    use crate::model::id::{JobIndex, Partition, WorkflowId};
-    use crate::store::change_notice::Audience;
+    use crate::model::{JobIndex, Partition, WorkflowId};
     use crate::store::change_notice::release::Release;
-    use crate::store::redis::{RedisOptions, RedisStore};
-    use crate::store::simulated::SimulatedStore;
-    use crate::store::subscription::{StoreEvent, Subscription, Topic};
+    use crate::store::{
+        Audience, RedisOptions, RedisStore, SimulatedStore, StoreEvent, Subscription, Topic,
+    };
 
     const ONE: ServerId = ServerId(1);
     const OTHER: ServerId = ServerId(2);

@@ -3,8 +3,8 @@
 pub(crate) mod lane_scan;
 pub(crate) mod probe;
 
-use crate::codec::rows::Row;
-use crate::model::id::WorkflowId;
+use crate::codec::Row;
+use crate::model::WorkflowId;
 
 /// The direction in which rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,7 +28,7 @@ pub enum HeartbeatQuery {
 /// A range of index rows: the rows that begin with `prefix` and continue with an id in `from..to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowRange {
-    /// The section of the index, see [`crate::codec::rows::Section`].
+    /// The section of the index, see [`crate::codec::Section`].
     pub prefix: Row,
     /// The first id, inclusive. `None` begins at the first id that exists.
     pub from: Option<WorkflowId>,

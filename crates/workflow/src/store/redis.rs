@@ -27,11 +27,9 @@ use self::messaging::subscription::publish_support::PublishSupport;
 use self::open::identity::StoreIdentity;
 use self::read::reply::{answer, reason, unavailable};
 use self::replicas::Replicas;
-use super::change_notice::Notifier;
-use super::error::StoreError;
-use crate::codec::change::{Applied, Change};
-use crate::codec::format::{Format, Schema};
-use crate::model::id::Partition;
+use super::{Notifier, StoreError};
+use crate::codec::{Applied, Change, Format, Schema};
+use crate::model::Partition;
 
 /// Workflows in one Redis, or one Redis Cluster. Clones share the client.
 #[derive(Debug, Clone)]

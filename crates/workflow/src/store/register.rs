@@ -4,10 +4,8 @@
 //! Policies of queues and handlers are a few rows of a name and a value, which are read all at once.
 //! See [`crate::codec::policy_row`].
 
-use super::Store;
-use super::error::StoreError;
-use super::query::Register;
-use crate::model::time::Timestamp;
+use super::{Register, Store, StoreError};
+use crate::model::Timestamp;
 
 /// The value of a paused queue. Other names have an empty value.
 pub(super) const PAUSED: &str = "paused";

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Store;
-use super::error::StoreError;
+use super::{Store, StoreError};
 
 /// One of the shared tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

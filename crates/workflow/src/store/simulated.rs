@@ -15,15 +15,10 @@ use std::sync::{Arc, Mutex};
 pub use self::faults::{CallKind, DataLoss, Fault, InjectedFault};
 use self::servers::SimulatedSubscription;
 use self::tables::SimulatedTables;
-use super::HeartbeatReply;
-use super::change_notice::{Notifier, ServerId};
-use super::error::StoreError;
 use super::query::probe::Probe;
-use super::shared_table::SharedTables;
-use super::subscription::Topic;
-use crate::codec::change::{Applied, Change};
-use crate::codec::format::Format;
-use crate::model::id::Partition;
+use super::{HeartbeatReply, Notifier, ServerId, SharedTables, StoreError, Topic};
+use crate::codec::{Applied, Change, Format};
+use crate::model::Partition;
 
 /// Workflows in the memory of this process. Clones share them. They are lost when the last clone is
 /// dropped.

@@ -29,12 +29,10 @@ use self::worker::WorkerThread;
 pub(super) use self::write::GROUP_CHANGES;
 use self::write::space::can_shrink;
 use self::write::{PendingWrite, WriteRequest, WriterState};
-use super::error::StoreError;
 use super::query::probe::Probe;
-use super::shared_table::SharedTables;
-use crate::codec::change::{Applied, Change};
-use crate::codec::format::{Format, Schema};
-use crate::model::id::{MAX_PARTITIONS, Partition};
+use super::{SharedTables, StoreError};
+use crate::codec::{Applied, Change, Format, Schema};
+use crate::model::{MAX_PARTITIONS, Partition};
 
 /// Number of writes or reads that may wait for their thread. Further callers wait until the queue
 /// has capacity.

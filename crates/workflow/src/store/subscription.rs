@@ -1,11 +1,10 @@
 //! Messages that a server receives from the other servers of its store.
 
 use super::change_notice::release::Release;
-use super::change_notice::{Audience, ChangeNotice, ServerId};
-use super::redis;
 #[cfg(feature = "test-util")]
 use super::simulated;
-use crate::model::id::Partition;
+use super::{Audience, ChangeNotice, ServerId, redis};
+use crate::model::Partition;
 
 /// A topic of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

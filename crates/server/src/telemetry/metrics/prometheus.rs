@@ -161,8 +161,10 @@ impl Page {
                 name,
                 &[("grpc_method", method)],
                 ends.zip(counts.buckets),
-                counts.microseconds as f64 / scale,
-                counts.calls,
+                HistogramTotal {
+                    sum: counts.microseconds as f64 / scale,
+                    calls: counts.calls,
+                },
             );
         }
     }
@@ -241,8 +243,10 @@ impl Page {
                     name,
                     &[("handler", handler), ("outcome", outcome)],
                     ends.zip(classes.iter().copied()),
-                    sum.as_secs_f64(),
-                    classes.iter().sum(),
+                    HistogramTotal {
+                        sum: sum.as_secs_f64(),
+                        calls: classes.iter().sum(),
+                    },
                 );
             }
         }
@@ -255,8 +259,7 @@ impl Page {
         name: &str,
         labels: &[(&str, &str)],
         buckets: impl Iterator<Item = (f64, u64)>,
-        sum: f64,
-        calls: u64,
+        total: HistogramTotal,
     ) {
         let mut bucket = |end: &str, calls: u64| {
             let labels = [labels, &[("le", end)]].concat();
@@ -267,9 +270,9 @@ impl Page {
             below += calls;
             bucket(&end.to_string(), below);
         }
-        bucket("+Inf", calls);
-        self.sample(&format!("{name}_sum"), labels, sum);
-        self.sample(&format!("{name}_count"), labels, calls);
+        bucket("+Inf", total.calls);
+        self.sample(&format!("{name}_sum"), labels, total.sum);
+        self.sample(&format!("{name}_count"), labels, total.calls);
     }
 
     fn family(&mut self, name: &str, kind: &str) {
@@ -288,6 +291,12 @@ impl Page {
         }
         let _ = writeln!(self.out, " {value}");
     }
+}
+
+/// The sum of all values of a histogram in seconds, and their number.
+struct HistogramTotal {
+    sum: f64,
+    calls: u64,
 }
 
 fn extra_labels(tags: &[(String, String)]) -> String {

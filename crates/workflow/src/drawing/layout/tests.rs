@@ -2,7 +2,7 @@ use hashbrown::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::graph::definition::{Definition, JobDefinition};
+use crate::graph::{Definition, JobDefinition};
 use crate::model::JobIndex;
 
 fn graph(count: usize, arrows: impl IntoIterator<Item = (usize, usize)>) -> Graph {

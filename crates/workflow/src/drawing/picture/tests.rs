@@ -4,8 +4,7 @@ use proptest::prelude::*;
 
 use super::state_style::StateStyle;
 use super::*;
-use crate::graph::Graph;
-use crate::graph::definition::{Definition, JobDefinition};
+use crate::graph::{Definition, Graph, JobDefinition};
 use crate::model::{JobState, Timestamp};
 
 fn graph(jobs: &[(&str, &str, &[&str])]) -> Graph {

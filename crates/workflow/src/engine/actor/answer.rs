@@ -7,15 +7,10 @@ use bytes::Bytes;
 
 use super::assign::undelivered_lease::UndeliveredLease;
 use super::commit::ended_attempt::EndedAttempt;
-use crate::codec::change::ResultField;
-use crate::graph::Graph;
-use crate::graph::definition::TriggerRule;
-use crate::machine::reachability::Reachability;
-use crate::machine::workflow::Workflow;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, Status};
+use crate::codec::ResultField;
+use crate::graph::{Graph, TriggerRule};
+use crate::machine::{Reachability, Workflow};
+use crate::model::{JobIndex, JobState, LeaseRef, Status, Timestamp, WorkflowId};
 
 /// The answer to a request.
 #[derive(Debug, Default)]

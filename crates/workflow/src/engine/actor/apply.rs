@@ -3,7 +3,6 @@
 mod event;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use self::event::event_for;
 use super::answer::{Answer, LeasedJob, ParentResult};
@@ -12,15 +11,12 @@ use super::assign::undelivered_lease::{SharedLeaseReleaser, UndeliveredLease};
 use super::cache::cached_workflow::CachedWorkflow;
 use super::commit::ended_attempt::{EndedAttempt, possibly_ended};
 use super::request::{ClaimOnReport, Envelope, Request};
-use crate::engine::context::Context;
+use crate::engine::Context;
 use crate::engine::context::error::EngineError;
-use crate::machine::event::{Effect, Event, Lease};
 use crate::machine::transition::transition;
-use crate::machine::workflow::Workflow;
-use crate::model::id::JobIndex;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, JobState, Status, WorkerName};
+use crate::machine::{Effect, Event, Lease, Workflow};
+use crate::model::workflow_state::Job;
+use crate::model::{JobIndex, JobState, LeaseRef, Status, Timestamp};
 use crate::store::Store;
 
 /// Applies requests to states.
@@ -159,7 +155,12 @@ impl Applier<'_> {
                 break;
             }
             let next = lease.successor(job);
-            leased.extend(self.lease(cached, next, &claim.worker, claim.lease, now));
+            let held = Lease {
+                token: next.token,
+                worker: claim.worker.clone(),
+                expires: now + claim.lease,
+            };
+            leased.extend(self.lease(cached, next, held, now));
         }
         leased
     }
@@ -211,23 +212,18 @@ impl Applier<'_> {
             && self.context.queues.may_lease_directly(&definition.queue, definition.priority)
     }
 
-    /// Leases a ready job to a worker for this time. `None` if the job cannot be leased.
+    /// Leases a ready job to a worker. `None` if the job cannot be leased.
     pub(super) fn lease(
         &self,
         cached: &mut CachedWorkflow,
         lease: LeaseRef,
-        worker: &WorkerName,
-        time: Duration,
+        held: Lease,
         now: Timestamp,
     ) -> Option<LeasedJob> {
-        let expires = now + time;
+        let expires = held.expires;
         let event = Event::Claim {
             job: lease.job,
-            lease: Lease {
-                token: lease.token,
-                worker: worker.clone(),
-                expires,
-            },
+            lease: held,
         };
         transition(&mut cached.workflow, &event, self.context.retention, now).ok()?;
         Some(self.leased_job(cached, lease, expires, now))

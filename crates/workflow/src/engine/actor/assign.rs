@@ -13,11 +13,9 @@ use super::answer::LeasedJob;
 use super::apply::{Applier, new_token};
 use super::cache::cached_workflow::CachedWorkflow;
 use crate::graph::Graph;
-use crate::model::id::JobIndex;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, Status};
-use crate::queue::waiting::{JobOffer, ReservedWorker};
+use crate::machine::Lease;
+use crate::model::{JobIndex, JobState, LeaseRef, Status, Timestamp};
+use crate::queue::{JobOffer, ReservedWorker};
 
 /// Jobs of one workflow for one waiting worker, which gets them when they are written.
 pub(super) struct Assignment {
@@ -100,7 +98,12 @@ impl Applier<'_> {
                     job,
                     token: new_token(),
                 };
-                leased.extend(self.lease(cached, lease, &claim.worker, claim.lease, now));
+                let held = Lease {
+                    token: lease.token,
+                    worker: claim.worker.clone(),
+                    expires: now + claim.lease,
+                };
+                leased.extend(self.lease(cached, lease, held, now));
             }
             if leased.len() < worker.claim().limit {
                 rotation.assignments.push_back(at);

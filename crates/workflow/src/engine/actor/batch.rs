@@ -8,12 +8,11 @@ use super::apply::Applier;
 use super::assign::Assignment;
 use super::cache::cached_workflow::{CacheValue, CachedWorkflow};
 use super::request::{Envelope, Request, StartMode};
-use crate::codec::change::{Change, Delete, NewerState, Stamp, StoredState};
-use crate::codec::error::StoreError;
+use crate::codec::{Change, Delete, NewerState, Stamp, StoreError, StoredState};
 use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
-use crate::machine::workflow::Workflow;
-use crate::model::id::WorkflowId;
+use crate::machine::Workflow;
+use crate::model::WorkflowId;
 
 /// A batch has the requests of a group commit about one workflow, and the state of the workflow.
 pub(super) struct WorkflowBatch {
@@ -267,9 +266,8 @@ fn discard(leased: Vec<LeasedJob>) {
 mod tests {
     use super::*;
     use crate::engine::actor::reply_set::ReplySet;
-    use crate::machine::event::Intent;
-    use crate::model::id::{JobIndex, Partition};
-    use crate::model::time::Timestamp;
+    use crate::machine::Intent;
+    use crate::model::{JobIndex, Partition, Timestamp};
 
     #[test]
     fn halved_batches_keep_the_order_of_requests() {

@@ -11,9 +11,8 @@ use quick_cache::unsync::Cache;
 use self::cached_workflow::{CacheValue, CacheWeigher, CachedWorkflow};
 use super::batch::WorkflowBatch;
 use super::request::Envelope;
-use crate::graph::Graph;
-use crate::graph::interner::GraphInterner;
-use crate::model::id::WorkflowId;
+use crate::graph::{Graph, GraphInterner};
+use crate::model::WorkflowId;
 
 type CacheTable =
     Cache<WorkflowId, CacheValue, CacheWeigher, DefaultHashBuilder, EvictionCollector>;

@@ -14,14 +14,12 @@ use super::cache::StateCache;
 use super::load::load_missing;
 use super::partial_writes::PartialWrites;
 use super::request::Request;
-use crate::codec::change::{Applied, Change, Write};
-use crate::codec::error::StoreError;
-use crate::engine::context::Context;
+use crate::codec::{Applied, Change, StoreError, Write};
 use crate::engine::context::attempt_counts::AttemptResult;
 use crate::engine::context::watchers::VersionChange;
-use crate::engine::store_health::StoreOperation;
-use crate::machine::outcome::Outcome;
-use crate::model::id::{JobIndex, Partition};
+use crate::engine::{Context, StoreOperation};
+use crate::machine::Outcome;
+use crate::model::{JobIndex, Partition};
 use crate::store::Store;
 
 /// A group commit of one partition.

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use super::batch::{StateSource, WorkflowBatch};
 use super::cache::cached_workflow::CachedWorkflow;
-use crate::codec::change::Stored;
-use crate::codec::error::StoreError;
-use crate::graph::Graph;
-use crate::graph::interner::GraphInterner;
-use crate::machine::workflow::Workflow;
-use crate::model::id::WorkflowId;
+use crate::codec::{StoreError, Stored};
+use crate::graph::{Graph, GraphInterner};
+use crate::machine::Workflow;
+use crate::model::WorkflowId;
 use crate::store::Store;
 
 /// Most states that are read without reading their sizes before.
@@ -147,12 +145,11 @@ async fn load_each(store: &Store, ids: &[WorkflowId]) -> Result<Vec<LoadResult>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::change::{Change, CreationRecord, Put, Write};
+    use crate::codec::{Change, CreationRecord, Put, Write};
     use crate::engine::actor::reply_set::ReplySet;
     use crate::engine::actor::request::{Envelope, Request};
-    use crate::model::id::Partition;
-    use crate::model::time::Timestamp;
-    use crate::store::simulated::SimulatedStore;
+    use crate::model::{Partition, Timestamp};
+    use crate::store::SimulatedStore;
 
     /// Returns batches of one request each about these workflows.
     fn batches(ids: &[WorkflowId]) -> Vec<WorkflowBatch> {

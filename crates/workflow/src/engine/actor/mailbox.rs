@@ -14,9 +14,7 @@ use crate::engine::context::error::EngineError;
 use crate::engine::context::thread::EngineThread;
 use crate::engine::limits::unstarted::ChargedUnits;
 use crate::engine::{Core, Engine};
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
+use crate::model::{LeaseRef, Partition, Timestamp, WorkflowId};
 use crate::queue::partitions::thread_map::CallerThread;
 
 impl Engine {

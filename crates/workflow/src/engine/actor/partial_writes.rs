@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use crate::codec::change::{Change, Delete, Write};
-use crate::codec::rows::Row;
-use crate::model::id::WorkflowId;
-use crate::model::time::Timestamp;
+use crate::codec::{Change, Delete, Row, Write};
+use crate::model::{Timestamp, WorkflowId};
 
 /// Least time between repairs of one partition. Every other write of such a workflow repairs it,
 /// too.

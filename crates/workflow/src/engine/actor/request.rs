@@ -8,16 +8,10 @@ use super::answer::Answer;
 use super::reply_set::ReplySender;
 use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
-use crate::machine::adopt::ImportedState;
-use crate::machine::event::{Intent, Lease, RestartScope};
-use crate::machine::outcome::Outcome;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::json::Json;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::Retention;
-use crate::model::workflow_state::{Status, WorkerName};
-use crate::queue::dequeue::ExcludedJobs;
+use crate::machine::{ImportedState, Intent, Lease, Outcome, RestartScope};
+use crate::model::workflow_state::WorkerName;
+use crate::model::{JobIndex, Json, LeaseRef, Retention, Status, Timestamp, WorkflowId};
+use crate::queue::ExcludedJobs;
 
 /// An action of an operator on a workflow. Jobs are named by name.
 #[derive(Debug, Clone, PartialEq)]

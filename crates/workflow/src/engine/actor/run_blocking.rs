@@ -84,14 +84,11 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
-    use crate::engine::EngineOptions;
     use crate::engine::actor::request::StartMode;
-    use crate::engine::create::NewWorkflow;
-    use crate::graph::Graph;
-    use crate::graph::definition::{Definition, JobDefinition};
-    use crate::model::time::Timestamp;
-    use crate::store::Store;
-    use crate::store::simulated::SimulatedStore;
+    use crate::engine::{EngineOptions, NewWorkflow};
+    use crate::graph::{Definition, Graph, JobDefinition};
+    use crate::model::Timestamp;
+    use crate::store::{SimulatedStore, Store};
 
     /// A hundred views of one large workflow read it a hundred times before the first view was
     /// made.

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::graph::Graph;
-use crate::model::id::JobIndex;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::AttemptError;
+use crate::model::{AttemptError, JobIndex, LeaseRef, Timestamp};
 
 /// A leased job, with everything that the worker needs to run it.
 #[derive(Debug, Clone)]

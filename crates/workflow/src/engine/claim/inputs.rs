@@ -6,14 +6,11 @@ use bytes::Bytes;
 
 use super::claimed::{Claimed, Input};
 use super::leases::{LeasedBatch, json_byte_len, json_len};
-use crate::codec::change::ResultField;
-use crate::codec::records::decode;
+use crate::codec::{ResultField, decode};
 use crate::engine::Engine;
 use crate::engine::actor::answer::{LeasedJob, MAX_ERROR_BYTES, ParentResult};
 use crate::engine::context::error::EngineError;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::lease_ref::LeaseRef;
-use crate::model::workflow_state::AttemptError;
+use crate::model::{AttemptError, JobIndex, LeaseRef, WorkflowId};
 
 /// Outputs and errors of jobs.
 type ParentResults = BTreeMap<(WorkflowId, ResultField), Bytes>;
@@ -157,7 +154,7 @@ fn truncated(mut error: AttemptError) -> AttemptError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::time::Timestamp;
+    use crate::model::Timestamp;
 
     #[test]
     fn an_error_takes_no_more_than_it_was_counted_for() {

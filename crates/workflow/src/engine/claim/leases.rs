@@ -3,7 +3,7 @@
 
 use crate::engine::actor::answer::{LeasedJob, ParentResult};
 use crate::graph::Graph;
-use crate::model::id::{JobIndex, WorkflowId};
+use crate::model::{JobIndex, WorkflowId};
 
 /// Maximum number of bytes of params, outputs and errors in one answer. A thousand jobs with large
 /// inputs, or a join of many jobs, would else fill the memory of the server and of the worker.

@@ -4,19 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::codec::change::StoredState;
-use crate::codec::compact_state::decode_compact;
-use crate::codec::error::StoreError;
-use crate::codec::records::decode;
+use crate::codec::{StoreError, StoredState, decode, decode_compact};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
-use crate::machine::refusal::job_lease_lost;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, JobState};
-use crate::store::notes::{JobLog, JobNote, NoteOutcome};
+use crate::machine::job_lease_lost;
+use crate::model::workflow_state::Job;
+use crate::model::{JobIndex, JobState, LeaseRef, Timestamp, WorkflowId};
+use crate::store::{JobLog, JobNote, NoteOutcome};
 
 /// A note of a worker about a job that it has leased.
 #[derive(Debug, Clone, PartialEq, Eq)]

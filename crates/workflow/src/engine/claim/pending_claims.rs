@@ -1,9 +1,10 @@
 //! Jobs that were dequeued and are being claimed.
 
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 use crate::engine::actor::answer::Answer;
 use crate::engine::context::error::EngineError;
-use crate::queue::cache::{ClaimEnd, DequeuedJob, QueueCache};
+use crate::queue::QueueCache;
+use crate::queue::cache::{ClaimEnd, DequeuedJob};
 
 /// Dequeued jobs of a claim. The queues get the outcome of each, also if this is dropped early.
 pub(in crate::engine) struct PendingClaims<'a> {

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::{REFILL_ROWS, REFRESH_ROWS, remote};
-use crate::codec::error::StoreError;
-use crate::codec::rows::{Row, lane_rows, queue_rows};
+use crate::codec::{Row, StoreError, lane_rows, queue_rows};
 use crate::engine::Engine;
-use crate::model::id::Partition;
-use crate::queue::cache::{ClaimMode, PartitionScope, RefillTarget};
-use crate::queue::ready_jobs::LaneKey;
-use crate::queue::refill::{LanesRead, PartitionRows, RefillRows};
+use crate::model::Partition;
+use crate::queue::{
+    ClaimMode, LaneKey, LanesRead, PartitionRows, PartitionScope, RefillRows, RefillTarget,
+};
 use crate::store::query::lane_scan::LaneScan;
 
 /// Minimum number of rows that are read of each queue, if a worker claims from many queues.

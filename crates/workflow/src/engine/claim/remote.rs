@@ -6,12 +6,11 @@ use tokio::time::sleep;
 
 use super::REFRESH_ROWS;
 use super::pending_claims::PendingClaims;
-use crate::codec::error::StoreError;
-use crate::codec::rows::{ReadyRow, Row, lane_prefix};
+use crate::codec::{ReadyRow, Row, StoreError, lane_prefix};
 use crate::engine::Engine;
-use crate::model::id::Partition;
-use crate::queue::cache::{ClaimMode, DequeueRequest, PartitionScope};
-use crate::queue::contention::Contention;
+use crate::model::Partition;
+use crate::queue::cache::DequeueRequest;
+use crate::queue::{ClaimMode, Contention, PartitionScope};
 
 /// Number of remote partitions that are tried before all of them.
 const SAMPLED_PARTITIONS: usize = 3;
@@ -149,9 +148,8 @@ fn lane_rows_past_backlog(rows: Vec<Row>) -> (Vec<Row>, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::rows::ReadyJob;
-    use crate::model::id::{JobIndex, WorkflowId};
-    use crate::model::time::Timestamp;
+    use crate::codec::ReadyJob;
+    use crate::model::{JobIndex, Timestamp, WorkflowId};
 
     #[test]
     fn jobs_less_urgent_than_reserved_ones_are_not_claimed() {

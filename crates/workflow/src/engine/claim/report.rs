@@ -11,15 +11,10 @@ use crate::engine::Engine;
 use crate::engine::actor::answer::{Answer, LeasedJob};
 use crate::engine::actor::request::{ClaimOnReport, Request};
 use crate::engine::context::error::EngineError;
-use crate::machine::event::Intent;
-use crate::machine::outcome::Outcome;
-use crate::model::id::WorkflowId;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{JobState, Status};
-use crate::queue::cache::ClaimMode;
-use crate::queue::dequeue::ExcludedJobs;
-use crate::store::permits::PermitExtension;
+use crate::machine::{Intent, Outcome};
+use crate::model::{JobState, LeaseRef, Status, Timestamp, WorkflowId};
+use crate::queue::{ClaimMode, ExcludedJobs};
+use crate::store::PermitExtension;
 
 /// Outcome of an attempt.
 #[derive(Debug, Clone, PartialEq)]

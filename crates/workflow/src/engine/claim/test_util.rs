@@ -5,11 +5,9 @@ use super::claimed::Claimed;
 use super::report::{Extension, Report, ReportAnswer};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
-use crate::machine::event::Intent;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::queue::cache::ClaimMode;
-use crate::queue::dequeue::ExcludedJobs;
+use crate::machine::Intent;
+use crate::model::{LeaseRef, Timestamp};
+use crate::queue::{ClaimMode, ExcludedJobs};
 
 impl Engine {
     /// Leases ready jobs to a worker, the most urgent first. The list is empty if there are none.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use crate::model::time::Timestamp;
+use crate::model::Timestamp;
 
 /// Upper bounds of the classes of durations, in milliseconds. One more class has the longer
 /// attempts.

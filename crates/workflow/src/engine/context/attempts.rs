@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::graph::Graph;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, LeaseEnd};
+use crate::model::workflow_state::Job;
+use crate::model::{JobIndex, LeaseEnd, Timestamp, WorkflowId};
 
 /// Callback for each attempt that ended. The server that wrote the end calls it after the write. It
 /// must be fast. Clones share the callback.

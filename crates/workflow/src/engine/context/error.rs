@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-use crate::codec::error::StoreError;
-use crate::graph::error::GraphError;
-use crate::machine::refusal::Refusal;
-use crate::model::id::WorkflowId;
+use crate::codec::StoreError;
+use crate::graph::GraphError;
+use crate::machine::Refusal;
+use crate::model::WorkflowId;
 
 /// Error of a call of the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

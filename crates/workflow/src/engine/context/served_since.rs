@@ -3,8 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
+use crate::model::{Partition, Timestamp};
 
 /// Time since which each partition has been served without a gap.
 #[derive(Debug)]

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use tokio::sync::watch;
 
-use crate::model::id::WorkflowId;
-use crate::model::workflow_state::Status;
+use crate::model::{Status, WorkflowId};
 
 /// A new version of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +102,7 @@ impl Drop for WatchGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::id::Partition;
-    use crate::model::time::Timestamp;
+    use crate::model::{Partition, Timestamp};
 
     #[tokio::test]
     async fn who_watches_hears_of_one_workflow_and_is_forgotten() {

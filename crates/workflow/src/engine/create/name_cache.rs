@@ -12,13 +12,12 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use tracing::warn;
 
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 use crate::engine::Engine;
 use crate::graph::Graph;
-use crate::model::time::Timestamp;
-use crate::queue::cache::Paused;
-use crate::store::query::Register;
-use crate::store::register::Verification;
+use crate::model::Timestamp;
+use crate::queue::Paused;
+use crate::store::{Register, Verification};
 
 /// Names that one call enters.
 const REGISTER_BATCH: usize = 1_024;

@@ -8,20 +8,18 @@ use hashbrown::HashMap;
 use super::status::retry_delay;
 use super::unit_counter::{LimitExhausted, Receipt, UnitCounter, UnitGrant, UnitRequest};
 use super::unstarted::ChargedUnits;
-use crate::codec::error::StoreError;
-use crate::engine::Engine;
+use crate::codec::StoreError;
 use crate::engine::actor::answer::Answer;
 use crate::engine::actor::apply::new_token;
-use crate::engine::claim::CallClock;
 use crate::engine::claim::pending_claims::PendingClaims;
 use crate::engine::context::error::EngineError;
-use crate::graph::limits::{Limit, Limits};
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::queue::blocked_limits::LimitBlock;
+use crate::engine::{CallClock, Engine};
+use crate::graph::{Limit, Limits};
+use crate::model::{LeaseRef, Timestamp};
+use crate::queue::LimitBlock;
 use crate::queue::blocked_limits::limit_names::{concurrency_limit_name, limit_name};
 use crate::queue::cache::DequeuedJob;
-use crate::store::permits::{PermitGrant, PermitRequest};
+use crate::store::{PermitGrant, PermitRequest};
 
 /// Time after which a limit is tried again whose state could not be read.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::charge::rate_limit_block;
 use super::unit_counter::UnitRequest;
-use crate::engine::Engine;
-use crate::engine::claim::CallClock;
+use crate::engine::{CallClock, Engine};
 use crate::queue::blocked_limits::limit_names::limit_name;
 
 /// Maximum number of keys that one call probes.

@@ -9,10 +9,8 @@ use hashbrown::HashSet;
 use super::charge::{RETRY_AFTER, has_permits};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
-use crate::model::id::Partition;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::store::permits::{PermitExtension, PermitRequest};
+use crate::model::{LeaseRef, Partition, Timestamp};
+use crate::store::{PermitExtension, PermitRequest};
 
 /// Maximum attempts to release a permit, one second apart: ten minutes.
 const MAX_RELEASE_ATTEMPTS: u32 = 600;

@@ -6,16 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::unit_counter::UnitRequest;
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
-use crate::graph::Graph;
-use crate::graph::limits::{Limit, Limits};
-use crate::graph::policies::Policies;
-use crate::model::id::WorkflowId;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::store::permits::PermitHolders;
+use crate::graph::{Graph, Limit, Limits, Policies};
+use crate::model::{LeaseRef, Timestamp, WorkflowId};
+use crate::store::PermitHolders;
 
 /// Maximum workflows that are read to name jobs whose graph is not in memory.
 const MAX_GRAPH_READS: usize = 10;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::engine::claim::report::Report;
-use crate::graph::limits::Limits;
-use crate::machine::outcome::Outcome;
-use crate::model::lease_ref::LeaseRef;
+use crate::graph::Limits;
+use crate::machine::Outcome;
+use crate::model::LeaseRef;
 
 /// Delay of the job itself. During it, its key is blocked.
 const JOB_DELAY: Duration = Duration::from_secs(1);

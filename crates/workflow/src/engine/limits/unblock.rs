@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::engine::Engine;
-use crate::model::time::Timestamp;
+use crate::model::Timestamp;
 
 /// Interval of checks for a changed configuration of limits, while jobs wait under limits.
 const CONFIG_CHECK_INTERVAL: Duration = Duration::from_millis(500);

@@ -11,11 +11,9 @@ use super::unit_counter::Receipt;
 use crate::engine::Engine;
 use crate::engine::claim::report::ReportAnswer;
 use crate::engine::context::error::EngineError;
-use crate::graph::limits::Limits;
-use crate::machine::refusal::Refusal;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::LeaseEnd;
+use crate::graph::Limits;
+use crate::machine::Refusal;
+use crate::model::{LeaseEnd, LeaseRef, Timestamp};
 
 /// Maximum leases whose units are remembered, about 100 bytes each. Units of other leases are not
 /// refunded.
@@ -119,7 +117,7 @@ fn ended_without_report(reported: Result<&ReportAnswer, &EngineError>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::id::{JobIndex, Partition, WorkflowId};
+    use crate::model::{JobIndex, Partition, WorkflowId};
 
     #[test]
     fn what_is_remembered_is_bounded_and_told_once() {

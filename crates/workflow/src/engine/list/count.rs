@@ -8,8 +8,8 @@ use super::partial::{MissingPartitions, PartialResult};
 use super::query::{Filter, Query};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
-use crate::model::workflow_state::Status;
-use crate::store::query::{Register, RowRange};
+use crate::model::Status;
+use crate::store::{Register, RowRange};
 
 /// Names that one call of the store counts.
 const NAMES_PER_CALL: usize = 64;

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::codec::error::StoreError;
-use crate::engine::Engine;
-use crate::engine::store_health::{MissedWork, StoreFailure, StoreOperation};
-use crate::model::id::Partition;
-use crate::store::query::RowRange;
+use crate::codec::StoreError;
+use crate::engine::{Engine, MissedWork, StoreFailure, StoreOperation};
+use crate::model::Partition;
+use crate::store::RowRange;
 
 /// Partitions that an answer lacks, each with the reason. Empty if the answer is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

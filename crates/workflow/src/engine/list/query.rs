@@ -1,10 +1,8 @@
 //! Filter and order of a list of workflows.
 
-use crate::codec::rows::Section;
-use crate::model::id::{IdPrefix, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Label, Status};
-use crate::store::query::{Order, RowRange};
+use crate::codec::Section;
+use crate::model::{IdPrefix, Label, Status, Timestamp, WorkflowId};
+use crate::store::{Order, RowRange};
 
 /// The filter of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

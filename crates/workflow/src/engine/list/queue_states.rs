@@ -1,14 +1,12 @@
 //! The states of queues, for people.
 
 use super::partial::PartialResult;
-use crate::codec::error::StoreError;
-use crate::codec::rows::{ReadyJob, queue_rows};
+use crate::codec::{ReadyJob, StoreError, queue_rows};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
-use crate::model::time::Timestamp;
-use crate::queue::cache::Paused;
-use crate::store::query::Register;
-use crate::store::subscription::Broadcast;
+use crate::model::Timestamp;
+use crate::queue::Paused;
+use crate::store::{Broadcast, Register};
 
 /// Queues of a page when all queues are read.
 const PAGE_QUEUES: usize = 1_000;

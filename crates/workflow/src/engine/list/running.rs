@@ -4,15 +4,14 @@
 use hashbrown::HashMap;
 
 use super::decode_listed;
-use crate::codec::rows::Row;
-use crate::codec::time_row::read_due_row;
+use crate::codec::{Row, read_due_row};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::graph::Graph;
-use crate::machine::workflow::Workflow;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::workflow_state::{Job, JobState};
-use crate::store::query::{RowSet, TimeIndex};
+use crate::machine::Workflow;
+use crate::model::workflow_state::Job;
+use crate::model::{JobState, Partition, WorkflowId};
+use crate::store::{RowSet, TimeIndex};
 
 /// Maximum workflows with a timer that one call reads.
 const MAX_WORKFLOWS: usize = 1_000;

@@ -1,13 +1,12 @@
 //! Limit keys with waiting jobs, for people. The limit key of a job stands for all of its limits.
 
 use super::partial::{MissingPartitions, PartialResult};
-use crate::codec::rows::{ReadyJob, ReadyRow, Row, lane_prefix};
+use crate::codec::{ReadyJob, ReadyRow, Row, lane_prefix};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::engine::limits::status::LimitStatus;
-use crate::graph::limits::Limits;
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
+use crate::graph::Limits;
+use crate::model::{Partition, Timestamp};
 use crate::store::query::lane_scan::LaneScan;
 
 /// Maximum reads of each partition for one page, when most lanes are of jobs without limits.

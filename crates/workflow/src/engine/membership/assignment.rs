@@ -1,7 +1,7 @@
 //! Assigns the partitions of a store to its servers.
 
-use crate::model::id::Partition;
-use crate::store::change_notice::ServerId;
+use crate::model::Partition;
+use crate::store::ServerId;
 
 /// Returns the server of each partition. No server gets more than its share, rounded up. All
 /// servers that know the same members agree. When a server joins or leaves, few partitions of the

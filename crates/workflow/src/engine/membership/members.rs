@@ -8,9 +8,8 @@ use tracing::warn;
 
 use super::assignment::assign_partitions;
 use super::{Member, ServerDescription};
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
-use crate::store::change_notice::ServerId;
+use crate::model::{Partition, Timestamp};
+use crate::store::ServerId;
 
 /// Time for which a server is alive after its last heartbeat: two heartbeats may be missed.
 const ALIVE_TTL: Duration = Duration::from_secs(6);

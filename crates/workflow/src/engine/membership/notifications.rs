@@ -7,13 +7,12 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine::Engine;
-use crate::engine::context::Context;
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
-use crate::queue::cache::RefillTarget;
-use crate::store::change_notice::{Audience, ChangeNotice, ReadyQueues};
-use crate::store::subscription::{Broadcast, StoreEvent, Subscription, Topic};
+use crate::engine::{Context, Engine};
+use crate::model::{Partition, Timestamp};
+use crate::queue::RefillTarget;
+use crate::store::{
+    Audience, Broadcast, ChangeNotice, ReadyQueues, StoreEvent, Subscription, Topic,
+};
 
 /// Poll interval of the first jobs of remote partitions while workers are busy here: older jobs
 /// there go first after a while.
@@ -370,11 +369,8 @@ mod with_redis {
     use tidegate_pipeline::test_util::RedisServer;
 
     use super::*;
-    use crate::engine::EngineOptions;
-    use crate::engine::membership::ServerDescription;
-    use crate::store::Store;
-    use crate::store::query::HeartbeatQuery;
-    use crate::store::redis::{RedisOptions, RedisStore};
+    use crate::engine::{EngineOptions, ServerDescription};
+    use crate::store::{HeartbeatQuery, RedisOptions, RedisStore, Store};
 
     fn now() -> Timestamp {
         Timestamp::from_micros(1_795_000_000_000_000)
@@ -470,14 +466,14 @@ mod with_redis {
                 begin.elapsed() < Duration::from_secs(10),
                 "it does not notice"
             );
-            let graph = crate::graph::definition::Definition {
+            let graph = crate::graph::Definition {
                 name: "w".to_owned(),
-                jobs: vec![crate::graph::definition::JobDefinition::new("a", "handler")],
+                jobs: vec![crate::graph::JobDefinition::new("a", "handler")],
                 ..Default::default()
             };
             let graph = crate::graph::Graph::build(graph).unwrap();
             let begin = crate::engine::actor::request::StartMode::Now;
-            let new = crate::engine::create::NewWorkflow {
+            let new = crate::engine::NewWorkflow {
                 graph,
                 start: begin,
                 created_at: None,

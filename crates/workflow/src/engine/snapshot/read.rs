@@ -5,18 +5,15 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use super::{JobResult, PartialSnapshot, Snapshot, SnapshotSource, WorkflowSummary};
-use crate::codec::change::ResultField;
-use crate::codec::error::StoreError;
-use crate::codec::records::decode;
-use crate::engine::Engine;
+use crate::codec::{ResultField, StoreError, decode};
 use crate::engine::actor::run_blocking::LargeReadPermit;
 use crate::engine::context::error::EngineError;
-use crate::engine::list::{ListedWorkflow, decode_listed};
+use crate::engine::{Engine, ListedWorkflow, decode_listed};
 use crate::graph::Graph;
-use crate::machine::workflow::Workflow;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::workflow_state::{AttemptError, Job, JobState, Meta};
-use crate::store::query::EncodedSummary;
+use crate::machine::Workflow;
+use crate::model::workflow_state::Job;
+use crate::model::{AttemptError, JobIndex, JobState, Meta, WorkflowId};
+use crate::store::EncodedSummary;
 
 /// Bytes of a graph above which decoding takes longer than a millisecond.
 const LARGE_GRAPH_BYTES: usize = 128 << 10;

@@ -1,13 +1,11 @@
 //! Support for a test clock: the time to which it may move, and the work that is due then.
 
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
-use crate::machine::workflow::Workflow;
-use crate::model::id::WorkflowId;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::JobState;
-use crate::store::query::TimeIndex;
+use crate::machine::Workflow;
+use crate::model::{JobState, Timestamp, WorkflowId};
+use crate::store::TimeIndex;
 
 /// A time later than all timers.
 const FAR_FUTURE: Timestamp = Timestamp::from_micros(u64::MAX);

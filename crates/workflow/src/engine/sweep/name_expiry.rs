@@ -22,15 +22,12 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use tracing::{debug, info};
 
-use crate::codec::error::StoreError;
-use crate::codec::rows::{Row, Section};
+use crate::codec::{Row, Section, StoreError};
 use crate::engine::Engine;
 use crate::engine::create::name_cache::REGISTERED_TTL;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::queue::cache::Paused;
-use crate::store::query::{Order, Register, RowRange, RowSet};
-use crate::store::register::RegisteredName;
+use crate::model::{Partition, Timestamp, WorkflowId};
+use crate::queue::Paused;
+use crate::store::{Order, Register, RegisteredName, RowRange, RowSet};
 
 /// Minimum age of the latest entry of a name that is removed. By then no server relies on the name,
 /// and suspended creations have resumed.

@@ -7,15 +7,11 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 
 use super::SweepScope;
-use crate::codec::change::{Applied, Change, Delete, Write};
-use crate::codec::error::StoreError;
-use crate::codec::rows::{ReadyJob, Row};
-use crate::engine::Engine;
+use crate::codec::{Applied, Change, Delete, ReadyJob, Row, StoreError, Write};
 use crate::engine::actor::request::Request;
 use crate::engine::context::error::EngineError;
-use crate::engine::store_health::StoreOperation;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::time::Timestamp;
+use crate::engine::{Engine, StoreOperation};
+use crate::model::{Partition, Timestamp, WorkflowId};
 
 /// Interval at which removed rows are logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

@@ -1,6 +1,5 @@
 use super::*;
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
+use crate::model::{Partition, Timestamp};
 
 fn entries(entries: &[(&str, &str)]) -> Vec<(String, String)> {
     entries

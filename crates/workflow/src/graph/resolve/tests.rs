@@ -1,6 +1,5 @@
 use super::*;
-use crate::graph::Graph;
-use crate::graph::definition::{JobDefinition, Scope};
+use crate::graph::{Graph, JobDefinition, Scope};
 use crate::model::JobIndex;
 
 fn units(entries: &[(&str, &str)]) -> LimitDefinition {

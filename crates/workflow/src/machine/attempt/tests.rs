@@ -4,13 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::graph::Graph;
-use crate::graph::definition::{Definition, JobDefinition, Retry};
-use crate::machine::event::Event;
-use crate::machine::outcome::Death;
+use crate::graph::{Definition, Graph, JobDefinition, Retry};
 use crate::machine::transition::transition;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::workflow_state::RetentionDefaults;
+use crate::machine::{Death, Event};
+use crate::model::{Partition, RetentionDefaults, WorkflowId};
 
 const JOB: JobIndex = JobIndex(0);
 const ALWAYS: Timestamp = Timestamp::from_micros(0);

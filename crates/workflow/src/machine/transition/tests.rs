@@ -5,11 +5,9 @@ mod rules;
 use std::sync::Arc;
 
 use super::*;
-use crate::graph::Graph;
-use crate::graph::definition::{Definition, JobDefinition, OnFailure, TriggerRule};
-use crate::machine::event::{Lease, RestartScope};
-use crate::machine::outcome::{Failure, Outcome, RetryWish};
-use crate::model::id::{JobIndex, Partition, WorkflowId};
+use crate::graph::{Definition, Graph, JobDefinition, OnFailure, TriggerRule};
+use crate::machine::{Failure, Lease, Outcome, RestartScope, RetryWish};
+use crate::model::{JobIndex, Partition, WorkflowId};
 
 const NOW: Timestamp = Timestamp::from_micros(1);
 const JOBS: u32 = 9;

@@ -1,8 +1,8 @@
 //! Jobs that run again: jobs that an operator resets, and jobs whose rule lets them run after that.
 
 use super::Workflow;
-use crate::graph::definition::TriggerRule;
-use crate::machine::reachability::{ParentOutcome, RuleResult};
+use crate::graph::TriggerRule;
+use crate::machine::{ParentOutcome, RuleResult};
 use crate::model::{JobIndex, JobState, LeaseEnd, Rerun, Timestamp};
 
 /// The outcome of each job for its children.

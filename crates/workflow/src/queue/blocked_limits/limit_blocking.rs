@@ -6,10 +6,9 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::{LimitBlock, UnblockedLimit};
-use crate::graph::limits::Limits;
-use crate::model::time::Timestamp;
-use crate::queue::cache::{QueueCache, RefillTarget};
-use crate::queue::ready_jobs::LaneKey;
+use crate::graph::Limits;
+use crate::model::Timestamp;
+use crate::queue::{LaneKey, QueueCache, RefillTarget};
 
 impl QueueCache {
     /// Number of returned units so far, for [`QueueCache::block`].

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::graph::limits::Limit;
+use crate::graph::Limit;
 
 /// Separates the number in the name of a limit. No domain, key, value or name of a concurrency
 /// limit contains it.

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::{QueueCache, RefillTarget};
-use crate::model::time::Timestamp;
-use crate::queue::queue::Queue;
-use crate::queue::ready_jobs::LaneKey;
-use crate::store::change_notice::{ReadyQueues, parse_queue_or_lane};
+use crate::model::Timestamp;
+use crate::queue::{LaneKey, Queue};
+use crate::store::{ReadyQueues, parse_queue_or_lane};
 
 /// Time for which a worker that stopped waiting is expected back.
 const WORKER_RETURN_TTL: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-use crate::model::id::Partition;
+use crate::model::Partition;
 
 /// Number of the thread of each partition.
 #[derive(Debug)]

@@ -4,10 +4,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::codec::rows::ReadyKey;
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
-use crate::queue::partitions::LocalPartitions;
+use crate::codec::ReadyKey;
+use crate::model::{Partition, Timestamp};
+use crate::queue::LocalPartitions;
 use crate::queue::partitions::thread_map::CallerThread;
 
 /// Time for which a remote job is left to its assigned server: it counts as this much younger. It
@@ -220,8 +219,8 @@ fn merge_two(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::rows::{ReadyJob, ReadyRow};
-    use crate::model::id::{JobIndex, WorkflowId};
+    use crate::codec::{ReadyJob, ReadyRow};
+    use crate::model::{JobIndex, WorkflowId};
     use crate::queue::partitions::thread_map::ThreadMap;
 
     fn ready_key(partition: u16, priority: u8, millis: u64) -> ReadyKey {

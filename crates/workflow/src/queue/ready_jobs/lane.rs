@@ -5,11 +5,9 @@ use std::time::Duration;
 use hashbrown::HashSet;
 
 use super::known_jobs::KnownJobs;
-use crate::codec::rows::ReadyKey;
-use crate::model::id::Partition;
-use crate::model::time::Timestamp;
-use crate::queue::cache::{ClaimMode, PartitionScope};
-use crate::queue::partitions::LocalPartitions;
+use crate::codec::ReadyKey;
+use crate::model::{Partition, Timestamp};
+use crate::queue::{ClaimMode, LocalPartitions, PartitionScope};
 
 /// Time for which the known jobs count as complete while notifications are received. Notifications
 /// may get lost, so it is bounded.

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::LaneKey;
 use super::lane::Lane;
-use crate::graph::limits::Limits;
+use crate::graph::Limits;
 use crate::queue::blocked_limits::limit_names::limit_name;
 use crate::queue::scheduler::weights::Weights;
 

@@ -3,10 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::queue::cache::QueueCache;
-use crate::queue::queue::Queue;
-use crate::queue::ready_jobs::LaneKey;
 use crate::queue::ready_jobs::lane::MoreRows;
+use crate::queue::{LaneKey, Queue, QueueCache};
 
 /// Interval of background refills of a queue. They find jobs whose announcement was missed, or that
 /// go before the known ones.
@@ -23,16 +21,16 @@ pub(crate) struct RefillTarget {
 }
 
 impl RefillTarget {
-    fn whole(queue: &String) -> Self {
+    fn whole(queue: &str) -> Self {
         Self {
-            queue: queue.clone(),
+            queue: queue.to_owned(),
             lanes: None,
         }
     }
 
     /// Targets for all lanes of these queues.
     pub(crate) fn whole_queues(queues: &[String]) -> Vec<Self> {
-        queues.iter().map(Self::whole).collect()
+        queues.iter().map(|queue| Self::whole(queue)).collect()
     }
 
     /// The lanes of a queue that have no known jobs while the store may have some, as far as they
@@ -137,7 +135,7 @@ impl QueueCache {
         names
             .iter()
             .filter(&mut is_overdue)
-            .map(RefillTarget::whole)
+            .map(|queue| RefillTarget::whole(queue))
             .collect()
     }
 

@@ -57,9 +57,8 @@ pub(crate) fn prefer_few_partitions<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::rows::{ReadyJob, ReadyRow};
-    use crate::model::id::{JobIndex, Partition, WorkflowId};
-    use crate::model::time::Timestamp;
+    use crate::codec::{ReadyJob, ReadyRow};
+    use crate::model::{JobIndex, Partition, Timestamp, WorkflowId};
 
     /// Jobs as (partition, priority), each a millisecond younger than the one before.
     fn line(jobs: &[(u16, u8)]) -> Vec<(DispatchKey, usize)> {

@@ -4,9 +4,8 @@ use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
 
-use crate::graph::limits::Limits;
-use crate::graph::policies::Weight;
-use crate::queue::cache::QueueCache;
+use crate::graph::{Limits, Weight};
+use crate::queue::QueueCache;
 
 /// The weights of one queue.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -96,7 +95,7 @@ impl QueueCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::ready_jobs::{KeyMemory, ReadyJobs};
+    use crate::queue::{KeyMemory, ReadyJobs};
 
     fn weight(entries: &[(&str, &str)], weight: u32) -> Weight {
         let entries = entries
@@ -136,7 +135,7 @@ mod tests {
 
     #[test]
     fn weights_hold_for_keys_that_come_later() {
-        let key = |tenant: &str| crate::queue::ready_jobs::LaneKey {
+        let key = |tenant: &str| crate::queue::LaneKey {
             limits: format!(r#"[["vendor",1,"tenant","{tenant}"]]"#).into(),
             handler: "h".into(),
         };

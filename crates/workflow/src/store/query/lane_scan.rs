@@ -1,8 +1,7 @@
 //! Reads the first rows of many lanes, without reading the other rows of each.
 
-use crate::codec::error::StoreError;
-use crate::codec::rows::{Row, lane_end, lane_prefix, queue_end, queue_rows};
-use crate::model::id::Partition;
+use crate::codec::{Row, StoreError, lane_end, lane_prefix, queue_end, queue_rows};
+use crate::model::Partition;
 use crate::store::{Store, split_result};
 
 /// A range of ready rows, of which the lanes are scanned: from a row, inclusive, up to another one,

@@ -1,6 +1,6 @@
 //! The result of a store probe: the kinds of calls that a store serves for a partition now.
 
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 
 /// The kinds of calls that a store serves for a partition, found by a probe that changes nothing.
 /// Full memory, for example, stops writes but neither reads nor removals.

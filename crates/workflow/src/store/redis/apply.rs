@@ -13,9 +13,8 @@ pub(super) use self::arguments::{ScriptArg, pack};
 pub(super) use self::operations::state_fields;
 
 use super::keys::{Keys, META, Set, WorkflowKey};
-use crate::codec::change::{Change, Stamp, Write};
-use crate::codec::rows::Row;
-use crate::model::id::WorkflowId;
+use crate::codec::{Change, Row, Stamp, Write};
+use crate::model::WorkflowId;
 
 /// The script that applies changes.
 pub(super) const SCRIPT: &str = include_str!("apply/apply.lua");

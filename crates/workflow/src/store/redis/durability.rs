@@ -9,8 +9,8 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 use super::keys::{Keys, Set};
 use super::read::reply::{self, answer};
 use super::{RedisOptions, RedisStore, key_arg, text_arg};
-use crate::codec::error::StoreError;
-use crate::model::id::Partition;
+use crate::codec::StoreError;
+use crate::model::Partition;
 
 /// A command with its arguments.
 type Command = (&'static str, &'static [&'static str]);

@@ -5,12 +5,10 @@ use std::sync::LazyLock;
 
 use tidegate_pipeline::slot_of;
 
-use crate::codec::change::ResultField;
-use crate::model::id::{JobIndex, Partition, WorkflowId};
-use crate::store::change_notice::Audience;
-use crate::store::query::{Register, TimeIndex};
+use crate::codec::ResultField;
+use crate::model::{JobIndex, Partition, WorkflowId};
 use crate::store::redis::read::reply;
-use crate::store::shared_table::SharedTable;
+use crate::store::{Audience, Register, SharedTable, TimeIndex};
 
 /// The largest number of partitions: the number of tags.
 pub(super) const MAX_PARTITIONS: u16 = 256;
@@ -276,7 +274,7 @@ static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::time::Timestamp;
+    use crate::model::Timestamp;
 
     #[rustfmt::skip]
     const EXISTING_TAGS: [&str; 256] = [

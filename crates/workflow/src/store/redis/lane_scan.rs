@@ -5,8 +5,8 @@ use tidegate_pipeline::{Arg, Batch, Outcome};
 use super::keys::Set;
 use super::read::reply::{self, answer};
 use super::{RedisStore, key_arg, text_arg};
-use crate::codec::error::StoreError;
-use crate::model::id::Partition;
+use crate::codec::StoreError;
+use crate::model::Partition;
 use crate::store::query::lane_scan::{LaneRows, LaneScan};
 
 const SCRIPT: &str = include_str!("lane_scan/lane_scan.lua");

@@ -8,10 +8,11 @@ use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 use super::keys::WorkflowKey;
 use super::read::reply::{array, count, reason, unavailable, unexpected};
 use super::{RedisStore, key_arg, with_advice, wrote_nothing};
-use crate::codec::error::StoreError;
-use crate::model::id::{Partition, WorkflowId};
-use crate::store::notes::{EncodedNote, FULL_CHUNK_BYTES, LOG_SLOTS, MAX_LOG_BYTES, NoteOutcome};
-use crate::store::split_result;
+use crate::codec::StoreError;
+use crate::model::{Partition, WorkflowId};
+use crate::store::{
+    EncodedNote, FULL_CHUNK_BYTES, LOG_SLOTS, MAX_LOG_BYTES, NoteOutcome, split_result,
+};
 
 const SCRIPT: &[u8] = include_bytes!("notes/notes.lua");
 

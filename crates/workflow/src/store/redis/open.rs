@@ -13,8 +13,7 @@ use self::identity::StoreIdentity;
 use super::keys::{self, Keys, Set};
 use super::read::reply::{self, answer, reason, unavailable, unexpected};
 use super::{RedisOptions, RedisStore, apply, key_arg};
-use crate::codec::error::StoreError;
-use crate::codec::format::{Format, Schema};
+use crate::codec::{Format, Schema, StoreError};
 
 /// The fields of the facts about a store.
 const SCHEMA_FIELD: &[u8] = b"schema";

@@ -12,16 +12,13 @@ use tidegate_pipeline::{Arg, Batch, Outcome, Reply, UnitBuilder};
 use super::apply::ScriptArg;
 use super::read::reply::{self, array, count, reason, unavailable, unexpected};
 use super::{RedisStore, key_arg, lacks_script, wrote_nothing};
-use crate::codec::error::StoreError;
-use crate::model::id::Partition;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
+use crate::codec::StoreError;
+use crate::model::{LeaseRef, Partition, Timestamp};
 use crate::store::change_notice::release::Release;
-use crate::store::change_notice::{Audience, ServerId};
-use crate::store::permits::{
-    PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
+use crate::store::{
+    Audience, PermitCount, PermitExtension, PermitHolders, PermitRequest, ServerId,
+    permit_duration, split_result,
 };
-use crate::store::split_result;
 
 const SCRIPT: &[u8] = include_bytes!("permits/permits.lua");
 

@@ -8,8 +8,8 @@ use super::apply::ScriptCall;
 use super::keys::{META, Set};
 use super::read::reply::{answer, reason};
 use super::{RedisStore, key_arg, with_advice};
-use crate::codec::error::StoreError;
-use crate::model::id::Partition;
+use crate::codec::StoreError;
+use crate::model::Partition;
 use crate::store::query::probe::Probe;
 
 /// The longest wait for an answer. The commands cost Redis some microseconds.

@@ -9,9 +9,8 @@ use tidegate_pipeline::Batch;
 use self::reply::answer;
 use super::keys::{Set, WorkflowKey};
 use super::{RedisStore, key_arg};
-use crate::codec::error::StoreError;
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::time::Timestamp;
+use crate::codec::StoreError;
+use crate::model::{Partition, Timestamp, WorkflowId};
 
 /// The kind of key that has a workflow's state, by its id.
 pub(super) fn state_of(id: WorkflowId) -> WorkflowKey {

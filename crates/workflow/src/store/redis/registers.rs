@@ -14,10 +14,9 @@ use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::read::reply::{self, answer, reason, unavailable};
 use super::{RedisStore, key_arg, text_arg};
-use crate::codec::error::StoreError;
-use crate::model::time::Timestamp;
-use crate::store::query::Register;
-use crate::store::register::{PAUSED, RegisteredName};
+use crate::codec::StoreError;
+use crate::model::Timestamp;
+use crate::store::{PAUSED, Register, RegisteredName};
 
 /// The registers, in the order of their numbers.
 pub(super) const REGISTERS: [Register; 2] = [Register::Queues, Register::Names];

@@ -11,8 +11,8 @@ use super::keys::META;
 use super::read::reply::{self, answer, reason};
 use super::read::state_of;
 use super::{RedisStore, key_arg};
-use crate::codec::error::StoreError;
-use crate::model::id::{Partition, WorkflowId};
+use crate::codec::StoreError;
+use crate::model::{Partition, WorkflowId};
 
 /// The longest WAIT. A connection on which nothing arrives for 5 s counts as broken.
 const MAX_WAIT: Duration = Duration::from_secs(2);

@@ -4,8 +4,8 @@ use std::sync::{MutexGuard, PoisonError};
 
 use super::SimulatedStore;
 use super::tables::SimulatedTables;
-use crate::codec::error::StoreError;
-use crate::model::id::{Partition, WorkflowId};
+use crate::codec::StoreError;
+use crate::model::{Partition, WorkflowId};
 use crate::store::split_result;
 
 /// The failure of a call.

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 
 use super::SimulatedStore;
 use super::tables::SimulatedTables;
-use crate::codec::error::StoreError;
-use crate::store::notes::{EncodedNote, NoteOutcome};
+use crate::codec::StoreError;
+use crate::store::{EncodedNote, NoteOutcome};
 
 impl SimulatedStore {
     pub(crate) async fn add_notes(

@@ -7,16 +7,13 @@ use hashbrown::HashMap;
 
 use super::SimulatedStore;
 use super::servers::Servers;
-use crate::codec::error::StoreError;
-use crate::model::id::Partition;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
+use crate::codec::StoreError;
+use crate::model::{LeaseRef, Partition, Timestamp};
 use crate::store::change_notice::release::Release;
-use crate::store::change_notice::{Audience, ServerId};
-use crate::store::permits::{
-    PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
+use crate::store::{
+    Audience, PermitCount, PermitExtension, PermitHolders, PermitRequest, ServerId, Topic,
+    permit_duration,
 };
-use crate::store::subscription::Topic;
 
 /// The permits of all limits.
 #[derive(Debug, Default)]

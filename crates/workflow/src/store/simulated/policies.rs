@@ -1,7 +1,7 @@
 //! Policies of queues and handlers in the simulated store.
 
 use super::SimulatedStore;
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 
 impl SimulatedStore {
     pub(crate) async fn policy_rows(&self) -> Result<Vec<(String, String)>, StoreError> {

@@ -7,14 +7,10 @@ use bytes::Bytes;
 
 use super::SimulatedStore;
 use super::tables::{SimulatedTables, StoredWorkflow};
-use crate::codec::change::{ResultField, Stored, StoredState};
-use crate::codec::error::StoreError;
-use crate::codec::rows::{Row, workflow_in_row};
-use crate::codec::time_row::due_row;
-use crate::model::id::{JobIndex, Partition, WorkflowId};
-use crate::model::time::Timestamp;
+use crate::codec::{ResultField, Row, StoreError, Stored, StoredState, due_row, workflow_in_row};
+use crate::model::{JobIndex, Partition, Timestamp, WorkflowId};
 use crate::store::query::lane_scan::{LaneRows, LaneScan, scan_lanes};
-use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
+use crate::store::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 
 impl SimulatedStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {

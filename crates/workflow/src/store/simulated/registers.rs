@@ -5,10 +5,9 @@ use std::ops::Bound;
 
 use super::SimulatedStore;
 use super::tables::SimulatedTables;
-use crate::codec::error::StoreError;
-use crate::model::time::Timestamp;
-use crate::store::query::Register;
-use crate::store::register::{PAUSED, RegisteredName, Verification};
+use crate::codec::StoreError;
+use crate::model::Timestamp;
+use crate::store::{PAUSED, Register, RegisteredName, Verification};
 
 /// A register: for each name its value, and the time at which it was last registered.
 pub(super) type RegisterEntries = BTreeMap<String, (String, Option<Timestamp>)>;

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::model::id::Partition;
-use crate::store::change_notice::{ChangeNotice, ServerId};
-use crate::store::subscription::{StoreEvent, Topic};
+use crate::model::Partition;
+use crate::store::{ChangeNotice, ServerId, StoreEvent, Topic};
 
 /// The heartbeats of servers, and their subscriptions.
 #[derive(Debug, Default)]
@@ -25,7 +24,7 @@ struct Listener {
     arrived: Notify,
 }
 
-/// A subscription in the simulated store, see [`crate::store::subscription::Subscription`].
+/// A subscription in the simulated store, see [`crate::store::Subscription`].
 #[derive(Debug)]
 pub(crate) struct SimulatedSubscription(Arc<Listener>);
 

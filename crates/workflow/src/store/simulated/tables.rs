@@ -10,14 +10,12 @@ use super::faults::Faults;
 use super::permits::SimulatedPermits;
 use super::registers::RegisterEntries;
 use super::servers::Servers;
-use crate::codec::change::{
-    Applied, Change, CreationRecord, Delete, NewerState, Put, ResultField, RowChange, Stamp,
+use crate::codec::{
+    Applied, Change, CreationRecord, Delete, NewerState, Put, ResultField, Row, RowChange, Stamp,
     StoredState, TimerMove, Write,
 };
-use crate::codec::rows::Row;
-use crate::model::id::{JobIndex, Partition, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::store::query::{RowRange, TimeIndex};
+use crate::model::{JobIndex, Partition, Timestamp, WorkflowId};
+use crate::store::{RowRange, TimeIndex};
 
 /// Number of recorded writes of a workflow: few, so that tests also meet writes that are not
 /// recorded.

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::file;
 use super::write::space::can_shrink;
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 
 /// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of
 /// the copy in bytes. Servers may write during the copy. `to` has the complete copy, or does not

@@ -1,8 +1,8 @@
 //! Times, results and registers as numbers in columns.
 
-use crate::codec::change::ResultField;
-use crate::model::time::Timestamp;
-use crate::store::query::Register;
+use crate::codec::ResultField;
+use crate::model::Timestamp;
+use crate::store::Register;
 
 /// The time that [`micros`] converted.
 pub(super) fn timestamp(micros: i64) -> Timestamp {

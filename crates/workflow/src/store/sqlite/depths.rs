@@ -7,9 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use rusqlite::Connection;
 
-use crate::codec::error::StoreError;
-use crate::codec::rows::{Row, is_limited, lane_prefix};
-use crate::model::id::Partition;
+use crate::codec::{Row, StoreError, is_limited, lane_prefix};
+use crate::model::Partition;
 
 /// A partition, and the prefix of the rows of a queue or a lane.
 type DepthKey = (Partition, Row);

@@ -17,8 +17,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 use tracing::info;
 
 use self::presence::Presence;
-use crate::codec::error::StoreError;
-use crate::codec::format::{Format, Schema};
+use crate::codec::{Format, Schema, StoreError};
 
 /// The path that SQLite takes for a database in memory.
 pub(super) const IN_MEMORY: &str = ":memory:";

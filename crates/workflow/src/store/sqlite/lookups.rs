@@ -7,14 +7,10 @@ use rusqlite::Connection;
 
 use super::write::WriteRequest;
 use super::{SqliteStore, read};
-use crate::codec::change::{ResultField, Stored, StoredState};
-use crate::codec::error::StoreError;
-use crate::codec::rows::Row;
-use crate::model::id::{JobIndex, Partition, WorkflowId};
-use crate::model::time::Timestamp;
+use crate::codec::{ResultField, Row, StoreError, Stored, StoredState};
+use crate::model::{JobIndex, Partition, Timestamp, WorkflowId};
 use crate::store::query::lane_scan::{LaneRows, LaneScan, scan_lanes};
-use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
-use crate::store::split_result;
+use crate::store::{EncodedSummary, Order, RowRange, RowSet, TimeIndex, split_result};
 
 impl SqliteStore {
     /// Reads items one after the other, at one moment.

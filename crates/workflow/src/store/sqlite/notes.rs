@@ -5,8 +5,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::SqliteStore;
 use super::column::field_number;
 use super::write::WriteRequest;
-use crate::codec::error::StoreError;
-use crate::store::notes::{EncodedNote, NoteOutcome};
+use crate::codec::StoreError;
+use crate::store::{EncodedNote, NoteOutcome};
 
 /// Adds a note within a transaction.
 pub(super) fn add(connection: &Connection, note: &EncodedNote) -> Result<NoteOutcome, StoreError> {

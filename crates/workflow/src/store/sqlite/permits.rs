@@ -9,13 +9,10 @@ use super::SqliteStore;
 use super::column::{micros, timestamp};
 use super::read::{many, one, sql_limit};
 use super::write::WriteRequest;
-use crate::codec::error::StoreError;
-use crate::model::id::InvalidId;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
-use crate::store::change_notice::ServerId;
-use crate::store::permits::{
-    PermitCount, PermitExtension, PermitHolders, PermitRequest, permit_duration,
+use crate::codec::StoreError;
+use crate::model::{InvalidId, LeaseRef, Timestamp};
+use crate::store::{
+    PermitCount, PermitExtension, PermitHolders, PermitRequest, ServerId, permit_duration,
 };
 
 /// A limit, and the lease that has or requests one of its permits.

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::file::presence::Presence;
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 
 /// Whether a removal succeeds, and whether an addition succeeds.
 pub(super) type ProbeResult = (Result<(), StoreError>, Result<(), StoreError>);

@@ -4,13 +4,10 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row as SqlRow, params};
 
 use super::column::{field_number, micros, timestamp};
-use crate::codec::change::{ResultField, Stored, StoredState};
-use crate::codec::error::StoreError;
-use crate::codec::rows::{self, Row};
-use crate::codec::time_row::{due_row, read_due_row};
-use crate::model::id::{JobIndex, Partition, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
+use crate::codec::rows;
+use crate::codec::{ResultField, Row, StoreError, Stored, StoredState, due_row, read_due_row};
+use crate::model::{JobIndex, Partition, Timestamp, WorkflowId};
+use crate::store::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 
 /// Runs `read` in a transaction, so that it sees the store at one moment.
 pub(super) fn in_transaction<T>(

@@ -7,10 +7,9 @@ use super::SqliteStore;
 use super::column::{micros, register_number, timestamp};
 use super::read::{many, one, sql_limit};
 use super::write::WriteRequest;
-use crate::codec::error::StoreError;
-use crate::model::time::Timestamp;
-use crate::store::query::Register;
-use crate::store::register::{PAUSED, RegisteredName};
+use crate::codec::StoreError;
+use crate::model::Timestamp;
+use crate::store::{PAUSED, Register, RegisteredName};
 
 /// The number of the rows that have the times of a register's names.
 fn times_of(register: Register) -> i64 {

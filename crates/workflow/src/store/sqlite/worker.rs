@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 
 /// Owns a thread. Dropping it lets the thread finish the queued requests, and joins it.
 pub(super) struct WorkerThread<J> {

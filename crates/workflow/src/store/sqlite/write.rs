@@ -17,12 +17,10 @@ use super::file::presence::Presence;
 use super::probe::{ProbeResult, probe};
 use super::worker::RequestQueue;
 use super::{ReadRequest, notes, permits, register};
-use crate::codec::change::{Applied, Change, Write};
-use crate::codec::error::StoreError;
-use crate::codec::format::Format;
-use crate::model::id::Partition;
-use crate::store::notes::{EncodedNote as Note, NoteOutcome};
-use crate::store::permits::PermitCount;
+use crate::codec::{Applied, Change, Format, StoreError, Write};
+use crate::model::Partition;
+use crate::store::EncodedNote as Note;
+use crate::store::{NoteOutcome, PermitCount};
 
 /// Changes at which a transaction takes no further requests: about 50 ms of work. The first request
 /// of a group does not wait long for the last one, and the cost of the sync is shared by all.
@@ -297,9 +295,8 @@ fn write(writer: &mut WriterState<'_>, group: &mut [WriteRequest]) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::change::{CreationRecord, Put};
-    use crate::model::id::{JobIndex, WorkflowId};
-    use crate::model::time::Timestamp;
+    use crate::codec::{CreationRecord, Put};
+    use crate::model::{JobIndex, Timestamp, WorkflowId};
     use crate::store::sqlite::{file, read};
 
     fn create(number: u64, state: &[u8]) -> Change {

@@ -4,12 +4,8 @@ use hashbrown::HashMap;
 
 use crate::engine::actor::request::{Action, Request, StartMode};
 use crate::engine::context::error::EngineError;
-use crate::machine::event::{DeleteIf, Event};
-use crate::machine::refusal::{Refusal, wrong_status};
-use crate::machine::workflow::Workflow;
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::Status;
+use crate::machine::{DeleteIf, Event, Refusal, Workflow, wrong_status};
+use crate::model::{JobIndex, Status, Timestamp};
 
 /// Returns the event of a request. `None` if the workflow only has to exist.
 pub(super) fn event_for(

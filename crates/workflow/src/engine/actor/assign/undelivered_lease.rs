@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::limits::unstarted::ChargedUnits;
-use crate::model::lease_ref::LeaseRef;
-use crate::model::time::Timestamp;
+use crate::model::{LeaseRef, Timestamp};
 
 /// Releases what workers do not have, or no longer have. The methods do not block.
 pub(crate) trait LeaseReleaser: Send + Sync {

@@ -6,12 +6,11 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use quick_cache::Weighter;
 
-use crate::codec::change::{NewerState, ResultField};
-use crate::codec::error::StoreError;
+use crate::codec::{NewerState, ResultField, StoreError};
 use crate::engine::actor::answer::LeasedJob;
 use crate::graph::{Graph, allocation_bytes};
-use crate::machine::workflow::Workflow;
-use crate::model::id::{JobIndex, WorkflowId};
+use crate::machine::Workflow;
+use crate::model::{JobIndex, WorkflowId};
 
 /// Most bytes of outputs of one workflow that are cached for the jobs after them.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
@@ -153,12 +152,10 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::codec::format::Format;
-    use crate::codec::records::{decode, encode};
-    use crate::graph::definition::{Definition, JobDefinition};
-    use crate::machine::write_set::WriteOptions;
-    use crate::model::id::Partition;
-    use crate::model::time::Timestamp;
+    use crate::codec::{Format, decode, encode};
+    use crate::graph::{Definition, JobDefinition};
+    use crate::machine::WriteOptions;
+    use crate::model::{Partition, Timestamp};
 
     /// Returns `number` workflows of `jobs` jobs each, all of which run after the first.
     fn entries(number: usize, jobs: usize) -> Vec<CachedWorkflow> {

@@ -3,13 +3,10 @@
 use crate::engine::actor::answer::Answer;
 use crate::engine::actor::request::Request;
 use crate::engine::context::attempts::{AttemptEnd, AttemptObserver, AttemptOutcome};
-use crate::graph::definition::OnFailure;
-use crate::machine::event::Event;
-use crate::machine::outcome::Outcome;
-use crate::machine::workflow::Workflow;
-use crate::model::id::JobIndex;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{Job, JobState, LeaseEnd};
+use crate::graph::OnFailure;
+use crate::machine::{Event, Outcome, Workflow};
+use crate::model::workflow_state::Job;
+use crate::model::{JobIndex, JobState, LeaseEnd, Timestamp};
 
 /// An attempt that ended.
 #[derive(Debug)]

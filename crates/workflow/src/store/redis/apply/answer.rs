@@ -3,8 +3,7 @@
 use tidegate_pipeline::{Outcome, Reply};
 
 use super::ScriptCall;
-use crate::codec::change::Applied;
-use crate::codec::error::StoreError;
+use crate::codec::{Applied, StoreError};
 use crate::store::redis::read::reply::{self, unexpected};
 
 impl ScriptCall<'_> {

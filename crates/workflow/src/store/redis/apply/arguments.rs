@@ -3,7 +3,7 @@
 use tidegate_pipeline::{Arg, UnitBuilder};
 
 use super::{AnnounceCommand, Opcode, ScriptCall, SharedRows};
-use crate::codec::change::Stamp;
+use crate::codec::Stamp;
 use crate::store::redis::key_arg;
 use crate::store::redis::keys::Set;
 

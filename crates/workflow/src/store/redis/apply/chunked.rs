@@ -15,10 +15,9 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::ScriptCall;
-use crate::codec::change::{Applied, Change, Put, RowChange, RowTiming, Write};
-use crate::codec::error::StoreError;
-use crate::model::id::{Partition, WorkflowId};
-use crate::store::change_notice::Notifier;
+use crate::codec::{Applied, Change, Put, RowChange, RowTiming, StoreError, Write};
+use crate::model::{Partition, WorkflowId};
+use crate::store::Notifier;
 use crate::store::redis::keys::{self, Set, WorkflowKey};
 use crate::store::redis::read::reply::{answer, count, reason};
 use crate::store::redis::{

@@ -4,9 +4,9 @@ use super::chunked::trail::{self, MIN_TRAIL_JOBS};
 use super::{
     ExpectedWrite, KeyClaim, Opcode, Operation, ScriptArg, ScriptCall, StringWrite, add_shared,
 };
-use crate::codec::change::{self, CreationRecord, Delete, Put, TimerMove, TrailEntry};
-use crate::codec::rows::Row;
-use crate::model::id::WorkflowId;
+use crate::codec::change;
+use crate::codec::{CreationRecord, Delete, Put, Row, TimerMove, TrailEntry};
+use crate::model::WorkflowId;
 use crate::store::redis::keys::{self, Keys, META, Set, WorkflowKey};
 
 impl<'a> ScriptCall<'a> {

@@ -2,13 +2,10 @@
 
 use tidegate_pipeline::{Arg, Batch};
 
-use crate::codec::error::StoreError;
-use crate::store::HeartbeatReply;
-use crate::store::change_notice::ServerId;
-use crate::store::query::HeartbeatQuery;
+use crate::codec::StoreError;
 use crate::store::redis::read::reply::{self, answer};
 use crate::store::redis::{RedisStore, key_arg, text_arg};
-use crate::store::shared_table::SharedTable;
+use crate::store::{HeartbeatQuery, HeartbeatReply, ServerId, SharedTable};
 
 /// A day in milliseconds: longer than the replacement of all servers takes. Afterwards nothing of a
 /// shared table is left.

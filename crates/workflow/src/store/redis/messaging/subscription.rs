@@ -10,19 +10,18 @@ use tidegate_pipeline::{
     Arg, Batch, Delivery, Outcome, Refusal, Subscriber, SubscriberEvent, SubscriberOptions,
 };
 
-use crate::codec::change::Change;
-use crate::model::id::Partition;
-use crate::store::change_notice::Notifier;
+use crate::codec::Change;
+use crate::model::Partition;
 use crate::store::redis::apply::ScriptCall;
 use crate::store::redis::keys::Keys;
 use crate::store::redis::read::reply::{self, answer};
 use crate::store::redis::{RedisStore, key_arg};
-use crate::store::subscription::{StoreEvent, Topic};
+use crate::store::{Notifier, StoreEvent, Topic};
 
 /// The field of the store's facts that has the kind of channel.
 const DELIVERY_FIELD: &[u8] = b"messages";
 
-/// A subscription in Redis, see [`crate::store::subscription::Subscription`].
+/// A subscription in Redis, see [`crate::store::Subscription`].
 #[derive(Debug)]
 pub(crate) struct RedisSubscription {
     store: RedisStore,

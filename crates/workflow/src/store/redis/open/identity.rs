@@ -12,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::StoreFacts;
-use crate::codec::error::StoreError;
-use crate::model::id::Partition;
+use crate::codec::StoreError;
+use crate::model::Partition;
+use crate::store::Verification;
 use crate::store::redis::keys::{Keys, MAX_PARTITIONS};
 use crate::store::redis::read::reply::{self, answer, unexpected};
 use crate::store::redis::registers::REGISTERS;
 use crate::store::redis::{RedisStore, key_arg, text_arg};
-use crate::store::register::Verification;
 
 /// The field of the store's facts that has the id.
 const ID_FIELD: &[u8] = b"id";

@@ -5,12 +5,9 @@ use std::str::FromStr;
 use bytes::Bytes;
 use tidegate_pipeline::{Outcome, Reply, ServerError};
 
-use crate::codec::change::{NewerState, Stamp, StoredState};
-use crate::codec::error::StoreError;
-use crate::codec::{compact_state, rows};
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::store::query::EncodedSummary;
+use crate::codec::{NewerState, Stamp, StoreError, StoredState, compact_state, rows};
+use crate::model::{JobIndex, Timestamp, WorkflowId};
+use crate::store::EncodedSummary;
 use crate::store::redis::keys::{self, META};
 
 /// An error for a reply of an unexpected type.

@@ -4,14 +4,11 @@ use hashbrown::HashMap;
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::reply::{self, answer, is_forbidden};
-use crate::codec::error::StoreError;
-use crate::codec::rows::{Row, lane_prefix};
-use crate::codec::time_row::{due_row, read_due_row};
-use crate::model::id::{Partition, WorkflowId};
-use crate::model::time::Timestamp;
-use crate::store::query::{Order, RowRange, RowSet, TimeIndex};
+use crate::codec::{Row, StoreError, due_row, lane_prefix, read_due_row};
+use crate::model::{Partition, Timestamp, WorkflowId};
 use crate::store::redis::keys::Set;
 use crate::store::redis::{RedisStore, key_arg};
+use crate::store::{Order, RowRange, RowSet, TimeIndex};
 
 /// Queues up to which each is counted separately, without a first read that tests whether there are
 /// few rows.

@@ -7,11 +7,9 @@ use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
 use super::reply::{self, answer, stored};
 use super::state_of;
-use crate::codec::change::{ResultField, Stored, StoredState};
-use crate::codec::compact_state;
-use crate::codec::error::StoreError;
-use crate::model::id::{JobIndex, Partition, WorkflowId};
-use crate::store::query::EncodedSummary;
+use crate::codec::{ResultField, StoreError, Stored, StoredState, compact_state};
+use crate::model::{JobIndex, Partition, WorkflowId};
+use crate::store::EncodedSummary;
 use crate::store::redis::apply::chunked::read::query;
 use crate::store::redis::keys::{self, LABEL, META, WorkflowKey};
 use crate::store::redis::{RedisStore, key_arg, text_arg};

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 
 /// The files of an open store: the data, and the log of SQLite with the latest writes. A store in
 /// memory has none.

@@ -4,11 +4,10 @@ use rusqlite::{Connection, params};
 
 use super::lazy_statement::LazyStatement;
 use super::sets::{RowStatements, TimeRowStatements};
-use crate::codec::change::{
-    Applied, Change, CreationRecord, Delete, Put, RowTimes, TimerMove, Write,
+use crate::codec::{
+    Applied, Change, CreationRecord, Delete, Put, RowTimes, StoreError, TimerMove, Write,
 };
-use crate::codec::error::StoreError;
-use crate::model::id::{Partition, WorkflowId};
+use crate::model::{Partition, WorkflowId};
 use crate::store::sqlite::column::{field_number, micros};
 use crate::store::sqlite::depths::DepthChanges;
 use crate::store::sqlite::read;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rusqlite::{Connection, OptionalExtension, Params, Row, Statement};
 
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 
 /// A statement of the connection that writes. It is prepared when it is first used.
 pub(super) struct LazyStatement<'c> {

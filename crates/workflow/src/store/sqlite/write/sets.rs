@@ -3,10 +3,8 @@
 use rusqlite::{Connection, params};
 
 use super::lazy_statement::LazyStatement;
-use crate::codec::change::RowChange;
-use crate::codec::error::StoreError;
-use crate::codec::rows::Row;
-use crate::model::id::{Partition, WorkflowId};
+use crate::codec::{Row, RowChange, StoreError};
+use crate::model::{Partition, WorkflowId};
 
 /// Rows ordered by their bytes.
 pub(super) struct RowStatements<'c> {

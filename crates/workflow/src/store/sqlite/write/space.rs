@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tracing::{debug, info};
 
-use crate::codec::error::StoreError;
+use crate::codec::StoreError;
 use crate::store::sqlite::worker::{RequestQueue, WaitResult};
 
 /// Time without a request before free pages are returned: requests that follow each other do not

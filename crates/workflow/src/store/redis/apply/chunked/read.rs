@@ -10,11 +10,8 @@ use hashbrown::HashMap;
 use tidegate_pipeline::{Arg, Batch, Outcome, UnitBuilder};
 
 use super::trail::{self, TrailChanges};
-use crate::codec::change::{NewerState, Stamp, StoredState};
-use crate::codec::error::StoreError;
-use crate::codec::records::decode;
-use crate::model::id::{JobIndex, WorkflowId};
-use crate::model::workflow_state::Meta;
+use crate::codec::{NewerState, Stamp, StoreError, StoredState, decode};
+use crate::model::{JobIndex, Meta, WorkflowId};
 use crate::store::redis::keys::{self, LABEL, META, WorkflowKey};
 use crate::store::redis::read::reply::{self, stored};
 use crate::store::redis::{RedisStore, key_arg, text_arg};

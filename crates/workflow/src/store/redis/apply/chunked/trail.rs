@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use crate::codec::change::{Put, RowTiming, Stamp, TrailEntry};
-use crate::model::id::JobIndex;
+use crate::codec::{Put, RowTiming, Stamp, TrailEntry};
+use crate::model::JobIndex;
 use crate::store::redis::apply::{ScriptArg, pack};
 
 /// Jobs from which on a workflow has a trail. Reading fewer jobs costs no more than reading the

@@ -7,17 +7,12 @@ use tidegate_pipeline::test_util::RedisServer;
 
 use super::*;
 use crate::engine::actor::request::Action;
-use crate::engine::claim::Claim;
-use crate::engine::{Engine, EngineOptions};
-use crate::graph::Graph;
-use crate::graph::definition::{Definition, JobDefinition};
-use crate::machine::event::Event;
+use crate::engine::{Claim, Engine, EngineOptions};
+use crate::graph::{Definition, Graph, JobDefinition};
 use crate::machine::transition::transition;
-use crate::machine::workflow::Workflow;
-use crate::model::time::Timestamp;
-use crate::model::workflow_state::{RetentionDefaults, Status};
-use crate::store::Store;
-use crate::store::redis::RedisOptions;
+use crate::machine::{Event, Workflow};
+use crate::model::{RetentionDefaults, Status, Timestamp};
+use crate::store::{RedisOptions, Store};
 
 const JOBS: usize = 3 * MAX_INLINE;
 
@@ -57,8 +52,8 @@ fn started() -> (WorkflowId, Change) {
         at(0),
     )
     .unwrap();
-    let style = crate::machine::write_set::WriteOptions {
-        format: crate::codec::format::Format::LATEST,
+    let style = crate::machine::WriteOptions {
+        format: crate::codec::Format::LATEST,
         max_inline: MAX_INLINE,
     };
     let change = workflow.change(5, style, at(0)).unwrap();

@@ -1,3 +1,0 @@
-//! Errors of store calls.
-
-pub use crate::codec::error::{SCHEMA_VERSION, StoreError};
