@@ -37,7 +37,7 @@ impl Limiter {
     /// limit, as requests may.
     ///
     /// # Errors
-    /// There is no configuration. If the store fails, [`Exhausted`] has the error for the jobs
+    /// There is no configuration. If the store fails, `Exhausted` has the error for the jobs
     /// concerned.
     ///
     /// # Cancellation

@@ -90,7 +90,7 @@ pub enum ExhaustedReason {
     Failed(StoreError),
 }
 
-/// Facts of one call of [`Limiter::acquire`], for the server's counters.
+/// Facts of one call of `Limiter::acquire`, for the server's counters.
 #[derive(Debug, Default)]
 pub struct AcquireFacts {
     /// One delta for each limit of a job that counts. Hits over the limit are those of jobs that
