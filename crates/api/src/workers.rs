@@ -1,4 +1,4 @@
-//! Workers: their list with the jobs of each, and draining.
+//! Workers: their list with the jobs of each, draining, queues and policies.
 
 pub(crate) mod events;
 pub(crate) mod policies;

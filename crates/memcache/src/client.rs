@@ -50,6 +50,7 @@ impl Default for Config {
 #[derive(Debug, Clone)]
 pub struct Client(Arc<ClientState>);
 
+/// State that the clones of a client share.
 #[derive(Debug)]
 struct ClientState {
     config: Config,
@@ -201,7 +202,7 @@ impl Client {
                 .chain(&*ring.nodes)
                 .find(|node| node.address == *address)
                 .cloned();
-            nodes.push(existing.unwrap_or_else(|| self.start(address)));
+            nodes.push(existing.unwrap_or_else(|| self.start_node(address)));
         }
         let removed = ring
             .nodes
@@ -215,7 +216,7 @@ impl Client {
         ring.nodes.clone()
     }
 
-    fn start(&self, address: &Address) -> Arc<Node> {
+    fn start_node(&self, address: &Address) -> Arc<Node> {
         let config = &self.0.config;
         let node = Arc::new(Node::new(
             address.clone(),

@@ -44,7 +44,7 @@ struct NodeState {
     last_progress: Instant,
 }
 
-/// State of a server for its callers.
+/// Whether callers may use a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerState {
     /// The server has a connection, or one is being opened.

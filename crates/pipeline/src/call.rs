@@ -40,13 +40,13 @@ struct CallProgress {
     waker: Option<Waker>,
     /// Whether the caller left: nothing more is written, and replies are dropped.
     abandoned: bool,
-    timer: TimerOwner,
+    timer: DeadlineTimer,
 }
 
-/// Owner of the timer that ends a call at its deadline. A timer for each call would cost a tenth of
-/// the call.
+/// Timer that ends a call at its deadline: that of its caller, or those of the connections with its
+/// groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TimerOwner {
+enum DeadlineTimer {
     /// The connections that hold the groups of the call: each has one timer, for the earliest
     /// deadline of all its groups.
     Connections,
@@ -92,7 +92,7 @@ impl Call {
         deadline: Instant,
     ) -> Arc<Self> {
         let stages = groups.iter().map(|_| GroupStage::Queued).collect();
-        let timer = TimerOwner::Connections;
+        let timer = DeadlineTimer::Connections;
         let progress = CallProgress {
             stages,
             done: 0,
@@ -125,7 +125,7 @@ impl Call {
             if progress.done >= done {
                 return Poll::Ready(Ok(()));
             }
-            if progress.timer == TimerOwner::Expired {
+            if progress.timer == DeadlineTimer::Expired {
                 return Poll::Ready(Err(DeadlinePassed));
             }
             progress.wake_at = done;
@@ -133,7 +133,7 @@ impl Call {
                 Some(waker) => waker.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
             }
-            if progress.timer == TimerOwner::Connections {
+            if progress.timer == DeadlineTimer::Connections {
                 return Poll::Pending;
             }
             drop(progress);
@@ -147,7 +147,7 @@ impl Call {
     /// Returns whether the caller must set a timer.
     #[cfg(test)]
     pub(crate) fn needs_own_timer(&self) -> bool {
-        self.progress().timer == TimerOwner::Caller
+        self.progress().timer == DeadlineTimer::Caller
     }
 
     /// Returns the number of finished groups.

@@ -34,7 +34,7 @@ use query::{
     within_query_timeout,
 };
 use refresher::Refresher;
-use shared_topology::{RefreshTime, SeenVersion, SharedTopology};
+use shared_topology::{LastRefresh, SeenVersion, SharedTopology};
 use topology_waiters::TopologyWaiters;
 use view::current_epoch;
 

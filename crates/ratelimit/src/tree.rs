@@ -19,7 +19,7 @@ use pattern::Pattern;
 use stats_key::stats_key;
 
 /// The value of an example entry where the configuration allows any value.
-const ANY_VALUE: &str = "me";
+const EXAMPLE_VALUE: &str = "me";
 
 /// The configured descriptors below one parent, in the order of the files.
 #[derive(Debug, Default)]
@@ -177,9 +177,9 @@ impl Level {
             let key = node.key();
             let value = node.value();
             let value = if value.is_empty() {
-                ANY_VALUE.to_owned()
+                EXAMPLE_VALUE.to_owned()
             } else {
-                value.replace('*', ANY_VALUE)
+                value.replace('*', EXAMPLE_VALUE)
             };
             let mut entries = vec![Entry {
                 key: key.to_owned(),

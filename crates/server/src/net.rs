@@ -1,4 +1,4 @@
-//! The layer to the operating system: sockets, connections, threads and the clock.
+//! The layer to the operating system: sockets, connections and threads.
 
 pub(crate) mod accept;
 pub(crate) mod authority;

@@ -1,4 +1,4 @@
-//! Information for operators: banner, health, logs, metrics, traces and debug pages.
+//! Information for operators: logs, metrics, traces and debug pages.
 
 pub(crate) mod counter_store_health;
 pub(crate) mod debug;

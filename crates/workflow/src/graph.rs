@@ -15,8 +15,8 @@ mod suggestion;
 mod tests;
 
 pub use definition::{
-    DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure, Retry,
-    Scope, TriggerRule,
+    ConcurrencyScope, DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition,
+    OnFailure, Retry, TriggerRule,
 };
 pub use error::{
     GraphError, InvalidPolicy, LimitError, MAX_CONCURRENCY, MAX_DEPTH, MAX_HITS, MAX_JOBS,

@@ -50,11 +50,11 @@ pub use engine::{
     NewWorkflow, Page, ServerDescription, Snapshot, StoreFailure, WaitReason, WorkflowSummary,
 };
 pub use graph::{
-    DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, Graph, GraphError, GraphJob, InvalidPolicy,
-    JobDefinition, Limit, LimitDefinition, LimitError, Limits, MAX_CONCURRENCY, MAX_DEPTH,
-    MAX_HITS, MAX_JOBS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS, MAX_NAME,
-    MAX_OUTPUT, MAX_PARAMS, MAX_RETRIES, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, OnFailure, Policies,
-    PolicyTarget, Retry, Scope, TriggerRule, Weight, WeightError,
+    ConcurrencyScope, DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, Graph, GraphError, GraphJob,
+    InvalidPolicy, JobDefinition, Limit, LimitDefinition, LimitError, Limits, MAX_CONCURRENCY,
+    MAX_DEPTH, MAX_HITS, MAX_JOBS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS,
+    MAX_NAME, MAX_OUTPUT, MAX_PARAMS, MAX_RETRIES, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, OnFailure,
+    Policies, PolicyTarget, Retry, TriggerRule, Weight, WeightError,
 };
 pub use gush::{GushError, GushReport, import_gush};
 pub use machine::{

@@ -296,13 +296,14 @@ impl<'t> Scanner<'t> {
             return Err(self.cursor.mark.refuse(problem));
         }
         self.cursor.finish_line();
-        self.end_blocks()?;
+        self.end_all_blocks()?;
         self.push(Token::End);
         self.has_ended = true;
         Ok(())
     }
 
-    fn end_blocks(&mut self) -> Result<(), Error> {
+    /// Ends all open block collections, before a directive, a document mark or the end.
+    fn end_all_blocks(&mut self) -> Result<(), Error> {
         self.unindent_to(-1);
         self.drop_key()?;
         self.key_allowed = false;
@@ -310,12 +311,12 @@ impl<'t> Scanner<'t> {
     }
 
     fn fetch_directive(&mut self) -> Result<(), Error> {
-        self.end_blocks()?;
+        self.end_all_blocks()?;
         self.push_read(tags::directive)
     }
 
     fn fetch_document_mark(&mut self, token: Token) -> Result<(), Error> {
-        self.end_blocks()?;
+        self.end_all_blocks()?;
         self.push_characters(token, 3);
         Ok(())
     }

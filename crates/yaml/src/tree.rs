@@ -23,7 +23,7 @@ const MAX_NODES: usize = 3_000_000;
 /// one text have at most 64 MB.
 const MAX_ALIASED: usize = 1_000_000;
 
-/// Style in which a scalar was written.
+/// Notation of a scalar: plain, in quotes, or with a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScalarStyle<'a> {
     /// The scalar has no quotes and no tag, or is left out: its text decides the type.

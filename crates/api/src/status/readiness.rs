@@ -40,13 +40,13 @@ pub(crate) struct ServerStatus {
     /// so, and when the store of counters failed the latest calls, within the last minute; `partly`
     /// when it failed some in the last 10 s. Without calls, the status is `yes`.
     limits: Availability,
-    workflows: WorkflowStatus,
+    workflows: WorkflowReadiness,
 }
 
-/// Status of workflows.
+/// Whether workflows can be served: their store, its reads and its writes.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct WorkflowStatus {
+#[cfg_attr(test, derive(ToSchema), schema(as = WorkflowStatus))]
+struct WorkflowReadiness {
     /// Whether `/readyz` says ready.
     ready: bool,
     /// Whether the store is open. False: it cannot be opened, or no call has needed it so far.
@@ -161,7 +161,7 @@ impl StoreProbe {
         self.availability(|trouble| trouble.reads.is_some())
     }
 
-    fn can_write(&self) -> Availability {
+    fn writes(&self) -> Availability {
         self.availability(|trouble| !can_write(trouble))
     }
 
@@ -235,7 +235,7 @@ async fn unready_cause(api: &AppState) -> Option<&'static str> {
         (StoreState::Failed(_), _) => Some("the store of workflows cannot be opened\n"),
         (StoreState::Open, Some(engine)) => {
             let probe = StoreProbe::probe(api, engine).await;
-            match (probe.reads(), probe.can_write()) {
+            match (probe.reads(), probe.writes()) {
                 (Availability::Down, _) => Some("the store does not answer\n"),
                 (_, Availability::Down) => Some("the store refuses writes\n"),
                 // With some partitions, this server is still of use. A part of the store that is
@@ -284,7 +284,7 @@ pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
             let probe = StoreProbe::probe(api, engine).await;
             (
                 probe.reads(),
-                probe.can_write(),
+                probe.writes(),
                 probe.partitions,
                 probe.grouped_failures(),
             )
@@ -301,7 +301,7 @@ pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
     let clock_skew_ms = api.metrics.clock_skew().map(|micros| micros / 1_000);
     let risks = api.metrics.risks();
     let servers = api.store_gate.engine().map(Server::all).unwrap_or_default();
-    let workflows = WorkflowStatus {
+    let workflows = WorkflowReadiness {
         ready,
         open,
         reason,
@@ -347,7 +347,7 @@ mod tests {
         let check = |failing: &[(u16, &str, &str)], reads: Availability, writes: Availability| {
             let store = store(failing);
             assert_eq!(
-                (store.reads(), store.can_write()),
+                (store.reads(), store.writes()),
                 (reads, writes),
                 "{failing:?}"
             );

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use tidegate_workflow::{LimitDefinition, Limits, Scope};
+use tidegate_workflow::{ConcurrencyScope, LimitDefinition, Limits};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -123,9 +123,9 @@ impl LimitBody {
                     .of
                     .ok_or((".of", "say among which jobs: workflow, queue or all"))?
                 {
-                    ScopeBody::Workflow => Scope::Workflow,
-                    ScopeBody::Queue => Scope::Queue,
-                    ScopeBody::All => Scope::All,
+                    ScopeBody::Workflow => ConcurrencyScope::Workflow,
+                    ScopeBody::Queue => ConcurrencyScope::Queue,
+                    ScopeBody::All => ConcurrencyScope::All,
                 };
                 Ok(LimitDefinition::Concurrency {
                     most,
@@ -196,9 +196,9 @@ impl LimitShown {
             },
             LimitDefinition::Concurrency { most, of, entries } => {
                 let of = match of {
-                    Scope::Workflow => "workflow",
-                    Scope::Queue => "queue",
-                    Scope::All => "all",
+                    ConcurrencyScope::Workflow => "workflow",
+                    ConcurrencyScope::Queue => "queue",
+                    ConcurrencyScope::All => "all",
                 };
                 Self {
                     concurrency: Some(most),

@@ -132,7 +132,7 @@ impl WorkerStream {
                 draining = Some(drain);
                 push_event(&mut text, "drain", &DrainEvent { drain });
             }
-            self.poll(&mut text).await;
+            self.add_lost_leases(&mut text).await;
             if text.is_empty() && last_sent.elapsed() >= KEEP_ALIVE_INTERVAL {
                 text.extend_from_slice(KEEP_ALIVE_COMMENT);
             }
@@ -153,7 +153,7 @@ impl WorkerStream {
     }
 
     /// Adds the leases that were lost since the last poll.
-    async fn poll(&mut self, text: &mut Vec<u8>) {
+    async fn add_lost_leases(&mut self, text: &mut Vec<u8>) {
         let mut leases: HashMap<WorkflowId, Vec<LeaseRef>> = HashMap::new();
         let all = self.leases().await;
         self.reported.retain(|lease| all.contains(lease));

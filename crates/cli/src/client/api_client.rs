@@ -152,7 +152,7 @@ impl ApiClient {
         token: Option<HeaderValue>,
         authorities: Option<&Path>,
     ) -> CommandResult<Self> {
-        let client = connect::client(&target, authorities)?;
+        let client = connect::connections(&target, authorities)?;
         Ok(Self {
             target,
             token,

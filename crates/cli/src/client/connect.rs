@@ -32,7 +32,7 @@ pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>
 
 /// A client that trusts the certificate authorities of the system, and those in the PEM file
 /// `extra_authorities`.
-pub(crate) fn client(
+pub(crate) fn connections(
     target: &ServerAddress,
     extra_authorities: Option<&Path>,
 ) -> CommandResult<Connections> {

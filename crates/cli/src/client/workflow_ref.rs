@@ -23,6 +23,7 @@ impl From<String> for WorkflowRef {
     }
 }
 
+/// A workflow that a `WorkflowRef` may mean.
 #[derive(Debug, Deserialize)]
 struct WorkflowMatches {
     items: Vec<WorkflowMatch>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 
 use super::workflow::list::WorkflowListArgs;
-use super::workflow::show::{DrawingFormat, GraphArgs, ShowArgs};
+use super::workflow::show::{DrawingFormat, GraphArgs, WorkflowShowArgs};
 use super::workflow::targets::Targets;
 use super::workflow::{Create, Restart, WorkflowCommand, WorkflowVerb};
 use crate::client::workflow_ref::WorkflowRef;
@@ -123,7 +123,7 @@ impl GushShowArgs {
             self.jobs
         };
         let no_overview = self.skip_overview;
-        WorkflowVerb::Show(ShowArgs {
+        WorkflowVerb::Show(WorkflowShowArgs {
             id: self.id,
             jobs: vec![jobs],
             no_graph: no_overview,

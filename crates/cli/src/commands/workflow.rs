@@ -22,7 +22,7 @@ use crate::output::moment::span_of;
 use crate::output::printable::printable;
 use follow::Wait;
 use list::{WorkflowCountArgs, WorkflowListArgs};
-use show::{GraphArgs, ShowArgs};
+use show::{GraphArgs, WorkflowShowArgs};
 use targets::{BulkAction, Retention, Targets};
 
 /// Creates, follows and controls workflows.
@@ -43,7 +43,7 @@ pub(crate) enum WorkflowVerb {
     /// Lists workflows, the newest first
     List(WorkflowListArgs),
     /// Shows a workflow: its graph, its jobs, and why each of them is not running
-    Show(ShowArgs),
+    Show(WorkflowShowArgs),
     /// Waits until a workflow is over; the exit code is the outcome
     Wait(Wait),
     /// Follows a workflow until it is over; the exit code is the outcome

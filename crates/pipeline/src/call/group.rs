@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Call, CallProgress, GroupStage, TimerOwner, UnitSet, WriteStatus};
+use super::{Call, CallProgress, DeadlineTimer, GroupStage, UnitSet, WriteStatus};
 use crate::batch::{Batch, Load};
 use crate::call::lock::MutexGuard;
 use crate::outcome::{NotSent, Outcome};
@@ -41,8 +41,8 @@ impl CallGroup {
     /// Asks the caller to set a timer: the group is queued, and no connection watches its deadline.
     pub(crate) fn leave_timer_to_caller(&self) {
         let mut progress = self.call.progress();
-        if progress.timer == TimerOwner::Connections {
-            progress.timer = TimerOwner::Caller;
+        if progress.timer == DeadlineTimer::Connections {
+            progress.timer = DeadlineTimer::Caller;
             progress.wake();
         }
     }
@@ -50,7 +50,7 @@ impl CallGroup {
     /// Wakes the caller, because its deadline has passed.
     pub(crate) fn expire(&self) {
         let mut progress = self.call.progress();
-        progress.timer = TimerOwner::Expired;
+        progress.timer = DeadlineTimer::Expired;
         progress.wake();
     }
 

@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 /// over before that.
 const MAX_RETRY_TIME: Duration = Duration::from_secs(30);
 
-/// Maximum time of one attempt.
+/// Maximum time of one attempt to send what callers left behind.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sends the commands that callers leave behind, until the client has ended.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Cluster, RefreshTime, SeenVersion, SnapshotSummary};
+use super::{Cluster, LastRefresh, SeenVersion, SnapshotSummary};
 use crate::link::count;
 
 /// Minimum interval between two refreshes. Redirects correct the snapshot slot by slot in the
@@ -111,7 +111,7 @@ impl Cluster {
         let started_at = Instant::now();
         let found = self.refresh().await;
         if let Some(last) = &mut last_refresh {
-            **last = Some(RefreshTime { started_at, found });
+            **last = Some(LastRefresh { started_at, found });
         }
     }
 

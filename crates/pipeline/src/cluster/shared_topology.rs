@@ -21,14 +21,14 @@ pub(crate) struct SharedTopology {
     /// Number of changes so far.
     changes: watch::Sender<u64>,
     /// Lock of the client that queries the servers, with the result of the last refresh.
-    pub(crate) refresh_lock: tokio::sync::Mutex<Option<RefreshTime>>,
+    pub(crate) refresh_lock: tokio::sync::Mutex<Option<LastRefresh>>,
     /// Lock of the client that listens to the sentinels.
     pub(crate) listen_lock: tokio::sync::Mutex<()>,
 }
 
 /// One refresh: its time and its result.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RefreshTime {
+pub(crate) struct LastRefresh {
     pub(crate) started_at: Instant,
     /// Whether it found a view.
     pub(crate) found: bool,

@@ -61,7 +61,7 @@ pub(crate) struct Connection<H: LinkOwner> {
     new_groups: Vec<CallGroup>,
     /// Whether other tasks ran since the last write.
     yielded: bool,
-    /// Whether [`SessionConnection::fail`] has run: no more groups are taken.
+    /// Whether [`Connection::fail`] has run: no more groups are taken.
     ended: bool,
 }
 
@@ -119,7 +119,7 @@ impl<H: LinkOwner> Connection<H> {
     /// Serves groups until the connection breaks, and returns the reason.
     ///
     /// # Cancellation
-    /// Dropping the future loses nothing; [`SessionConnection::fail`] must follow.
+    /// Dropping the future loses nothing; [`Connection::fail`] must follow.
     pub(crate) async fn serve(&mut self) -> String {
         poll_fn(|cx| self.poll_turns(cx)).await
     }

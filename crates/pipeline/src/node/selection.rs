@@ -11,7 +11,7 @@ use crate::batch::Load;
 
 /// Wait above which another connection is worth its cost. Opening one costs Redis as much as some
 /// hundred commands, and its caller at least two round trips.
-const MAX_QUEUE_DELAY: Duration = Duration::from_millis(2);
+const CONNECT_QUEUE_DELAY: Duration = Duration::from_millis(2);
 
 /// Number of connections from which only a share of them is tried at random: each try costs, and a
 /// new connection serves too.
@@ -46,7 +46,7 @@ pub(crate) fn queue_delay(
 
 /// Returns whether groups wait so long that another connection costs less.
 pub(crate) fn is_worth_a_connection(queue_delay: Duration) -> bool {
-    queue_delay > MAX_QUEUE_DELAY
+    queue_delay > CONNECT_QUEUE_DELAY
 }
 
 /// Returns the index of the connection that takes a group, among `links`, oldest first. `None` lets

@@ -54,7 +54,7 @@ pub(super) enum SessionEvent {
     Ended(String),
 }
 
-/// State of a session with one node.
+/// A subscriber's connection to one node: it takes orders and reports the results.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: u64,

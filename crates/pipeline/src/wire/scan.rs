@@ -98,7 +98,7 @@ impl Scan {
             match next {
                 ScannedElement::Complete { at, inside } if open.len() <= MAX_DEPTH => {
                     *scanned = at;
-                    close(open, inside);
+                    count_element(open, inside);
                 }
                 ScannedElement::Incomplete => return,
                 ScannedElement::Complete { .. } | ScannedElement::Unknown => {
@@ -110,8 +110,8 @@ impl Scan {
     }
 }
 
-/// Records an element that has ended, or that has begun if it has elements inside.
-fn close(open: &mut Vec<usize>, inside: usize) {
+/// Counts a scanned element in `open`, the number of missing elements of each open array.
+fn count_element(open: &mut Vec<usize>, inside: usize) {
     if let Some(left) = open.last_mut() {
         *left -= 1;
     }

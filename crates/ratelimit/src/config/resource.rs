@@ -37,7 +37,7 @@ pub struct ResourceDescriptor {
     pub metadata: Map<String, Json>,
 }
 
-/// A limit.
+/// The limit of a descriptor, as a management server sends it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResourceLimit {
     /// The unit's name in any letter case, such as `minute`.

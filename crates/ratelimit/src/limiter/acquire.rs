@@ -171,7 +171,7 @@ fn unknown_domains(
     requests: &[AcquireRequest<'_>],
 ) -> Vec<(String, u64)> {
     let mut unknown: HashMap<&str, u64> = HashMap::new();
-    for units in requests.iter().flat_map(|requests| requests.limits) {
+    for units in requests.iter().flat_map(|request| request.limits) {
         if configuration.domain(units.domain).is_none() {
             *unknown.entry(units.domain).or_default() += 1;
         }

@@ -1,7 +1,7 @@
 //! Applies overrides to the limits of requests and jobs.
 
 use super::acquire::request::AcquireRequest;
-use super::{AppliedLimit, AppliedLimits, CountedLimit};
+use super::{AppliedLimit, AppliedLimits, Caller, CountedLimit};
 use crate::model::{Entry, Request, Timestamp};
 use crate::overrides::{Factor, LimitOverride, OverrideEffect, Overrides, Reach};
 use crate::store::CounterChange;
@@ -26,19 +26,12 @@ pub(super) struct ScaledLimit {
     pub(super) configured: u32,
 }
 
-/// The kind of caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CallerKind {
-    Request,
-    Job,
-}
-
 /// The overrides at a time, for one kind of caller.
 #[derive(Debug, Clone, Copy)]
 struct OverrideContext<'o> {
     overrides: &'o Overrides,
     now: Timestamp,
-    caller: CallerKind,
+    caller: Caller,
 }
 
 /// Applies the overrides to the limits of a request.
@@ -54,7 +47,7 @@ pub(super) fn apply_to_request(
     let context = OverrideContext {
         overrides,
         now: context,
-        caller: CallerKind::Request,
+        caller: Caller::Request,
     };
     for (limit, descriptor) in applied.limits.iter_mut().zip(&request.descriptors) {
         context.apply(limit, &request.domain, &descriptor.entries);
@@ -71,9 +64,9 @@ pub(super) fn apply_to_jobs(
     let context = OverrideContext {
         overrides,
         now: context,
-        caller: CallerKind::Job,
+        caller: Caller::Job,
     };
-    let units = requests.iter().flat_map(|requests| requests.limits);
+    let units = requests.iter().flat_map(|request| request.limits);
     for (limit, units) in applied.limits.iter_mut().zip(units) {
         context.apply(limit, units.domain, units.entries);
     }
@@ -107,7 +100,7 @@ impl OverrideContext<'_> {
         let until = limit_override.until.unwrap_or(NO_END);
         match limit_override.effect {
             OverrideEffect::Paused(reach) | OverrideEffect::Throttled(reach) => {
-                if self.caller == CallerKind::Job || reach == Reach::JobsAndRequests {
+                if self.caller == Caller::Job || reach == Reach::JobsAndRequests {
                     combined.paused = combined.paused.max(Some(until));
                 }
             }

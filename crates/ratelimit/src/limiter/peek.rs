@@ -62,7 +62,6 @@ impl Limiter {
         Ok(Response { code, ..response })
     }
 
-    /// Returns the counts that `Limiter::count` would return.
     /// Returns the use of each of these limits at the time `now`. `None` if no hits are counted.
     /// All counters are read in one call, until `deadline` at most.
     ///

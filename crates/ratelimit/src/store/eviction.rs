@@ -52,7 +52,7 @@ pub(super) struct Victims {
     limits: Vec<[ClassMembers; CLASSES]>,
 }
 
-/// The counters of one limit and class.
+/// Number of counters that one limit has in one class of use, and number of them that are dropped.
 #[derive(Debug, Clone, Copy, Default)]
 struct ClassMembers {
     number: u32,

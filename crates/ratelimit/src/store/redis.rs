@@ -67,7 +67,7 @@ impl RedisStore {
         let mut outcomes = self.send(batch, deadline).await.map(Vec::into_iter);
         charges
             .iter()
-            .map(|charge| stored_count(&next(self.for_charge(charge, &mut outcomes))))
+            .map(|charge| stored_count(&next_outcome(self.for_charge(charge, &mut outcomes))))
             .collect()
     }
 
@@ -94,13 +94,13 @@ impl RedisStore {
         let mut totals = Totals::new();
         for charge in charges {
             let outcomes = self.for_charge(charge, &mut outcomes);
-            let outcome = next(outcomes);
+            let outcome = next_outcome(outcomes);
             totals.push(match charge.change {
                 CounterChange::Add => count_after_incrby(&outcome)?,
                 CounterChange::Refund => count(outcome.integer()?)?,
             });
             if charge.change == CounterChange::Add {
-                next(outcomes).reply()?;
+                next_outcome(outcomes).reply()?;
             }
         }
         Ok(totals)
@@ -176,7 +176,7 @@ async fn send(client: &Client, batch: Batch, deadline: Instant) -> Vec<Outcome> 
     }
 }
 
-fn next(outcomes: &mut std::vec::IntoIter<Outcome>) -> Outcome {
+fn next_outcome(outcomes: &mut std::vec::IntoIter<Outcome>) -> Outcome {
     outcomes.next().expect("the engine answers every command")
 }
 

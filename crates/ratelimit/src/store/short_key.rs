@@ -13,7 +13,7 @@ pub(super) struct Digests {
 
 /// A key of at most 255 bytes.
 #[derive(Debug)]
-pub(super) enum ShortKey<'k> {
+pub(super) enum KeyOrDigest<'k> {
     Whole(&'k [u8]),
     Digest([u8; 16]),
 }
@@ -21,11 +21,11 @@ pub(super) enum ShortKey<'k> {
 impl Digests {
     /// Returns the key itself, or its digest if the key is long.
     #[inline]
-    pub(super) fn shorten<'k>(&self, key: &'k [u8]) -> ShortKey<'k> {
+    pub(super) fn shorten<'k>(&self, key: &'k [u8]) -> KeyOrDigest<'k> {
         if key.len() <= MAX_KEY_BYTES {
-            ShortKey::Whole(key)
+            KeyOrDigest::Whole(key)
         } else {
-            ShortKey::Digest(self.digest(key))
+            KeyOrDigest::Digest(self.digest(key))
         }
     }
 
@@ -39,7 +39,7 @@ impl Digests {
     }
 }
 
-impl AsRef<[u8]> for ShortKey<'_> {
+impl AsRef<[u8]> for KeyOrDigest<'_> {
     fn as_ref(&self) -> &[u8] {
         match self {
             Self::Whole(key) => key,

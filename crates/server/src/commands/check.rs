@@ -17,7 +17,7 @@ use tidegate_ratelimit::{Configuration, SameDomain, Source};
 use super::Check;
 use folder::Folder;
 pub(crate) use report::Report;
-use report::{CheckTotals, Mistake};
+use report::{CheckedFiles, Mistake};
 
 /// Message for a file that is neither limits nor a definition.
 const UNKNOWN_FILE_TEXT: &str = "this is neither a rate limit configuration, which has `domain` and `descriptors`, nor a workflow definition, which \
@@ -43,7 +43,7 @@ enum Expected {
 /// Parses all files, and reports the mistakes.
 pub(crate) fn check(arguments: &Check) -> Report {
     let mut report = Report::default();
-    let mut checked = CheckTotals::default();
+    let mut checked = CheckedFiles::default();
     let mut configurations = Vec::new();
     for path in &arguments.paths {
         let (paths, expected) = files(path, &mut report);
@@ -83,7 +83,7 @@ fn check_file(
     path: &Path,
     source: Source,
     expected: Expected,
-    checked: &mut CheckTotals,
+    checked: &mut CheckedFiles,
     report: &mut Report,
 ) -> Option<Source> {
     let fields = field_names(path, &decode_text(&source.text));

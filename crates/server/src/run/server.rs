@@ -37,6 +37,7 @@ const CONTROL_THREAD: &str = "control";
 /// thread that blocks in the system (a DNS lookup, a file on a network) would otherwise keep the
 /// process.
 const THREAD_END_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Serves until `next_stop` completes, then for the drain delay, and then until the calls in flight
 /// have ended or the drain timeout is over. When `next_stop` completes a second time, the delay
 /// ends. SIGHUP reloads the configuration.

@@ -30,12 +30,12 @@ impl Backoff {
 
 /// Throttle that allows one log line per minute, and counts the events that it stands for.
 #[derive(Debug, Default)]
-pub(super) struct LogThrottle {
+pub(super) struct EventLogThrottle {
     last: Option<Instant>,
     count: u64,
 }
 
-impl LogThrottle {
+impl EventLogThrottle {
     /// Counts `number` events. If a log line is allowed, returns the number of events since the
     /// last one.
     pub(super) fn add(&mut self, number: u64) -> Option<u64> {
@@ -75,7 +75,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_line_a_minute_says_how_many_it_stands_for() {
-        let mut lines = LogThrottle::default();
+        let mut lines = EventLogThrottle::default();
         assert_eq!(lines.add(0), None);
         assert_eq!(lines.add(3), Some(3));
         assert_eq!((lines.add(4), lines.add(5)), (None, None));

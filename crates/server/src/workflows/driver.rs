@@ -9,7 +9,7 @@ use tidegate_workflow::{Engine, MissedWork, ServerDescription, Store, StoreError
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
-use super::backoff::{Backoff, LogThrottle};
+use super::backoff::{Backoff, EventLogThrottle};
 use super::clock::StoreClock;
 use super::heartbeat::GapDetector;
 use super::units::limit_changes;
@@ -67,8 +67,8 @@ struct Driver {
     backoff: Backoff,
     /// Throttles of the warnings about failed polls, and about work that is due and could not be
     /// done.
-    failed_polls: LogThrottle,
-    missed_work: LogThrottle,
+    failed_polls: EventLogThrottle,
+    missed_work: EventLogThrottle,
 }
 
 impl Driver {
@@ -81,8 +81,8 @@ impl Driver {
             last_poll: None,
             next_poll: now,
             backoff: Backoff::default(),
-            failed_polls: LogThrottle::default(),
-            missed_work: LogThrottle::default(),
+            failed_polls: EventLogThrottle::default(),
+            missed_work: EventLogThrottle::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::clock::StoreClock;
 
-/// Interval between two samples.
+/// Interval between two samples of queues and jobs.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Page size of the round over all queues.
 const QUEUES_PER_PAGE: usize = 1_000;

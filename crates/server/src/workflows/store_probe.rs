@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::backoff::{Backoff, LogThrottle};
+use super::backoff::{Backoff, EventLogThrottle};
 
 /// Interval of the log check while something fails.
 const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ struct LoggedFailures {
     troubled: bool,
     /// Text of the latest warning. Empty if nothing fails.
     shown: String,
-    lines: LogThrottle,
+    lines: EventLogThrottle,
 }
 
 impl LoggedFailures {

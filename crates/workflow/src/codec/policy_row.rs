@@ -66,7 +66,7 @@ fn json<T: DeserializeOwned>(value: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Scope;
+    use crate::graph::ConcurrencyScope;
 
     #[test]
     fn rows_say_what_was_set() {
@@ -79,7 +79,7 @@ mod tests {
             },
             LimitDefinition::Concurrency {
                 most: 3,
-                of: Scope::Queue,
+                of: ConcurrencyScope::Queue,
                 entries: Vec::new(),
             },
         ];

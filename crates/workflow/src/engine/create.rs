@@ -112,7 +112,7 @@ impl Engine {
         if started.elapsed() > STALL_TIMEOUT {
             let _later = self
                 .register(
-                    attempts.iter().map(|attempts| &*attempts.graph),
+                    attempts.iter().map(|attempt| &*attempt.graph),
                     now + started.elapsed(),
                 )
                 .await;

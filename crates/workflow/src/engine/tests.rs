@@ -7,7 +7,7 @@ use super::claim::claimed::Claimed;
 use super::claim::report::Report;
 use super::list::query::Query;
 use super::{Claim, NewWorkflow, WaitReason, *};
-use crate::graph::{Definition, Graph, JobDefinition, LimitDefinition, Scope};
+use crate::graph::{ConcurrencyScope, Definition, Graph, JobDefinition, LimitDefinition};
 use crate::machine::Outcome;
 use crate::model::{JobState, Json};
 use crate::queue::{ClaimMode, PartitionScope, RefillTarget};
@@ -300,7 +300,7 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
         let entries = vec![("tenant".to_owned(), format!("t{tenant}"))];
         let limits = vec![LimitDefinition::Concurrency {
             most: 1,
-            of: Scope::All,
+            of: ConcurrencyScope::All,
             entries,
         }];
         let job = |at| JobDefinition {

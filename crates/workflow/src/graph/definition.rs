@@ -81,7 +81,7 @@ pub enum LimitDefinition {
         /// The maximum of running jobs.
         most: u32,
         /// The jobs that are counted.
-        of: Scope,
+        of: ConcurrencyScope,
         /// Jobs with different entries are counted separately.
         entries: Vec<(String, String)>,
     },
@@ -100,7 +100,7 @@ impl LimitDefinition {
 /// The jobs that a concurrency limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum ConcurrencyScope {
     /// Jobs of the same workflow.
     Workflow,
     /// Jobs of the same queue.

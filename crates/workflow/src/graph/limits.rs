@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::{LimitDefinition, MAX_LIMIT_KEY, Scope, allocation_bytes};
+use super::{ConcurrencyScope, LimitDefinition, MAX_LIMIT_KEY, allocation_bytes};
 use crate::model::WorkflowId;
 
 /// The limits that must all have room before a job runs.
@@ -162,14 +162,14 @@ impl Limit {
     /// A concurrency limit of a job in this queue.
     pub(super) fn concurrency(
         most: u32,
-        scope: Scope,
+        scope: ConcurrencyScope,
         queue: &str,
         entries: &[(String, String)],
     ) -> Self {
         let scope = match scope {
-            Scope::Workflow => OWN,
-            Scope::Queue => &format!("queue:{queue}"),
-            Scope::All => "all",
+            ConcurrencyScope::Workflow => OWN,
+            ConcurrencyScope::Queue => &format!("queue:{queue}"),
+            ConcurrencyScope::All => "all",
         };
         let name = set_name(scope, entries);
         Self::Concurrency { most, name }
@@ -191,9 +191,9 @@ impl Limit {
             Self::Concurrency { most, name } => {
                 let parts: Vec<String> = serde_json::from_str(name).unwrap_or_default();
                 let of = match parts.first().and_then(|scope| scope.split(':').next()) {
-                    Some(OWN) => Scope::Workflow,
-                    Some("queue") => Scope::Queue,
-                    _ => Scope::All,
+                    Some(OWN) => ConcurrencyScope::Workflow,
+                    Some("queue") => ConcurrencyScope::Queue,
+                    _ => ConcurrencyScope::All,
                 };
                 let entries = parts
                     .get(1..)

@@ -5,8 +5,8 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    GraphError, JobDefinition, LimitDefinition, LimitError, MAX_LIMIT_ENTRIES, MAX_WEIGHT,
-    MAX_WEIGHTS, Scope, WeightError, check_name, resolve,
+    ConcurrencyScope, GraphError, JobDefinition, LimitDefinition, LimitError, MAX_LIMIT_ENTRIES,
+    MAX_WEIGHT, MAX_WEIGHTS, WeightError, check_name, resolve,
 };
 
 /// The target of policies.
@@ -122,14 +122,14 @@ impl Policies {
 
 /// Whether a concurrency limit counts in the permit set whose name has these elements. A path
 /// matches any value.
-fn matches_permit_set(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
+fn matches_permit_set(set: &[String], of: ConcurrencyScope, entries: &[(String, String)]) -> bool {
     let Some((scope, values)) = set.split_first() else {
         return false;
     };
     let same_scope = match of {
-        Scope::Workflow => scope == "workflow" || scope.starts_with("workflow:"),
-        Scope::Queue => scope.starts_with("queue:"),
-        Scope::All => scope == "all",
+        ConcurrencyScope::Workflow => scope == "workflow" || scope.starts_with("workflow:"),
+        ConcurrencyScope::Queue => scope.starts_with("queue:"),
+        ConcurrencyScope::All => scope == "all",
     };
     let matches_pair = |(pair, (key, value)): (&[String], &(String, String))| {
         let text = value

@@ -112,7 +112,7 @@ impl Resolver<'_, '_> {
         let mut all = Vec::with_capacity(count);
         for (subject, limits) in inherited {
             let limits = self
-                .resolve_all(limits)
+                .resolve_limits(limits)
                 .map_err(|(path, wrong)| (Some(subject.clone()), path, wrong))?;
             all.extend(limits);
         }
@@ -121,7 +121,7 @@ impl Resolver<'_, '_> {
         } else {
             Limits::distinct(all.clone()).len()
         };
-        all.extend(self.resolve_all(own).map_err(own_error)?);
+        all.extend(self.resolve_limits(own).map_err(own_error)?);
         let limits = Limits::new(all);
         match limits.max_key_bytes() {
             bytes if bytes > MAX_LIMIT_KEY => {
@@ -131,7 +131,7 @@ impl Resolver<'_, '_> {
         }
     }
 
-    fn resolve_all(&mut self, limits: &[LimitDefinition]) -> Result<Vec<Limit>, LimitErrorAt> {
+    fn resolve_limits(&mut self, limits: &[LimitDefinition]) -> Result<Vec<Limit>, LimitErrorAt> {
         let limit = |(at, limit): (usize, &LimitDefinition)| {
             self.limit(limit)
                 .map_err(|(path, wrong)| (format!("[{at}].{path}"), wrong))

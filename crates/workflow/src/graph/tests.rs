@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{LimitDefinition, MAX_JOBS, MAX_NAME, MAX_TAGS, Scope, TriggerRule, *};
+use super::{ConcurrencyScope, LimitDefinition, MAX_JOBS, MAX_NAME, MAX_TAGS, TriggerRule, *};
 use crate::codec::{Format, decode, encode};
 
 fn job(name: &str, after: &[&str]) -> JobDefinition {
@@ -125,7 +125,7 @@ fn a_stored_graph_is_the_same() {
     let entries = vec![("tenant".to_owned(), "acme".to_owned())];
     limited.jobs[1].limits = vec![LimitDefinition::Concurrency {
         most: 2,
-        of: Scope::Workflow,
+        of: ConcurrencyScope::Workflow,
         entries,
     }];
     let plain = Graph::build(definition.clone()).unwrap();

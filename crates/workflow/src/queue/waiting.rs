@@ -183,14 +183,14 @@ impl Waiter {
         self.can_run(job.handler) && !self.except.contains(job.workflow, job.job)
     }
 
-    fn delivery(&self) -> MutexGuard<'_, Delivery> {
+    fn lock_delivery(&self) -> MutexGuard<'_, Delivery> {
         self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the delivered jobs and accepts no more. Later deliveries are returned to their
     /// queues.
     pub(super) fn close(&self) -> Vec<(WorkflowId, LeasedJob)> {
-        match mem::replace(&mut *self.delivery(), Delivery::Closed) {
+        match mem::replace(&mut *self.lock_delivery(), Delivery::Closed) {
             Delivery::Jobs(jobs) => jobs,
             Delivery::Closed => Vec::new(),
         }
@@ -211,7 +211,7 @@ impl ReservedWorker {
     /// Delivers jobs that are leased to the worker. If the worker has left, they return to their
     /// queues.
     pub(crate) fn deliver(self, jobs: Vec<(WorkflowId, LeasedJob)>) {
-        let mut delivery = self.waiter.delivery();
+        let mut delivery = self.waiter.lock_delivery();
         let undelivered = match &mut *delivery {
             Delivery::Jobs(all) => {
                 all.extend(jobs);

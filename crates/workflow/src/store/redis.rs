@@ -24,7 +24,7 @@ use self::apply::ScriptCall;
 pub(crate) use self::apply::chunked::MAX_INLINE;
 use self::keys::{Keys, Set};
 use self::messaging::subscription::publish_support::PublishSupport;
-use self::open::identity::StoreIdentity;
+use self::open::identity::OpenedStore;
 use self::read::reply::{answer, reason, unavailable};
 use self::replicas::Replicas;
 use super::{Notifier, StoreError};
@@ -42,7 +42,7 @@ pub struct RedisStore {
     digest: Arc<[u8]>,
     /// The digest of the script for permits, once a call has needed it.
     permits_digest: Arc<OnceLock<Arc<[u8]>>>,
-    identity: Arc<StoreIdentity>,
+    identity: Arc<OpenedStore>,
     /// `None` if a write is acknowledged as soon as the primary has it.
     replicas: Option<Replicas>,
     /// Whether and how this server can publish messages to other servers.

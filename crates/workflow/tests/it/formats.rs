@@ -11,9 +11,9 @@ use tempfile::TempDir;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Action, Claim, Engine, EngineError, Format, JobIndex, LeaseRef, LimitDefinition, Outcome,
-    Partition, RedisOptions, RedisStore, Register, RowSet, Scope, Snapshot, SqliteOptions,
-    SqliteStore, StartMode, Status, Store, Timestamp, WorkflowId,
+    Action, Claim, ConcurrencyScope, Engine, EngineError, Format, JobIndex, LeaseRef,
+    LimitDefinition, Outcome, Partition, RedisOptions, RedisStore, Register, RowSet, Snapshot,
+    SqliteOptions, SqliteStore, StartMode, Status, Store, Timestamp, WorkflowId,
 };
 
 use crate::model::check::whole_store;
@@ -255,7 +255,7 @@ async fn check(store: Store, expected: &Value) {
     let mut limited = definition("a b");
     limited.jobs[1].limits = vec![LimitDefinition::Concurrency {
         most: 2,
-        of: Scope::Workflow,
+        of: ConcurrencyScope::Workflow,
         entries: Vec::new(),
     }];
     create_of(&engine, limited, StartMode::Now).await;

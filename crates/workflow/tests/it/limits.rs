@@ -8,8 +8,8 @@ pub(crate) mod windows;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Claim, ClaimMode, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition,
-    Outcome, PolicyTarget, Report, Scope, StartMode, Store, WorkflowId,
+    Action, Claim, ClaimMode, Claimed, ConcurrencyScope, Definition, Engine, JobDefinition, Json,
+    LimitDefinition, Outcome, PolicyTarget, Report, StartMode, Store, WorkflowId,
 };
 
 use crate::support::{LEASE, at, claim, create_of, names, report, succeed, take};
@@ -45,7 +45,7 @@ fn running(tenant: &str, jobs: usize, most: u32) -> Definition {
         jobs,
         vec![LimitDefinition::Concurrency {
             most,
-            of: Scope::All,
+            of: ConcurrencyScope::All,
             entries,
         }],
     )
@@ -338,7 +338,7 @@ async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: St
     let entries = vec![("tenant".to_owned(), "$.tenant".to_owned())];
     let limit = |most| LimitDefinition::Concurrency {
         most,
-        of: Scope::All,
+        of: ConcurrencyScope::All,
         entries: entries.clone(),
     };
     engine.set_limits(&subject, &[limit(2)]).await.unwrap();
@@ -355,12 +355,12 @@ async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: St
     put(&engine, crate::limits::running("b", 20, 3)).await;
     let of_tenant = LimitDefinition::Concurrency {
         most: 1,
-        of: Scope::All,
+        of: ConcurrencyScope::All,
         entries: vec![("tenant".to_owned(), "a".to_owned())],
     };
     let of_queue = LimitDefinition::Concurrency {
         most: 1,
-        of: Scope::Queue,
+        of: ConcurrencyScope::Queue,
         entries: entries.clone(),
     };
     engine

@@ -1,8 +1,8 @@
 //! Terms of queues and handlers: limits that their jobs get, and weights of keys.
 
 use tidegate_workflow::{
-    DataLoss, Definition, Engine, EngineError, Graph, GraphError, JobDefinition, Json,
-    LimitDefinition, MAX_WEIGHTS, NewWorkflow, PolicyTarget, Scope, SimulatedStore, StartMode,
+    ConcurrencyScope, DataLoss, Definition, Engine, EngineError, Graph, GraphError, JobDefinition,
+    Json, LimitDefinition, MAX_WEIGHTS, NewWorkflow, PolicyTarget, SimulatedStore, StartMode,
     Store, Weight,
 };
 
@@ -37,7 +37,7 @@ fn units(domain: &str, hits: u32) -> LimitDefinition {
     }
 }
 
-fn running(most: u32, of: Scope) -> LimitDefinition {
+fn running(most: u32, of: ConcurrencyScope) -> LimitDefinition {
     LimitDefinition::Concurrency {
         most,
         of,
@@ -81,21 +81,21 @@ async fn jobs_get_the_limits_of_their_queue_and_handler_in_front(store: Store) {
         .await
         .unwrap();
     engine
-        .set_limits(&mail(), &[running(7, Scope::Queue)])
+        .set_limits(&mail(), &[running(7, ConcurrencyScope::Queue)])
         .await
         .unwrap();
     engine
         .set_limits(
             &PolicyTarget::Queue("other".to_owned()),
-            &[running(1, Scope::All)],
+            &[running(1, ConcurrencyScope::All)],
         )
         .await
         .unwrap();
     let given = r#"[7,"queue:mail"],["vendor",2,"tenant","acme"]"#;
     assert_eq!(key_of(&engine, Vec::new()), format!("[{given}]"));
-    let own = vec![running(3, Scope::All)];
+    let own = vec![running(3, ConcurrencyScope::All)];
     assert_eq!(key_of(&engine, own), format!(r#"[{given},[3,"all"]]"#));
-    let twice = vec![units("vendor", 1), running(9, Scope::Queue)];
+    let twice = vec![units("vendor", 1), running(9, ConcurrencyScope::Queue)];
     assert_eq!(
         key_of(&engine, twice),
         r#"[[7,"queue:mail"],["vendor",3,"tenant","acme"]]"#
@@ -126,9 +126,9 @@ async fn a_workflow_keeps_the_limits_that_it_was_created_with(store: Store) {
         };
         engine.create(vec![new], at(0)).await.remove(0)
     };
-    let own = || vec![running(3, Scope::All)];
+    let own = || vec![running(3, ConcurrencyScope::All)];
     engine
-        .set_limits(&mail(), &[running(7, Scope::Queue)])
+        .set_limits(&mail(), &[running(7, ConcurrencyScope::Queue)])
         .await
         .unwrap();
     let id = create(own()).await.unwrap().workflow;
@@ -136,7 +136,10 @@ async fn a_workflow_keeps_the_limits_that_it_was_created_with(store: Store) {
     engine
         .set_limits(
             &mail(),
-            &[running(8, Scope::Queue), running(9, Scope::Workflow)],
+            &[
+                running(8, ConcurrencyScope::Queue),
+                running(9, ConcurrencyScope::Workflow),
+            ],
         )
         .await
         .unwrap();
@@ -153,7 +156,7 @@ async fn a_workflow_keeps_the_limits_that_it_was_created_with(store: Store) {
             .map(|created| (created.workflow, created.existing)),
         Ok((id, true))
     );
-    let other = create(vec![running(4, Scope::All)]).await;
+    let other = create(vec![running(4, ConcurrencyScope::All)]).await;
     assert!(
         matches!(other, Err(EngineError::KeyMismatch { .. })),
         "{other:?}"
@@ -226,7 +229,7 @@ async fn keys_are_served_by_their_weights(store: Store) {
     };
     let limit = |tenant: &str| LimitDefinition::Concurrency {
         most: 10_000,
-        of: Scope::Queue,
+        of: ConcurrencyScope::Queue,
         entries: entries(tenant),
     };
     one.set_weights("mail", &weigh(4)).await.unwrap();
@@ -283,7 +286,7 @@ async fn wrong_limits_are_refused_with_their_place() {
             .starts_with("limits[1].domain: the domain must have")
     );
     assert!(
-        limits(&[running(0, Scope::All)])
+        limits(&[running(0, ConcurrencyScope::All)])
             .await
             .starts_with("limits[0].concurrency: 0 jobs")
     );

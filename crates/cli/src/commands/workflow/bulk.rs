@@ -81,7 +81,7 @@ pub(crate) async fn act_on_oldest(
         end: BulkEnd::Complete,
         ..BulkOutcome::counted(0, counted.incomplete)
     };
-    if let Err(failure) = outcome.pages(action, filter, most, remote).await {
+    if let Err(failure) = outcome.run_pages(action, filter, most, remote).await {
         outcome.matched = most;
         outcome.end = BulkEnd::Aborted(failure);
     }
@@ -100,7 +100,8 @@ impl BulkOutcome {
         }
     }
 
-    async fn pages(
+    /// Applies the action to page after page of matches, up to `most`.
+    async fn run_pages(
         &mut self,
         action: BulkAction,
         filter: &Value,

@@ -29,7 +29,7 @@ const MAX_DRAWING_WIDTH: usize = 10_000;
 const MAX_SHOWN_ERRORS: usize = 20;
 
 #[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct WorkflowShowArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
     pub(crate) id: WorkflowRef,
@@ -72,7 +72,7 @@ pub(crate) enum DrawingFormat {
     Json,
 }
 
-impl ShowArgs {
+impl WorkflowShowArgs {
     /// Whether jobs of this state are shown.
     fn wants(&self, state: &str) -> bool {
         self.jobs.is_empty() || self.jobs.iter().any(|word| word == state || word == "all")
@@ -91,7 +91,11 @@ pub(crate) fn shown_states() -> PossibleValuesParser {
     PossibleValuesParser::new(["all", "none"].into_iter().chain(STATES))
 }
 
-pub(crate) async fn show(show: &ShowArgs, remote: &ApiClient, screen: &Screen) -> CommandResult {
+pub(crate) async fn show(
+    show: &WorkflowShowArgs,
+    remote: &ApiClient,
+    screen: &Screen,
+) -> CommandResult {
     let path = show.id.path(remote).await?;
     let view = if screen.is_table() { "jobs" } else { "full" };
     let text = remote
@@ -113,7 +117,7 @@ pub(crate) async fn show(show: &ShowArgs, remote: &ApiClient, screen: &Screen) -
 
 /// The answer of the server, reduced to the jobs that are shown. The rest of the text stays
 /// unchanged.
-fn select_jobs(text: &str, show: &ShowArgs, remote: &ApiClient) -> CommandResult<String> {
+fn select_jobs(text: &str, show: &WorkflowShowArgs, remote: &ApiClient) -> CommandResult<String> {
     #[derive(Deserialize)]
     struct FullAnswer<'a> {
         #[serde(borrow)]
@@ -143,7 +147,7 @@ fn select_jobs(text: &str, show: &ShowArgs, remote: &ApiClient) -> CommandResult
 }
 
 async fn workflow_text(
-    show: &ShowArgs,
+    show: &WorkflowShowArgs,
     workflow: &WorkflowSummary,
     remote: &ApiClient,
     screen: &Screen,

@@ -15,13 +15,13 @@ use crate::store::{BulkCharge, Charge, GrantBound};
 /// The jobs of one acquisition, and the counters that they need.
 #[derive(Debug)]
 pub(super) struct Plan<'p> {
-    pub(super) jobs: Vec<Jobs<'p>>,
+    pub(super) jobs: Vec<PlannedJobs<'p>>,
     pub(super) counters: Vec<PlannedCounter<'p>>,
 }
 
 /// Jobs that have the same limits.
 #[derive(Debug)]
-pub(super) struct Jobs<'p> {
+pub(super) struct PlannedJobs<'p> {
     pub(super) times: u32,
     pub(super) limits: &'p [AppliedLimit<'p>],
     /// One need for each counter.
@@ -91,7 +91,7 @@ pub(super) enum BlockReason {
     Never,
 }
 
-impl<'p> Jobs<'p> {
+impl<'p> PlannedJobs<'p> {
     fn new(times: u32, limits: &'p [AppliedLimit<'p>]) -> Self {
         Self {
             times,
@@ -121,7 +121,7 @@ impl<'p> Plan<'p> {
             let (limits, others) = rest.split_at(limits.len());
             rest = others;
             let free_quota = has_free_quota(limits, &limiter.state.options);
-            let mut jobs = Jobs::new(*times, limits);
+            let mut jobs = PlannedJobs::new(*times, limits);
             for (index, limit) in limits.iter().enumerate() {
                 let AppliedLimit::Counted(counted) = limit else {
                     continue;
@@ -166,7 +166,7 @@ impl<'p> Plan<'p> {
     }
 
     /// Adds a need of jobs. Two limits with one counter are one need.
-    fn add_need(&mut self, jobs: &mut Jobs<'_>, need: CounterNeed) {
+    fn add_need(&mut self, jobs: &mut PlannedJobs<'_>, need: CounterNeed) {
         let number = self.jobs.len();
         let last = &mut self.counters[need.counter].last_need;
         let place = match *last {
@@ -190,7 +190,7 @@ impl<'p> Plan<'p> {
 
     /// Adds the needs of jobs to the requests to their counters, unless a limit certainly refuses
     /// the jobs.
-    fn request_counters(&mut self, jobs: &mut Jobs<'_>) {
+    fn request_counters(&mut self, jobs: &mut PlannedJobs<'_>) {
         let is_blocked = |need: &&CounterNeed| self.block_reason(need).is_some();
         let of_kind = |kind: NeedKind| jobs.needs.iter().filter(move |need| need.kind == kind);
         let quotas = of_kind(NeedKind::Quota).count();
@@ -307,7 +307,7 @@ impl<'p> PlannedCounter<'p> {
     }
 }
 
-impl<'p> Jobs<'p> {
+impl<'p> PlannedJobs<'p> {
     /// Returns the limits that count, each with its index among them.
     pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &'p CountedLimit<'p>)> {
         let counted = self.limits.iter().filter_map(|limit| match limit {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::permits::{JobCharge, OwnedCounter, Permits, Refunds};
-use super::plan::{BlockReason, CounterNeed, Jobs, NeedKind, Plan};
+use super::plan::{BlockReason, CounterNeed, NeedKind, Plan, PlannedJobs};
 use super::request::{Acquired, Exhausted, ExhaustedReason, Remaining};
 use super::usage_counts::{JobEvent, complete};
 use crate::limiter::decision::answer;
@@ -118,7 +118,7 @@ impl<'p> Shares<'p> {
             all.push(permits(plan, jobs, &share, &mut owned));
         }
         // The remaining hits are known after all jobs have their share.
-        let acquired = |(jobs, permits): (&Jobs<'_>, Permits)| {
+        let acquired = |(jobs, permits): (&PlannedJobs<'_>, Permits)| {
             let exhausted = self.exhausted(jobs, now);
             Acquired {
                 permits,
@@ -134,7 +134,7 @@ impl<'p> Shares<'p> {
     }
 
     /// Returns the share of jobs in the granted hits that no earlier job has.
-    fn share_of(&mut self, jobs: &Jobs<'_>) -> JobShare {
+    fn share_of(&mut self, jobs: &PlannedJobs<'_>) -> JobShare {
         let is_failed = |need: &CounterNeed| {
             self.plan.block_reason(need).is_none()
                 && matches!(self.pools[need.counter], GrantPool::Failed(_))
@@ -187,7 +187,13 @@ impl<'p> Shares<'p> {
     }
 
     /// Returns the result of jobs at one limit, which charges `hits` for one job.
-    fn job_event(&mut self, jobs: &Jobs<'_>, share: &JobShare, need: usize, hits: u64) -> JobEvent {
+    fn job_event(
+        &mut self,
+        jobs: &PlannedJobs<'_>,
+        share: &JobShare,
+        need: usize,
+        hits: u64,
+    ) -> JobEvent {
         let NeedShare { offered, charged } = share.need_shares[need];
         let need = &jobs.needs[need];
         let is_unbounded = self.plan.counters[need.counter].is_unbounded;
@@ -223,7 +229,7 @@ impl<'p> Shares<'p> {
     }
 
     /// Returns the number of further jobs that may run.
-    fn remaining(&self, jobs: &Jobs<'_>) -> Remaining {
+    fn remaining(&self, jobs: &PlannedJobs<'_>) -> Remaining {
         let room_of = |kind: NeedKind| {
             jobs.needs
                 .iter()
@@ -246,7 +252,7 @@ impl<'p> Shares<'p> {
     }
 
     /// Returns the limit that makes further jobs wait. `None` if one more may run.
-    fn exhausted(&self, jobs: &Jobs<'_>, now: Timestamp) -> Option<Exhausted> {
+    fn exhausted(&self, jobs: &PlannedJobs<'_>, now: Timestamp) -> Option<Exhausted> {
         let mut exhausted = Vec::new();
         let mut exhausted_quotas = Vec::new();
         let mut open_quotas = 0;
@@ -345,7 +351,7 @@ fn paused(until: Timestamp, now: Timestamp) -> ExhaustedReason {
 /// Returns the permits of jobs. `owned` has the counters that earlier jobs use.
 fn permits(
     plan: &Plan<'_>,
-    jobs: &Jobs<'_>,
+    jobs: &PlannedJobs<'_>,
     share: &JobShare,
     owned: &mut [Option<Arc<OwnedCounter>>],
 ) -> Permits {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, CommandError, Outcome, Reply};
 
-use super::{PerClient, RedisStore, count, count_after_incrby, next, push_charge};
+use super::{PerClient, RedisStore, count, count_after_incrby, next_outcome, push_charge};
 use crate::store::{BulkCharge, Charge, Grant, GrantBound, StoreError};
 
 /// Adds hits to a counter as far as its limit allows, and returns their number and the new count.
@@ -42,8 +42,11 @@ impl RedisStore {
         let grant = |request: &BulkCharge<'_>| {
             let outcomes = self.for_charge(&request.charge, &mut outcomes);
             match request.bound {
-                GrantBound::UpToLimit { .. } => granted(&next(outcomes)),
-                GrantBound::Unbounded => charged(&request.charge, [next(outcomes), next(outcomes)]),
+                GrantBound::UpToLimit { .. } => granted(&next_outcome(outcomes)),
+                GrantBound::Unbounded => charged(
+                    &request.charge,
+                    [next_outcome(outcomes), next_outcome(outcomes)],
+                ),
             }
         };
         requests.iter().map(grant).collect()

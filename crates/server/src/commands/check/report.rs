@@ -26,7 +26,7 @@ pub(crate) struct Report {
 
 /// Totals of the files that were parsed.
 #[derive(Debug, Default)]
-pub(super) struct CheckTotals {
+pub(super) struct CheckedFiles {
     pub(super) files: usize,
     pub(super) definitions: usize,
     pub(super) configuration: Option<Configuration>,
@@ -129,7 +129,7 @@ impl Report {
         let _ = writeln!(self.text, " {number} | {source}\n {margin} | {indent}^");
     }
 
-    pub(super) fn summary(&mut self, checked: &CheckTotals) {
+    pub(super) fn summary(&mut self, checked: &CheckedFiles) {
         let errors = self.errors;
         let faulty = self.files_with_errors.len();
         let _ = match (errors, faulty) {
@@ -145,7 +145,7 @@ impl Report {
     }
 }
 
-impl std::fmt::Display for CheckTotals {
+impl std::fmt::Display for CheckedFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&counted(self.files, "file"))?;
         if let Some(configuration) = &self.configuration {

@@ -27,7 +27,7 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Limit of characters of the collector's message in the log.
 const MAX_MESSAGE_CHARS: usize = 200;
 /// Length in bytes of the prefix of a gRPC message: the compression flag and the length.
-const FRAME_HEADER_BYTES: usize = 5;
+const MESSAGE_PREFIX_BYTES: usize = 5;
 
 /// Answer to a message that the collector accepted, perhaps partially.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ impl Collector {
             body = gzip(&body);
         }
         if self.settings.protocol == TraceProtocol::Grpc {
-            let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + body.len());
+            let mut frame = Vec::with_capacity(MESSAGE_PREFIX_BYTES + body.len());
             frame.push(u8::from(self.settings.gzip));
             frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
             frame.extend_from_slice(&body);
@@ -252,7 +252,7 @@ fn read_answer(
                 tonic::Code::from_bytes(code.as_bytes())
             });
         check_code(code)?;
-        message = FRAME_HEADER_BYTES;
+        message = MESSAGE_PREFIX_BYTES;
     }
     let body = body.to_bytes();
     let answer = body

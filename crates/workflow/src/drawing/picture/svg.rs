@@ -10,7 +10,7 @@ use crate::graph::GraphJob;
 use crate::model::JobIndex;
 
 /// Beginning of each rule of the style sheet.
-const OF: &str = ".tidegate-graph";
+const RULE_PREFIX: &str = ".tidegate-graph";
 const LEGEND_HEIGHT: i32 = 28;
 /// Pixels of a legend entry: a swatch, a word, a number and some space.
 const LEGEND_ENTRY_WIDTH: i32 = 128;
@@ -65,17 +65,17 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
 fn write_style(out: &mut impl Write) -> fmt::Result {
     write!(
         out,
-        "<style>{OF}{{background:#fff;font-family:system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:13px}}\
-         {OF} text{{fill:#1b2330}}{OF} .small{{font-size:11px;fill:#5b6675}}\
-         {OF} .mark{{font-size:15px}}{OF} .square{{font-size:10px}}{OF} rect{{fill:#f6f7f9;stroke:#768195;stroke-width:1.5}}\
-         {OF} .frame{{fill:none;stroke:#8a94a6;stroke-dasharray:1 3}}{OF} .lines path{{fill:none;stroke:#8a94a6;stroke-width:1.5}}{OF} .lines circle,{OF} .head{{fill:#8a94a6}}\
-         {OF} .skipped rect,{OF} .cancelled rect{{stroke-dasharray:4 3}}"
+        "<style>{RULE_PREFIX}{{background:#fff;font-family:system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:13px}}\
+         {RULE_PREFIX} text{{fill:#1b2330}}{RULE_PREFIX} .small{{font-size:11px;fill:#5b6675}}\
+         {RULE_PREFIX} .mark{{font-size:15px}}{RULE_PREFIX} .square{{font-size:10px}}{RULE_PREFIX} rect{{fill:#f6f7f9;stroke:#768195;stroke-width:1.5}}\
+         {RULE_PREFIX} .frame{{fill:none;stroke:#8a94a6;stroke-dasharray:1 3}}{RULE_PREFIX} .lines path{{fill:none;stroke:#8a94a6;stroke-width:1.5}}{RULE_PREFIX} .lines circle,{RULE_PREFIX} .head{{fill:#8a94a6}}\
+         {RULE_PREFIX} .skipped rect,{RULE_PREFIX} .cancelled rect{{stroke-dasharray:4 3}}"
     )?;
     write_state_rules(out, |style| style.light)?;
     write!(
         out,
-        "@media (prefers-color-scheme:dark){{{OF}{{background:#14171c}}{OF} text{{fill:#e6e9ee}}{OF} .small{{fill:#9aa4b2}}\
-         {OF} rect{{fill:#20242c;stroke:#7d889b}}"
+        "@media (prefers-color-scheme:dark){{{RULE_PREFIX}{{background:#14171c}}{RULE_PREFIX} text{{fill:#e6e9ee}}{RULE_PREFIX} .small{{fill:#9aa4b2}}\
+         {RULE_PREFIX} rect{{fill:#20242c;stroke:#7d889b}}"
     )?;
     write_state_rules(out, |style| style.dark)?;
     out.write_str(
@@ -93,7 +93,7 @@ fn write_state_rules(
         let (fill, rim) = colours(state_style);
         write!(
             out,
-            "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
+            "{RULE_PREFIX} .{word} rect{{fill:{fill};stroke:{rim}}}{RULE_PREFIX} .{word} .mark{{fill:{rim}}}"
         )?;
     }
     Ok(())

@@ -27,7 +27,7 @@ const PAGE_NAMES: usize = 4_096;
 pub(crate) const REGISTERED_TTL: Duration = Duration::from_secs(3_600);
 /// Maximum bytes of remembered names, and the bytes that each takes in addition to its text. Above
 /// it the cache is cleared, so names are entered more often.
-const MAX_BYTES: usize = 32 << 20;
+const MAX_CACHE_BYTES: usize = 32 << 20;
 const NAME_OVERHEAD_BYTES: usize = 64;
 
 /// The names that were read from the registers or entered.
@@ -81,7 +81,7 @@ impl RegisterNames {
                 self.bytes += bytes;
             }
         }
-        if self.bytes > MAX_BYTES {
+        if self.bytes > MAX_CACHE_BYTES {
             *self = Self::default();
         }
     }
@@ -237,7 +237,7 @@ impl Engine {
         for register in [Register::Queues, Register::Names] {
             let mut last = None::<String>;
             let mut bytes = 0;
-            while bytes < MAX_BYTES / 4 {
+            while bytes < MAX_CACHE_BYTES / 4 {
                 let page = self
                     .store()
                     .register_page(register, last.as_deref(), PAGE_NAMES)

@@ -16,7 +16,7 @@ fn units(hits: u32, value: &str) -> Limit {
     }
 }
 
-fn running(most: u32, scope: Scope, value: &str) -> Limit {
+fn running(most: u32, scope: ConcurrencyScope, value: &str) -> Limit {
     Limit::concurrency(most, scope, "mail", &entries(&[("tenant", value)]))
 }
 
@@ -29,21 +29,24 @@ fn check(limits: Vec<Limit>, key: &str) {
 #[test]
 fn a_key_says_all_of_the_limits_and_is_read_back() {
     check(vec![units(1, "acme")], r#"[["vendor",1,"tenant","acme"]]"#);
-    let both = vec![running(10, Scope::Queue, "acme"), units(3, "acme")];
+    let both = vec![
+        running(10, ConcurrencyScope::Queue, "acme"),
+        units(3, "acme"),
+    ];
     check(
         both,
         r#"[[10,"queue:mail","tenant","acme"],["vendor",3,"tenant","acme"]]"#,
     );
     check(
-        vec![running(2, Scope::All, "é\"\\,]")],
+        vec![running(2, ConcurrencyScope::All, "é\"\\,]")],
         r#"[[2,"all","tenant","é\"\\,]"]]"#,
     );
     check(
-        vec![Limit::concurrency(5, Scope::All, "mail", &[])],
+        vec![Limit::concurrency(5, ConcurrencyScope::All, "mail", &[])],
         r#"[[5,"all"]]"#,
     );
     check(
-        vec![running(1, Scope::Workflow, "a")],
+        vec![running(1, ConcurrencyScope::Workflow, "a")],
         r#"[[1,"workflow","tenant","a"]]"#,
     );
 }
@@ -55,9 +58,9 @@ fn a_limit_that_is_there_twice_counts_once() {
         r#"[["vendor",6,"tenant","a"],["vendor",2,"tenant","b"]]"#,
     );
     let two = vec![
-        running(9, Scope::All, "a"),
-        running(4, Scope::All, "a"),
-        running(3, Scope::Queue, "a"),
+        running(9, ConcurrencyScope::All, "a"),
+        running(4, ConcurrencyScope::All, "a"),
+        running(3, ConcurrencyScope::Queue, "a"),
     ];
     check(
         two,
@@ -74,19 +77,23 @@ fn a_set_of_jobs_is_named_without_its_number() {
         Limit::Units { .. } => panic!("units have no holders"),
     };
     assert_eq!(
-        name(&running(1, Scope::Queue, "a")),
+        name(&running(1, ConcurrencyScope::Queue, "a")),
         r#"["queue:mail","tenant","a"]"#
     );
     assert_eq!(
-        name(&running(7, Scope::Queue, "a")),
-        name(&running(1, Scope::Queue, "a"))
+        name(&running(7, ConcurrencyScope::Queue, "a")),
+        name(&running(1, ConcurrencyScope::Queue, "a"))
     );
 }
 
 #[test]
 fn a_limit_says_what_its_author_did() {
     let id = WorkflowId::new(Timestamp::from_micros(1), Partition(3), 9);
-    for of in [Scope::Workflow, Scope::Queue, Scope::All] {
+    for of in [
+        ConcurrencyScope::Workflow,
+        ConcurrencyScope::Queue,
+        ConcurrencyScope::All,
+    ] {
         let expected = LimitDefinition::Concurrency {
             most: 3,
             of,
@@ -111,8 +118,8 @@ fn the_own_workflow_is_filled_in() {
     let id = WorkflowId::new(Timestamp::from_micros(1), Partition(3), 9);
     let limits = Limits::new([
         units(1, "workflow"),
-        running(1, Scope::Workflow, "a"),
-        running(2, Scope::All, "workflow"),
+        running(1, ConcurrencyScope::Workflow, "a"),
+        running(2, ConcurrencyScope::All, "workflow"),
     ]);
     let within = limits.for_workflow(id);
     let expected = format!(
@@ -129,7 +136,7 @@ fn the_own_workflow_is_filled_in() {
         matches!(other.for_workflow(id), Cow::Borrowed(_))
             && matches!(other.key_for_workflow(id), Cow::Borrowed(_))
     );
-    let alone = Limits::new([Limit::concurrency(1, Scope::Workflow, "q", &[])]);
+    let alone = Limits::new([Limit::concurrency(1, ConcurrencyScope::Workflow, "q", &[])]);
     assert_eq!(
         alone.key_for_workflow(id),
         format!(r#"[[1,"workflow:{id}"]]"#)

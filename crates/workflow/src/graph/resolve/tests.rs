@@ -1,5 +1,5 @@
 use super::*;
-use crate::graph::{Graph, JobDefinition, Scope};
+use crate::graph::{ConcurrencyScope, Graph, JobDefinition};
 use crate::model::JobIndex;
 
 fn units(entries: &[(&str, &str)]) -> LimitDefinition {
@@ -151,7 +151,7 @@ fn of(domain: &str, hits: u32) -> LimitDefinition {
 fn running(most: u32) -> LimitDefinition {
     LimitDefinition::Concurrency {
         most,
-        of: Scope::All,
+        of: ConcurrencyScope::All,
         entries: Vec::new(),
     }
 }

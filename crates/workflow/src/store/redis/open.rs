@@ -9,7 +9,7 @@ use std::time::Instant;
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
 use tracing::info;
 
-use self::identity::StoreIdentity;
+use self::identity::OpenedStore;
 use super::keys::{self, Keys, Set};
 use super::read::reply::{self, answer, reason, unavailable, unexpected};
 use super::{RedisOptions, RedisStore, apply, key_arg};
@@ -58,7 +58,7 @@ impl RedisStore {
         }
         let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
         let keys = Arc::new(Keys::new(prefix, found));
-        let identity = Arc::new(StoreIdentity::new(facts, id));
+        let identity = Arc::new(OpenedStore::new(facts, id));
         let schema = Schema::new(format, facts.from);
         let mut store = Self {
             client,

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 
 use super::SimulatedStore;
-use super::tables::{SimulatedTables, StoredWorkflow};
+use super::tables::{SimulatedTables, SimulatedWorkflow};
 use crate::codec::{ResultField, Row, StoreError, Stored, StoredState, due_row, workflow_in_row};
 use crate::model::{JobIndex, Partition, Timestamp, WorkflowId};
 use crate::store::query::lane_scan::{LaneRows, LaneScan, scan_lanes};
@@ -15,7 +15,7 @@ use crate::store::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 impl SimulatedStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         let tables = self.read().await?;
-        let stored = |entry: &StoredWorkflow| Stored {
+        let stored = |entry: &SimulatedWorkflow| Stored {
             graph: entry.birth.graph.clone(),
             state: entry.state(),
         };
@@ -29,7 +29,7 @@ impl SimulatedStore {
         &self,
         wanted: &[(WorkflowId, Vec<JobIndex>)],
     ) -> Vec<Result<Option<StoredState>, StoreError>> {
-        let some = |entry: &StoredWorkflow, jobs: &[JobIndex]| {
+        let some = |entry: &SimulatedWorkflow, jobs: &[JobIndex]| {
             let found = jobs
                 .iter()
                 .filter_map(|job| Some((*job, entry.jobs.get(job)?.clone())));
@@ -69,7 +69,7 @@ impl SimulatedStore {
         &self,
         ids: &[WorkflowId],
     ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
-        let head = |entry: &StoredWorkflow| EncodedSummary {
+        let head = |entry: &SimulatedWorkflow| EncodedSummary {
             meta: entry.meta.clone(),
             label: entry.birth.label.clone(),
         };

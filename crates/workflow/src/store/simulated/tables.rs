@@ -23,7 +23,7 @@ const RECORDED_WRITES: usize = 4;
 
 #[derive(Default)]
 pub(super) struct SimulatedTables {
-    pub(super) workflows: BTreeMap<WorkflowId, StoredWorkflow>,
+    pub(super) workflows: BTreeMap<WorkflowId, SimulatedWorkflow>,
     pub(super) keys: BTreeMap<(Partition, String), WorkflowId>,
     pub(super) ready: BTreeSet<(Partition, Row)>,
     pub(super) index: BTreeSet<(Partition, Row)>,
@@ -41,8 +41,9 @@ pub(super) struct SimulatedTables {
     pub(super) losses: u64,
 }
 
+/// A workflow in the simulated store.
 #[derive(Debug, Default)]
-pub(super) struct StoredWorkflow {
+pub(super) struct SimulatedWorkflow {
     pub(super) meta: Vec<u8>,
     pub(super) birth: CreationRecord,
     pub(super) jobs: BTreeMap<JobIndex, Vec<u8>>,
@@ -62,7 +63,7 @@ impl fmt::Debug for SimulatedTables {
     }
 }
 
-impl StoredWorkflow {
+impl SimulatedWorkflow {
     pub(super) fn state(&self) -> StoredState {
         let jobs = self
             .jobs
@@ -177,7 +178,7 @@ impl SimulatedTables {
                 .and_then(|entry| entry.newer_state(change))
             {
                 Some(later) => Applied::Behind(later),
-                None => Applied::Conflict(entry.map(StoredWorkflow::state)),
+                None => Applied::Conflict(entry.map(SimulatedWorkflow::state)),
             };
         }
         match &change.write {

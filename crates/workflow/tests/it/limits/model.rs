@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate_workflow::{
-    Claim, Claimed, Definition, Engine, HeartbeatQuery, JobDefinition, JobIndex, JobState, Limit,
-    LimitDefinition, Outcome, Retention, Scope, ServerDescription, StartMode, Store, Timestamp,
-    WorkflowId,
+    Claim, Claimed, ConcurrencyScope, Definition, Engine, HeartbeatQuery, JobDefinition, JobIndex,
+    JobState, Limit, LimitDefinition, Outcome, Retention, ServerDescription, StartMode, Store,
+    Timestamp, WorkflowId,
 };
 
 use tokio::task::JoinSet;
@@ -118,12 +118,12 @@ impl World {
             },
             3 => LimitDefinition::Concurrency {
                 most: PLACES,
-                of: Scope::All,
+                of: ConcurrencyScope::All,
                 entries: entries(),
             },
             _ => LimitDefinition::Concurrency {
                 most: 1,
-                of: Scope::Workflow,
+                of: ConcurrencyScope::Workflow,
                 entries: Vec::new(),
             },
         };

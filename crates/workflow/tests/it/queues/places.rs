@@ -1,6 +1,8 @@
 //! Jobs at work whose number is bounded.
 
-use tidegate_workflow::{EngineError, LimitDefinition, Refusal, Scope, StartMode, Store};
+use tidegate_workflow::{
+    ConcurrencyScope, EngineError, LimitDefinition, Refusal, StartMode, Store,
+};
 
 use crate::support::{LEASE, at, create_of, definition, server, succeed, take};
 
@@ -13,7 +15,7 @@ async fn a_lease_whose_place_is_gone_is_not_extended(store: Store) {
     let mut wanted = definition("bounded free");
     wanted.jobs[0].limits = vec![LimitDefinition::Concurrency {
         most: 1,
-        of: Scope::Queue,
+        of: ConcurrencyScope::Queue,
         entries: Vec::new(),
     }];
     create_of(&engine, wanted, StartMode::Now).await;

@@ -40,7 +40,7 @@ pub(crate) enum CacheValue {
     InUse,
 }
 
-/// A graph, and the bytes of memory that it uses.
+/// A graph in the cache of states, and the bytes that it uses.
 #[derive(Debug)]
 pub(crate) struct CachedGraph {
     pub(crate) graph: Arc<Graph>,

@@ -29,14 +29,14 @@ impl<'a> ScriptCall<'a> {
         let mut adds = [0; 2];
         let [adding, removing] = &self.single_writes;
         for (single, command) in [(adding, Opcode::AddRows), (removing, Opcode::RemoveRows)] {
-            for single in &single.operations {
-                let operation = [
-                    single.command as usize,
-                    self.other_key(single.key),
-                    single.arguments,
+            for operation in &single.operations {
+                let header = [
+                    operation.command as usize,
+                    self.other_key(operation.key),
+                    operation.arguments,
                 ];
-                combined.extend(operation);
-                separate.extend(operation.into_iter().chain([single.change + 1]));
+                combined.extend(header);
+                separate.extend(header.into_iter().chain([operation.change + 1]));
             }
             for (set, rows) in self.shared_rows(command) {
                 combined.extend([command as usize, set + 1, rows.arguments.len()]);

@@ -26,9 +26,9 @@ const ID_FIELD: &[u8] = b"id";
 /// not answer, and other nodes must not wait for it.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Facts about the store that this process opened.
+/// Knowledge of this process about the Redis store that it opened: id, layout and losses.
 #[derive(Debug)]
-pub(crate) struct StoreIdentity {
+pub(crate) struct OpenedStore {
     facts: StoreFacts,
     /// `None` if the id could not be written yet.
     id: Mutex<Option<String>>,
@@ -42,7 +42,7 @@ pub(crate) struct StoreIdentity {
     replaced: CancellationToken,
 }
 
-impl StoreIdentity {
+impl OpenedStore {
     pub(crate) fn new(facts: StoreFacts, id: Option<String>) -> Self {
         Self {
             facts,
