@@ -82,4 +82,4 @@ gen: ## Make the committed generated files again
 	$(CARGO) run --package tidegate -- settings --markdown > docs/settings.md.new
 	mv docs/settings.md.new docs/settings.md
 	TIDEGATE_GENERATE=1 $(CARGO) test --package tidegate-api --lib openapi
-	TIDEGATE_GENERATE=1 $(CARGO) test --package tidegate-workflow --test it actions::the_page_of_actions_is_true_in_memory
+	TIDEGATE_GENERATE=1 $(CARGO) test --package tidegate-workflow --test it actions::the_page_of_actions_is_true_in_a_simulated_store

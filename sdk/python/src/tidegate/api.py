@@ -1616,7 +1616,7 @@ class WorkflowPage(_WorkflowPageRequired, total=False):
 
 
 class WorkflowStatus(TypedDict):
-    """Status of workflows."""
+    """Whether workflows can be served: their store, its reads and its writes."""
 
     clock_skew_ms: int | None
     """How far the clock of this machine is ahead of that of the Redis with the workflows, which they follow, in
