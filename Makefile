@@ -49,6 +49,7 @@ lint: ## Check format, lints, documentation and dependencies
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 	scripts/audit
 	scripts/size --check
+	scripts/structure --check
 	scripts/plain-words --product --check
 	cd sdk/python && ../../.venv/bin/ruff check --config pyproject.toml $(PYTHON_CODE)
 	cd sdk/python && ../../.venv/bin/ruff format --config pyproject.toml --check $(PYTHON_CODE)
