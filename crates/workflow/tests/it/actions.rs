@@ -1,4 +1,4 @@
-//! What each action answers, by the state that it finds: the same over every store, and as docs/actions.md says.
+//! What each action answers, by the state that it finds: the same over every store, and as docs/workflows.md says.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,28 +13,9 @@ use crate::support::{
     take,
 };
 
-const PAGE: &str = "../../docs/actions.md";
-
-const HEAD: &str = "\
-# Actions
-
-What the server answers to each [action](http-api.md#actions), by the state that the action finds. A test makes this page and does all of this on every
-store. The state is judged when the action is written, whichever server wrote it last.
-
-*done* is followed by the state after it. *already* means that there was nothing left to do: the answer is 200 with `already` true. *refused* is
-the status 409, and nothing has changed.
-
-";
-
-const TAIL: &str = "
-In the second table, `restart` is [`:restart` of the workflow](http-api.md#actions) with the job in `jobs`. A job that is not started, doomed or blocked has the
-`state` `waiting`; `why_not_running` says which of them it is. A job that its rule skipped comes back when its rule lets it run after all. One that an operator
-skipped does not: skip a job that its rule skipped to keep it so.
-
-With `as_of`, a retry or restart leaves jobs alone that ended later. They have run again since, so the call can be sent twice: the second is answered
-with *already*. A job that is doomed or blocked is not about to run again, so it is refused as without `as_of`. Pausing and resuming a queue is done or already
-so; there is nothing to refuse.
-";
+const PAGE: &str = "../../docs/workflows.md";
+const HEAD: &str = "<!-- table actions, by make gen -->\n";
+const TAIL: &str = "<!-- end -->\n";
 
 const STATUSES: [&str; 6] = [
     "pending",
@@ -276,15 +257,19 @@ async fn page(store: &Store) -> String {
     clippy::disallowed_methods,
     reason = "whether to write the page is up to whoever starts the test"
 )]
-fn check(page: &str) {
+fn check(tables: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let page = std::fs::read_to_string(&path).unwrap();
+    let start = page.find(HEAD).unwrap();
+    let end = start + page[start..].find(TAIL).unwrap() + TAIL.len();
     if std::env::var_os("TIDEGATE_GENERATE").is_some() {
-        std::fs::write(&path, page).unwrap();
+        let page = [&page[..start], tables, &page[end..]].concat();
+        return std::fs::write(&path, page).unwrap();
     }
     assert_eq!(
-        page,
-        std::fs::read_to_string(&path).unwrap(),
-        "docs/actions.md is outdated: run `make gen`"
+        tables,
+        &page[start..end],
+        "docs/workflows.md is outdated: run `make gen`"
     );
 }
 
