@@ -1,4 +1,4 @@
-"""What README.md, docs/python.md and docs/testing.md say about Python is done here as it is printed, from the
+"""What README.md and docs/python.md say about Python is done here as it is printed, from the
 installation to a finished graph."""
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_limited():
 
 
 def test_other_programs_of_the_guide_and_the_page_about_tests(tmp_path: Path) -> None:
-    for page in ("docs/python.md", "docs/testing.md"):
+    for page in ("docs/python.md",):
         for note, language, text in blocks(ROOT / page):
             assert language != "python" or note, f"{page}: nothing runs this block: {text}"
             if note.startswith("file "):
