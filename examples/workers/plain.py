@@ -1,5 +1,5 @@
 """A worker in plain Python 3. It runs until SIGTERM, Ctrl-C or `drain`, and finishes its job first.
-It extends the lease while a job runs, and reports the end together with the next claim. docs/worker-protocol.md has every message."""
+It extends the lease while a job runs, and reports the end together with the next claim. docs/http-api.md has every message."""
 
 import http.client
 import json
