@@ -14,8 +14,8 @@ use super::apply::{Applier, new_token};
 use super::cache::cached_workflow::CachedWorkflow;
 use crate::graph::Graph;
 use crate::machine::Lease;
-use crate::model::{JobIndex, JobState, LeaseRef, Status, Timestamp};
-use crate::queue::{JobOffer, ReservedWorker};
+use crate::model::{JobIndex, JobState, Status, Timestamp};
+use crate::queue::{JobOffer, QueueCache, ReservedWorker};
 
 /// Jobs of one workflow for one waiting worker, which gets them when they are written.
 pub(super) struct Assignment {
@@ -30,6 +30,27 @@ struct WorkerRotation {
     assignments: VecDeque<usize>,
     /// Whether no other worker waits.
     is_exhausted: bool,
+}
+
+impl WorkerRotation {
+    /// Returns the index of the assignment of the next worker: one that has no job yet, or else the
+    /// one with the fewest. `None` if no worker takes more.
+    fn next_worker(
+        &mut self,
+        queues: &QueueCache,
+        offer: JobOffer<'_>,
+        assignments: &mut Vec<Assignment>,
+    ) -> Option<usize> {
+        if !self.is_exhausted
+            && let Some(worker) = queues.reserve_worker(offer)
+        {
+            let leased = Vec::with_capacity(1);
+            assignments.push(Assignment { worker, leased });
+            return Some(assignments.len() - 1);
+        }
+        self.is_exhausted = true;
+        self.assignments.pop_front()
+    }
 }
 
 /// Sorts jobs by priority, the most urgent first. Jobs of one priority keep their order.
@@ -51,10 +72,7 @@ impl Applier<'_> {
         cached: &mut CachedWorkflow,
         now: Timestamp,
     ) -> Vec<Assignment> {
-        let can_assign = self.context.queues.has_waiting_claims()
-            && cached.workflow.meta().status == Status::Running
-            && self.context.store_health.is_healthy();
-        if !can_assign || cached.workflow.newly_ready().is_empty() {
+        if cached.workflow.newly_ready().is_empty() || !self.can_assign(cached) {
             return Vec::new();
         }
         let graph = Arc::clone(&cached.workflow.graph);
@@ -65,50 +83,39 @@ impl Applier<'_> {
                 continue;
             }
             let definition = &graph.jobs[job.index()];
-            let queue = &*definition.queue;
-            let handler = &*definition.handler;
             let offer = JobOffer {
-                queue,
-                handler,
+                queue: &definition.queue,
+                handler: &definition.handler,
                 priority: definition.priority,
                 workflow: cached.workflow.id,
                 job,
             };
-            let rotation = rotations.entry((queue, handler)).or_default();
-            if !rotation.is_exhausted {
-                match self.context.queues.reserve_worker(offer) {
-                    Some(worker) => {
-                        rotation.assignments.push_front(assignments.len());
-                        assignments.push(Assignment {
-                            worker,
-                            leased: Vec::with_capacity(1),
-                        });
-                    }
-                    None => rotation.is_exhausted = true,
-                }
-            }
-            let Some(at) = rotation.assignments.pop_front() else {
+            let rotation = rotations.entry((offer.queue, offer.handler)).or_default();
+            let Some(at) = rotation.next_worker(&self.context.queues, offer, &mut assignments)
+            else {
                 continue;
             };
             let Assignment { worker, leased } = &mut assignments[at];
+            let claim = worker.claim();
             if worker.accepts(offer) {
-                let claim = worker.claim();
-                let lease = LeaseRef {
-                    workflow: cached.workflow.id,
-                    job,
-                    token: new_token(),
-                };
                 let held = Lease {
-                    token: lease.token,
+                    token: new_token(),
                     worker: claim.worker.clone(),
                     expires: now + claim.lease,
                 };
-                leased.extend(self.lease(cached, lease, held, now));
+                leased.extend(self.lease(cached, job, held, now));
             }
-            if leased.len() < worker.claim().limit {
+            if leased.len() < claim.limit {
                 rotation.assignments.push_back(at);
             }
         }
         assignments
+    }
+
+    /// Whether ready jobs of a workflow may be leased to waiting workers.
+    fn can_assign(&self, cached: &CachedWorkflow) -> bool {
+        self.context.queues.has_waiting_claims()
+            && cached.workflow.meta().status == Status::Running
+            && self.context.store_health.is_healthy()
     }
 }

@@ -187,23 +187,11 @@ impl Engine {
         let names: Vec<String> = queues.iter().map(|to_read| to_read.queue.clone()).collect();
         let guard = self.queues().begin_refill(&names);
         let query = RefillQuery::new(queues, most, self.queues().max_skipped_rows(&names));
-        let (mut partitions, _) = self.readable_partitions();
-        partitions.retain(|partition| wanted.contains(partition));
         let mut found = self.unanswered_rows(queues, wanted);
-        let mut reserved = 0;
-        if !partitions.is_empty() {
-            reserved = self
-                .read_first_rows(&query, &partitions, depth, &mut found)
-                .await?;
-            self.read_further_lanes(&query, &partitions, depth, &mut found)
-                .await?;
-        }
+        let reserved_rows = self.read_rows(&query, wanted, depth, &mut found).await?;
         let is_truncated = |found: &RefillRows| {
-            found
-                .partitions
-                .iter()
-                .flatten()
-                .any(PartitionRows::is_truncated)
+            let mut read = found.partitions.iter().flatten();
+            read.any(PartitionRows::is_truncated)
         };
         let truncated_queues = names
             .iter()
@@ -215,9 +203,31 @@ impl Engine {
         self.remove_orphan_rows(refilled.stale_rows).await;
         Ok(RefillSummary {
             new_jobs: refilled.new_jobs.len(),
-            reserved_rows: reserved,
+            reserved_rows,
             truncated_queues,
         })
+    }
+
+    /// Reads the rows of a query in those of the wanted partitions that are readable. Returns the
+    /// number of rows that are left to their assigned servers.
+    async fn read_rows(
+        &self,
+        query: &RefillQuery<'_>,
+        wanted: &[Partition],
+        depth: RefillDepth,
+        found: &mut [RefillRows],
+    ) -> Result<usize, StoreError> {
+        let (mut partitions, _) = self.readable_partitions();
+        partitions.retain(|partition| wanted.contains(partition));
+        if partitions.is_empty() {
+            return Ok(0);
+        }
+        let reserved = self
+            .read_first_rows(query, &partitions, depth, found)
+            .await?;
+        self.read_further_lanes(query, &partitions, depth, found)
+            .await?;
+        Ok(reserved)
     }
 
     /// Rows of a read in which no partition answers. Known jobs of these partitions cannot be
@@ -302,40 +312,16 @@ impl Engine {
         most: usize,
         found: &mut [RefillRows],
     ) -> Result<bool, StoreError> {
-        let mut after: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
-        for (at, (to_read, found)) in query.queues.iter().zip(&*found).enumerate() {
-            for (partition, read) in (0..).map(Partition).zip(&found.partitions) {
-                if let Some(PartitionRows {
-                    rows,
-                    lanes: LanesRead::UpTo(last),
-                    ..
-                }) = read
-                    && rows.len() >= query.limit
-                    && partitions.contains(&partition)
-                {
-                    after
-                        .entry(partition)
-                        .or_default()
-                        .push((at, lane_rows(&to_read.queue, &last.handler, &last.limits)));
-                }
-            }
-        }
+        let after = query.last_lanes(partitions, found);
         if after.is_empty() {
             return Ok(false);
         }
         let lane_limit =
             (MAX_ROWS_PER_LANE / usize::from(self.store().partitions())).max(MIN_ROWS_PER_LANE);
+        let scan = |(_, lane): &(usize, Row)| LaneScan::rest_of_queue(lane);
         let wanted: Vec<(Partition, Vec<LaneScan>)> = after
             .iter()
-            .map(|(at, lanes)| {
-                (
-                    *at,
-                    lanes
-                        .iter()
-                        .map(|(_, lane)| LaneScan::rest_of_queue(lane))
-                        .collect(),
-                )
-            })
+            .map(|(at, lanes)| (*at, lanes.iter().map(scan).collect()))
             .collect();
         let read = self.store().lanes(&wanted, lane_limit, most).await;
         let mut more = false;
@@ -399,6 +385,31 @@ impl<'a> RefillQuery<'a> {
             lanes,
             limit,
         }
+    }
+
+    /// Returns the last read lane of each queue that has more rows than the limit, by partition. A
+    /// queue is its index in the query.
+    fn last_lanes(
+        &self,
+        partitions: &[Partition],
+        found: &[RefillRows],
+    ) -> BTreeMap<Partition, Vec<(usize, Row)>> {
+        let mut last_lanes: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
+        for (at, (target, found)) in self.queues.iter().zip(found).enumerate() {
+            for &partition in partitions {
+                if let Some(PartitionRows {
+                    rows,
+                    lanes: LanesRead::UpTo(last),
+                    ..
+                }) = &found.partitions[usize::from(partition.0)]
+                    && rows.len() >= self.limit
+                {
+                    let lane = lane_rows(&target.queue, &last.handler, &last.limits);
+                    last_lanes.entry(partition).or_default().push((at, lane));
+                }
+            }
+        }
+        last_lanes
     }
 
     /// Assigns the rows of one partition to the queues.
