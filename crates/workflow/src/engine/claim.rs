@@ -230,7 +230,7 @@ impl Engine {
         let charge = self.charge(&mut dequeued, claim.lease, clock).await;
         let now = clock.started_at();
         let requests = claim_requests(dequeued.jobs(), charge.tokens(), claim, now);
-        let ids: Vec<WorkflowId> = dequeued.jobs().iter().map(DequeuedJob::workflow).collect();
+        let ids: Vec<_> = dequeued.jobs().iter().map(DequeuedJob::workflow).collect();
         let submitted = dequeued.mark_sent();
         let charge = charge.mark_submitted();
         let mut answers = self.request_all(requests, now).await;
@@ -270,25 +270,17 @@ impl Engine {
             except,
             caller_thread: self.caller_thread(),
         };
-        let lanes_to_refill = self.queues().lanes_to_refill(&claim.queues);
-        if !lanes_to_refill.is_empty() {
-            self.refill_in(&lanes_to_refill, &self.local_partitions(), REFILL_ROWS)
-                .await?;
-        }
+        self.refill_lanes(&claim.queues).await?;
         // Created before the reads below: if a read fails or the caller leaves, the drop requeues
         // the jobs.
-        let first = self.queues().dequeue(request, claim.limit);
-        let mut dequeued = PendingClaims::new(self.queues(), first);
-        let add_known = |dequeued: &mut PendingClaims<'_>| {
-            let missing = claim.limit - dequeued.jobs().len();
-            dequeued.add(self.queues().dequeue(request, missing));
-        };
+        let mut dequeued = PendingClaims::new(self.queues(), Vec::new());
+        dequeued.fill(request, claim.limit);
         if self.queues().has_remote_partitions() && dequeued.jobs().len() < claim.limit {
             if self
                 .refill_incomplete(&claim.queues, PartitionScope::Local, mode)
                 .await?
             {
-                add_known(&mut dequeued);
+                dequeued.fill(request, claim.limit);
             }
             if dequeued.jobs().is_empty() {
                 self.claim_remote(claim.limit, request, &mut dequeued)
@@ -303,9 +295,19 @@ impl Engine {
                 .refill_incomplete(&claim.queues, PartitionScope::All, mode)
                 .await?
         {
-            add_known(&mut dequeued);
+            dequeued.fill(request, claim.limit);
         }
         Ok(dequeued)
+    }
+
+    /// Reads lanes of these queues whose next rows must be known before a claim.
+    async fn refill_lanes(&self, queues: &[String]) -> Result<(), StoreError> {
+        let lanes = self.queues().lanes_to_refill(queues);
+        if !lanes.is_empty() {
+            self.refill_in(&lanes, &self.local_partitions(), REFILL_ROWS)
+                .await?;
+        }
+        Ok(())
     }
 
     /// Reads the store for those queues of which jobs of a scope may be unknown. Returns whether

@@ -183,12 +183,8 @@ impl Engine {
         query: HeartbeatQuery,
     ) -> Result<Option<Timestamp>, StoreError> {
         self.queues().advance(now);
-        let context = &self.core.context;
-        let membership = &context.membership;
-        let is_healthy = context.store_health.is_healthy();
-        let served_since = context.served_since.all_since();
-        let served_since = served_since.map(|since| if is_healthy { since } else { now });
-        let record = membership.record_json(description, served_since, now);
+        let membership = &self.core.context.membership;
+        let record = self.own_record(description, now);
         let expired = membership.view().expired.clone();
         let Some(stored) = self
             .store()
@@ -209,16 +205,7 @@ impl Engine {
             &mut membership.view().future_records,
             now,
         );
-        let joins = !membership.joined.swap(true, Relaxed);
-        if joins {
-            self.store()
-                .broadcast(membership.server_id(), Broadcast::Servers)
-                .await;
-        } else if stored.is_new {
-            // Its record was gone: the store may have lost everything. If the check fails now, the
-            // next one finds out.
-            let _later = self.poll_store().await;
-        }
+        self.on_stored(stored.is_new).await;
         self.shorten_gaps(&members, now);
         if self.update_share(members, now) {
             self.store()
@@ -226,6 +213,32 @@ impl Engine {
                 .await;
         }
         Ok(stored.time)
+    }
+
+    /// The record of this server in the store, as JSON.
+    fn own_record(&self, description: &ServerDescription, now: Timestamp) -> String {
+        let context = &self.core.context;
+        let is_healthy = context.store_health.is_healthy();
+        let served_since = context.served_since.all_since();
+        let served_since = served_since.map(|since| if is_healthy { since } else { now });
+        context
+            .membership
+            .record_json(description, served_since, now)
+    }
+
+    /// Announces this server after its first heartbeat. `is_new` is whether the store had no record
+    /// of it.
+    async fn on_stored(&self, is_new: bool) {
+        let membership = &self.core.context.membership;
+        if !membership.joined.swap(true, Relaxed) {
+            self.store()
+                .broadcast(membership.server_id(), Broadcast::Servers)
+                .await;
+        } else if is_new {
+            // Its record was gone: the store may have lost everything. If the check fails now, the
+            // next one finds out.
+            let _later = self.poll_store().await;
+        }
     }
 
     /// Shortens the gaps of this server: while another server served all partitions, there was no
@@ -263,17 +276,7 @@ impl Engine {
             .find(|server| server.id == membership.server_id());
         let assigned: Vec<Partition> = own.map(|own| own.partitions.clone()).unwrap_or_default();
         let others = alive.len() > 1;
-        let mut moved = false;
-        for partition in self.store().all_partitions() {
-            let is_local = assigned.contains(&partition);
-            membership
-                .notifier
-                .set_announce_before(partition, (!is_local).then_some(now + TIMER_NOTICE_HORIZON));
-            if membership.local_partitions.assign(partition, is_local) {
-                moved = true;
-                context.schedule_sweep(partition, now);
-            }
-        }
+        let moved = self.assign_local(&assigned, now);
         let was_alone = !membership.notifier.has_peers();
         membership.notifier.set_has_peers(others);
         membership
@@ -293,6 +296,24 @@ impl Engine {
         }
         self.update_queues_complete();
         was_alone && others
+    }
+
+    /// Assigns these partitions to this server, and no others. Returns whether any has moved.
+    fn assign_local(&self, assigned: &[Partition], now: Timestamp) -> bool {
+        let context = &self.core.context;
+        let membership = &context.membership;
+        let mut moved = false;
+        for partition in self.store().all_partitions() {
+            let is_local = assigned.contains(&partition);
+            membership
+                .notifier
+                .set_announce_before(partition, (!is_local).then_some(now + TIMER_NOTICE_HORIZON));
+            if membership.local_partitions.assign(partition, is_local) {
+                moved = true;
+                context.schedule_sweep(partition, now);
+            }
+        }
+        moved
     }
 
     /// Leaves the other servers, which share out its partitions at once.

@@ -66,9 +66,7 @@ impl Applier<'_> {
     ) -> Result<Answer, EngineError> {
         let Envelope { request, now, .. } = envelope;
         let now = *now;
-        let started = request
-            .job()
-            .and_then(|job| cached.workflow.jobs.get(job.index())?.started_at);
+        let started = reported_start(&cached.workflow, request);
         let ready_before = cached.workflow.newly_ready().len();
         let candidates = if self.context.attempt_observer.is_some() {
             possibly_ended(&cached.workflow, event, now)
@@ -76,12 +74,11 @@ impl Applier<'_> {
             Vec::new()
         };
         let effect = transition(&mut cached.workflow, event, self.context.retention, now)?;
-        let reported = matches!(request, Request::Report { .. }) && effect == Effect::Done;
         Ok(Answer {
             ended: EndedAttempt::from_transition(&cached.workflow, event, candidates),
             leased: self.lease_jobs(cached, envelope, effect, ready_before),
             duration: started
-                .filter(|_| reported)
+                .filter(|_| effect == Effect::Done)
                 .map(|started| now.since(started)),
             overdue_leases: overdue_leases(&cached.workflow, event, now),
             ..answer(&cached.workflow, request.job(), effect)
@@ -257,6 +254,14 @@ impl Applier<'_> {
             inputs: inputs.collect(),
             undelivered: UndeliveredLease::new(self.releaser, lease, fence, now),
         }
+    }
+}
+
+/// Returns the start of the attempt that a request reports.
+fn reported_start(workflow: &Workflow, request: &Request) -> Option<Timestamp> {
+    match request {
+        Request::Report { job, .. } => workflow.job(*job).started_at,
+        _ => None,
     }
 }
 

@@ -14,7 +14,7 @@ use super::apply::{Applier, new_token};
 use super::cache::cached_workflow::CachedWorkflow;
 use crate::graph::Graph;
 use crate::machine::Lease;
-use crate::model::{JobIndex, JobState, Status, Timestamp};
+use crate::model::{JobIndex, JobState, Status, Timestamp, WorkflowId};
 use crate::queue::{JobOffer, QueueCache, ReservedWorker};
 
 /// Jobs of one workflow for one waiting worker, which gets them when they are written.
@@ -60,6 +60,17 @@ pub(super) fn by_priority(graph: &Graph, jobs: &[JobIndex]) -> Vec<JobIndex> {
     sorted
 }
 
+fn job_offer(graph: &Graph, workflow: WorkflowId, job: JobIndex) -> JobOffer<'_> {
+    let definition = &graph.jobs[job.index()];
+    JobOffer {
+        queue: &definition.queue,
+        handler: &definition.handler,
+        priority: definition.priority,
+        workflow,
+        job,
+    }
+}
+
 impl Applier<'_> {
     /// Leases jobs that became ready since the last write to workers that wait at this server. Each
     /// worker gets one job before any gets another.
@@ -82,34 +93,36 @@ impl Applier<'_> {
             if cached.workflow.job(job).state != JobState::Ready || graph.limits(job).is_some() {
                 continue;
             }
-            let definition = &graph.jobs[job.index()];
-            let offer = JobOffer {
-                queue: &definition.queue,
-                handler: &definition.handler,
-                priority: definition.priority,
-                workflow: cached.workflow.id,
-                job,
-            };
+            let offer = job_offer(&graph, cached.workflow.id, job);
             let rotation = rotations.entry((offer.queue, offer.handler)).or_default();
-            let Some(at) = rotation.next_worker(&self.context.queues, offer, &mut assignments)
-            else {
-                continue;
-            };
-            let Assignment { worker, leased } = &mut assignments[at];
-            let claim = worker.claim();
-            if worker.accepts(offer) {
-                let held = Lease {
-                    token: new_token(),
-                    worker: claim.worker.clone(),
-                    expires: now + claim.lease,
-                };
-                leased.extend(self.lease(cached, job, held, now));
-            }
-            if leased.len() < claim.limit {
+            let next = rotation.next_worker(&self.context.queues, offer, &mut assignments);
+            if let Some(at) = next
+                && self.lease_to_waiting(cached, &mut assignments[at], offer, now)
+            {
                 rotation.assignments.push_back(at);
             }
         }
         assignments
+    }
+
+    /// Leases a job to a waiting worker that accepts it. Returns whether the worker can take more.
+    fn lease_to_waiting(
+        &self,
+        cached: &mut CachedWorkflow,
+        Assignment { worker, leased }: &mut Assignment,
+        offer: JobOffer<'_>,
+        now: Timestamp,
+    ) -> bool {
+        let claim = worker.claim();
+        if worker.accepts(offer) {
+            let held = Lease {
+                token: new_token(),
+                worker: claim.worker.clone(),
+                expires: now + claim.lease,
+            };
+            leased.extend(self.lease(cached, offer.job, held, now));
+        }
+        leased.len() < claim.limit
     }
 
     /// Whether ready jobs of a workflow may be leased to waiting workers.

@@ -189,16 +189,7 @@ impl Engine {
         let query = RefillQuery::new(queues, most, self.queues().max_skipped_rows(&names));
         let mut found = self.unanswered_rows(queues, wanted);
         let reserved_rows = self.read_rows(&query, wanted, depth, &mut found).await?;
-        let is_truncated = |found: &RefillRows| {
-            let mut read = found.partitions.iter().flatten();
-            read.any(PartitionRows::is_truncated)
-        };
-        let truncated_queues = names
-            .iter()
-            .zip(&found)
-            .filter(|(_, found)| is_truncated(found))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let truncated_queues = truncated_queues(&names, &found);
         let refilled = guard.finish(found);
         self.remove_orphan_rows(refilled.stale_rows).await;
         Ok(RefillSummary {
@@ -316,8 +307,7 @@ impl Engine {
         if after.is_empty() {
             return Ok(false);
         }
-        let lane_limit =
-            (MAX_ROWS_PER_LANE / usize::from(self.store().partitions())).max(MIN_ROWS_PER_LANE);
+        let lane_limit = rows_per_lane(self.store().partitions());
         let scan = |(_, lane): &(usize, Row)| LaneScan::rest_of_queue(lane);
         let wanted: Vec<(Partition, Vec<LaneScan>)> = after
             .iter()
@@ -339,6 +329,24 @@ impl Engine {
         }
         Ok(more)
     }
+}
+
+/// Number of rows that are read of each further lane, in each of this number of partitions.
+fn rows_per_lane(partitions: u16) -> usize {
+    (MAX_ROWS_PER_LANE / usize::from(partitions)).max(MIN_ROWS_PER_LANE)
+}
+
+/// Returns the queues that have rows which were not read.
+fn truncated_queues(names: &[String], found: &[RefillRows]) -> Vec<String> {
+    let is_truncated = |found: &RefillRows| {
+        let mut read = found.partitions.iter().flatten();
+        read.any(PartitionRows::is_truncated)
+    };
+    let truncated = names
+        .iter()
+        .zip(found)
+        .filter(|(_, found)| is_truncated(found));
+    truncated.map(|(name, _)| name.clone()).collect()
 }
 
 /// Queues that a background refill reads. Dropping it lets claims read again what was not found.

@@ -120,30 +120,18 @@ impl Engine {
         Result<LeasedBatch, EngineError>,
     ) {
         let throttled = self.throttled(&mut reports).await;
-        let not_begun: Vec<(LeaseRef, bool)> = reports
-            .iter()
-            .map(|report| (report.lease, report.outcome == Outcome::NotBegun))
-            .collect();
+        let leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
         let claim_on_report =
             next_claim.map(|(claim, _)| Arc::new(ClaimOnReport::for_reports(claim, &reports)));
-        let requests = report_requests(reports, claim_on_report.as_ref());
         let mut leased = Vec::new();
-        let mut reported = Vec::with_capacity(not_begun.len());
-        for (&(lease, not_begun), answer) in
-            not_begun.iter().zip(self.request_all(requests, now).await)
-        {
-            let answer = answer.map(|mut answer| {
-                leased.extend(answer.leased.drain(..).map(|job| (lease.workflow, job)));
-                ReportAnswer::from_answer(&answer)
-            });
-            self.resolve_charge(lease, not_begun, answer.as_ref());
-            reported.push(answer);
-        }
+        let reported = self
+            .send_reports(reports, claim_on_report.as_ref(), &mut leased, now)
+            .await;
         for throttled in throttled {
-            let accepted = not_begun
+            let accepted = leases
                 .iter()
                 .zip(&reported)
-                .any(|((lease, _), reported)| *lease == throttled.lease && reported.is_ok());
+                .any(|(lease, reported)| *lease == throttled.lease && reported.is_ok());
             if accepted {
                 self.throttle(throttled).await;
             }
@@ -152,6 +140,30 @@ impl Engine {
             .claim_after_reports(leased, next_claim.zip(claim_on_report), now)
             .await;
         (reported, leases)
+    }
+
+    /// Applies reports. Adds the jobs that they make ready, and that `claim` leases, to `leased`.
+    async fn send_reports(
+        &self,
+        reports: Vec<Report>,
+        claim: Option<&Arc<ClaimOnReport>>,
+        leased: &mut Vec<(WorkflowId, LeasedJob)>,
+        now: Timestamp,
+    ) -> Vec<Result<ReportAnswer, EngineError>> {
+        let not_begun: Vec<(LeaseRef, bool)> = reports
+            .iter()
+            .map(|report| (report.lease, report.outcome == Outcome::NotBegun))
+            .collect();
+        let answers = self.request_all(report_requests(reports, claim), now).await;
+        let resolve = |((lease, not_begun), answer): ((LeaseRef, bool), Result<Answer, _>)| {
+            let answer = answer.map(|mut answer| {
+                leased.extend(answer.leased.drain(..).map(|job| (lease.workflow, job)));
+                ReportAnswer::from_answer(&answer)
+            });
+            self.resolve_charge(lease, not_begun, answer.as_ref());
+            answer
+        };
+        not_begun.into_iter().zip(answers).map(resolve).collect()
     }
 
     /// Returns the jobs that the reports made ready, and others up to the limit of the claim.

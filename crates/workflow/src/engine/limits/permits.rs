@@ -23,12 +23,11 @@ impl Engine {
         now: Timestamp,
     ) -> Vec<Result<PermitExtension, EngineError>> {
         let mut results = vec![Ok(PermitExtension::Extended); extensions.len()];
-        let mut by_lease: BTreeMap<Duration, Vec<(usize, String, LeaseRef)>> = BTreeMap::new();
-        for (at, (lease, expires)) in extensions
-            .iter()
-            .enumerate()
-            .filter(|(_, (lease, _))| has_permits(lease.token))
-        {
+        let mut by_lease: BTreeMap<Duration, Vec<_>> = BTreeMap::new();
+        for (at, (lease, expires)) in extensions.iter().enumerate() {
+            if !has_permits(lease.token) {
+                continue;
+            }
             match self.graph(lease.workflow).await {
                 Ok(Some((graph, _))) => {
                     let permits = graph
@@ -160,8 +159,8 @@ impl Engine {
         expired_leases: &[(LeaseRef, Timestamp)],
         now: Timestamp,
     ) -> HashSet<LeaseRef> {
-        let mut sets: BTreeMap<(String, u32), Vec<LeaseRef>> = BTreeMap::new();
-        let mut complete: HashSet<LeaseRef> = HashSet::new();
+        let mut sets: BTreeMap<_, Vec<LeaseRef>> = BTreeMap::new();
+        let mut complete = HashSet::new();
         for (lease, _) in expired_leases
             .iter()
             .filter(|(lease, _)| has_permits(lease.token))
@@ -181,7 +180,7 @@ impl Engine {
             .iter()
             .map(|(_, until)| until.since(now))
             .max()
-            .unwrap_or(Duration::ZERO);
+            .unwrap_or_default();
         for denied in self.denied_permits(&sets, max_length, now).await {
             complete.remove(&denied);
         }
