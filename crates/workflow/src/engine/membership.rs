@@ -169,6 +169,25 @@ impl Membership {
     }
 }
 
+/// The partitions that are assigned to a member.
+fn partitions_of(id: ServerId, alive: &[Member]) -> Vec<Partition> {
+    let own = alive.iter().find(|server| server.id == id);
+    own.map_or_else(Vec::new, |own| own.partitions.clone())
+}
+
+/// The stored records with the current one of this server. A full store takes no record. Then the
+/// other servers do not count on this one, which does no harm.
+fn with_own(
+    mut records: Vec<(String, String)>,
+    own: ServerId,
+    record: String,
+) -> Vec<(String, String)> {
+    let own = own.to_string();
+    records.retain(|(id, _)| *id != own);
+    records.push((own, record));
+    records
+}
+
 impl Engine {
     /// Writes a heartbeat of this server, and updates its share of the partitions. Returns the time
     /// of the store, if `query` requests it and the store has a clock. Must be called about every
@@ -193,12 +212,7 @@ impl Engine {
         else {
             return Ok(None);
         };
-        let mut records = stored.entries;
-        // A full store takes no record. Then the other servers do not count on this one, which does
-        // no harm.
-        let own = membership.server_id().to_string();
-        records.retain(|(id, _)| *id != own);
-        records.push((own, record));
+        let records = with_own(stored.entries, membership.server_id(), record);
         let members = members_from_records(
             records,
             self.store().partitions(),
@@ -271,10 +285,7 @@ impl Engine {
     ) -> bool {
         let context = &self.core.context;
         let membership = &context.membership;
-        let own = alive
-            .iter()
-            .find(|server| server.id == membership.server_id());
-        let assigned: Vec<Partition> = own.map(|own| own.partitions.clone()).unwrap_or_default();
+        let assigned = partitions_of(membership.server_id(), &alive);
         let others = alive.len() > 1;
         let moved = self.assign_local(&assigned, now);
         let was_alone = !membership.notifier.has_peers();

@@ -122,12 +122,7 @@ impl Engine {
         if partitions.is_empty() {
             return Ok(false);
         }
-        // Expiries come first because they free memory.
-        let (mut found, timers) = tokio::try_join!(
-            self.find_due(TimeIndex::Expiries, scope, &partitions, now),
-            self.find_due(TimeIndex::Timers, scope, &partitions, now)
-        )?;
-        found.extend(timers);
+        let mut found = self.find_all_due(scope, &partitions, now).await?;
         let removed = self
             .remove_known_orphans(found.iter_mut().map(|found| &mut found.due))
             .await;
@@ -237,7 +232,22 @@ impl Engine {
         partitions
     }
 
-    /// The due work of each partition.
+    /// The due work of each partition. Expiries come first because they free memory.
+    async fn find_all_due(
+        &self,
+        scope: SweepScope,
+        partitions: &[Partition],
+        now: Timestamp,
+    ) -> Result<Vec<DueWork>, StoreError> {
+        let (mut found, timers) = tokio::try_join!(
+            self.find_due(TimeIndex::Expiries, scope, partitions, now),
+            self.find_due(TimeIndex::Timers, scope, partitions, now)
+        )?;
+        found.extend(timers);
+        Ok(found)
+    }
+
+    /// The due work of each partition in one index.
     async fn find_due(
         &self,
         which: TimeIndex,
@@ -246,10 +256,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Vec<DueWork>, StoreError> {
         let context = &self.core.context;
-        let operation = match which {
-            TimeIndex::Timers => StoreOperation::Write,
-            TimeIndex::Expiries => StoreOperation::Removal,
-        };
+        let operation = operation_on_due(which);
         let max_tries =
             |partition| scope.max_workflows(&context.store_health, partition, operation);
         let partitions: Vec<_> = partitions
@@ -361,6 +368,14 @@ impl Engine {
         let wanted = self.queues().next_queues(named, max_queues);
         let found = self.refill_first(&wanted).await? > 0;
         read.map(|()| found)
+    }
+}
+
+/// The operation of the store that due workflows need.
+fn operation_on_due(index: TimeIndex) -> StoreOperation {
+    match index {
+        TimeIndex::Timers => StoreOperation::Write,
+        TimeIndex::Expiries => StoreOperation::Removal,
     }
 }
 

@@ -64,15 +64,12 @@ impl Applier<'_> {
         envelope: &Envelope,
         event: &Event,
     ) -> Result<Answer, EngineError> {
-        let Envelope { request, now, .. } = envelope;
-        let now = *now;
+        let &Envelope {
+            ref request, now, ..
+        } = envelope;
         let started = reported_start(&cached.workflow, request);
         let ready_before = cached.workflow.newly_ready().len();
-        let candidates = if self.context.attempt_observer.is_some() {
-            possibly_ended(&cached.workflow, event, now)
-        } else {
-            Vec::new()
-        };
+        let candidates = self.observed_jobs(&cached.workflow, event, now);
         let effect = transition(&mut cached.workflow, event, self.context.retention, now)?;
         Ok(Answer {
             ended: EndedAttempt::from_transition(&cached.workflow, event, candidates),
@@ -83,6 +80,19 @@ impl Applier<'_> {
             overdue_leases: overdue_leases(&cached.workflow, event, now),
             ..answer(&cached.workflow, request.job(), effect)
         })
+    }
+
+    /// Returns the running jobs whose attempts an event may end. Empty without an observer.
+    fn observed_jobs(
+        &self,
+        workflow: &Workflow,
+        event: &Event,
+        now: Timestamp,
+    ) -> Vec<(JobIndex, Job)> {
+        if self.context.attempt_observer.is_none() {
+            return Vec::new();
+        }
+        possibly_ended(workflow, event, now)
     }
 
     /// Returns the jobs that a request leases to its caller. The first `ready_before` of the newly

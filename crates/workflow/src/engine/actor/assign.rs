@@ -83,11 +83,11 @@ impl Applier<'_> {
         cached: &mut CachedWorkflow,
         now: Timestamp,
     ) -> Vec<Assignment> {
-        if cached.workflow.newly_ready().is_empty() || !self.can_assign(cached) {
+        if !self.can_assign(cached) {
             return Vec::new();
         }
         let graph = Arc::clone(&cached.workflow.graph);
-        let mut assignments: Vec<Assignment> = Vec::new();
+        let mut assignments = Vec::new();
         let mut rotations: HashMap<(&str, &str), WorkerRotation> = HashMap::new();
         for job in by_priority(&graph, cached.workflow.newly_ready()) {
             if cached.workflow.job(job).state != JobState::Ready || graph.limits(job).is_some() {
@@ -125,9 +125,10 @@ impl Applier<'_> {
         leased.len() < claim.limit
     }
 
-    /// Whether ready jobs of a workflow may be leased to waiting workers.
+    /// Whether a workflow has new ready jobs that may be leased to waiting workers.
     fn can_assign(&self, cached: &CachedWorkflow) -> bool {
-        self.context.queues.has_waiting_claims()
+        !cached.workflow.newly_ready().is_empty()
+            && self.context.queues.has_waiting_claims()
             && cached.workflow.meta().status == Status::Running
             && self.context.store_health.is_healthy()
     }

@@ -308,11 +308,7 @@ impl Engine {
             return Ok(false);
         }
         let lane_limit = rows_per_lane(self.store().partitions());
-        let scan = |(_, lane): &(usize, Row)| LaneScan::rest_of_queue(lane);
-        let wanted: Vec<(Partition, Vec<LaneScan>)> = after
-            .iter()
-            .map(|(at, lanes)| (*at, lanes.iter().map(scan).collect()))
-            .collect();
+        let wanted = scans_after(&after);
         let read = self.store().lanes(&wanted, lane_limit, most).await;
         let mut more = false;
         for ((partition, positions), lanes) in after.into_iter().zip(read) {
@@ -329,6 +325,15 @@ impl Engine {
         }
         Ok(more)
     }
+}
+
+/// Returns the scans of the lanes after these ones, by partition.
+fn scans_after(after: &BTreeMap<Partition, Vec<(usize, Row)>>) -> Vec<(Partition, Vec<LaneScan>)> {
+    let scan = |(_, lane): &(usize, Row)| LaneScan::rest_of_queue(lane);
+    after
+        .iter()
+        .map(|(at, lanes)| (*at, lanes.iter().map(scan).collect()))
+        .collect()
 }
 
 /// Number of rows that are read of each further lane, in each of this number of partitions.

@@ -102,12 +102,7 @@ impl FutureRecords {
                 return Liveness::from_heartbeat(last_heartbeat, now);
             }
             if !was_future_before {
-                warn!(
-                    server = %id,
-                    seconds = last_heartbeat.since(now).as_secs(),
-                    "the last heartbeat of a server is in the future: the clock of redis was set back, or another redis took over. The \
-                     server counts as gone until its next heartbeat"
-                );
+                warn_of_future(id, last_heartbeat.since(now));
             }
             self.0.insert(
                 id,
@@ -124,6 +119,15 @@ impl FutureRecords {
             liveness => liveness,
         }
     }
+}
+
+fn warn_of_future(server: ServerId, ahead: Duration) {
+    warn!(
+        %server,
+        seconds = ahead.as_secs(),
+        "the last heartbeat of a server is in the future: the clock of redis was set back, or another redis took over. The \
+         server counts as gone until its next heartbeat"
+    );
 }
 
 /// Returns the members of these records, with their partitions, and the servers to remove. A record

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 
 use super::{JobResult, PartialSnapshot, Snapshot, SnapshotSource, WorkflowSummary};
@@ -236,30 +237,37 @@ impl Engine {
             .pop()
             .unwrap_or_default();
         let each = found.chunks(2 + usize::from(ERRORS)).zip(jobs);
-        each.map(|(found, job)| {
-            let errors = found[2..].iter().flatten();
-            let errors = errors
-                .map(|bytes| decode(bytes, || format!("an error of job {job} of workflow {id}")));
-            let mut errors: Vec<AttemptError> = errors.collect::<Result<_, _>>()?;
-            errors.sort_by_key(|error| error.at);
-            let progress = found[1].as_ref();
-            let progress = progress.map(|bytes| {
-                decode(bytes, || {
-                    format!("the progress of job {job} of workflow {id}")
-                })
-            });
-            Ok(JobResult {
-                output: found[0].clone(),
-                errors,
-                progress: progress.transpose()?,
-            })
-        })
-        .collect()
+        each.map(|(found, &job)| decode_result(id, job, found))
+            .collect::<Result<_, StoreError>>()
+            .map_err(EngineError::from)
     }
 
     pub(crate) fn has_partition(&self, id: WorkflowId) -> bool {
         id.partition().0 < self.store().partitions()
     }
+}
+
+/// Decodes the result of a job from its output, its progress, and its errors.
+fn decode_result(
+    id: WorkflowId,
+    job: JobIndex,
+    fields: &[Option<Bytes>],
+) -> Result<JobResult, StoreError> {
+    let errors = fields[2..].iter().flatten();
+    let errors =
+        errors.map(|bytes| decode(bytes, || format!("an error of job {job} of workflow {id}")));
+    let mut errors: Vec<AttemptError> = errors.collect::<Result<_, _>>()?;
+    errors.sort_by_key(|error| error.at);
+    let progress = fields[1].as_ref().map(|bytes| {
+        decode(bytes, || {
+            format!("the progress of job {job} of workflow {id}")
+        })
+    });
+    Ok(JobResult {
+        output: fields[0].clone(),
+        errors,
+        progress: progress.transpose()?,
+    })
 }
 
 impl PartialSnapshot {
