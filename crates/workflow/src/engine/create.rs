@@ -93,7 +93,7 @@ impl Engine {
             });
         }
         let mut created = self.create_all(&attempts, now).await;
-        self.create_elsewhere(&attempts, &mut created, now).await;
+        self.retry_refused(&attempts, &mut created, now).await;
         // This process was suspended, so the names may have been removed. If this call fails, a
         // sweep enters them.
         if started.elapsed() > STALL_TIMEOUT {
@@ -109,7 +109,7 @@ impl Engine {
 
     /// Creates workflows again that a failing partition refused and no key binds to it: nothing was
     /// written, so they may go to another partition.
-    async fn create_elsewhere(
+    async fn retry_refused(
         &self,
         attempts: &[CreationAttempt],
         created: &mut [Result<Created, EngineError>],
