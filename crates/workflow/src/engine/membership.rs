@@ -188,6 +188,14 @@ fn with_own(
     records
 }
 
+impl Membership {
+    fn set_members(&self, alive: Vec<Member>, expired: Vec<ServerId>) {
+        let mut view = self.view();
+        view.alive = alive;
+        view.expired = expired;
+    }
+}
+
 impl Engine {
     /// Writes a heartbeat of this server, and updates its share of the partitions. Returns the time
     /// of the store, if `query` requests it and the store has a clock. Must be called about every
@@ -294,11 +302,7 @@ impl Engine {
             .subscribed
             .peer_cannot_publish
             .store(cannot_publish, Relaxed);
-        {
-            let mut view = membership.view();
-            view.alive = alive;
-            view.expired = expired;
-        }
+        membership.set_members(alive, expired);
         if moved {
             self.core
                 .thread_map

@@ -88,7 +88,7 @@ impl Applier<'_> {
         }
         let graph = Arc::clone(&cached.workflow.graph);
         let mut assignments = Vec::new();
-        let mut rotations: HashMap<(&str, &str), WorkerRotation> = HashMap::new();
+        let mut rotations: HashMap<_, WorkerRotation> = HashMap::new();
         for job in by_priority(&graph, cached.workflow.newly_ready()) {
             if cached.workflow.job(job).state != JobState::Ready || graph.limits(job).is_some() {
                 continue;

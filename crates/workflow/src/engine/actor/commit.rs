@@ -252,9 +252,7 @@ impl GroupCommit<'_> {
         };
         let (mut acknowledging, others): (Vec<_>, Vec<_>) =
             batches.into_iter().partition(acknowledges);
-        others
-            .into_iter()
-            .for_each(|batch| self.finish(batch, None));
+        self.finish_all(others);
         if acknowledging.is_empty() {
             return Vec::new();
         }
@@ -263,9 +261,7 @@ impl GroupCommit<'_> {
             .map(|batch| (batch.id, batch.stored_meta()))
             .collect();
         match store.confirm(self.partition, &states).await {
-            Ok(true) => acknowledging
-                .into_iter()
-                .for_each(|batch| self.finish(batch, None)),
+            Ok(true) => self.finish_all(acknowledging),
             Ok(false) => {
                 acknowledging
                     .iter_mut()
@@ -386,6 +382,13 @@ impl GroupCommit<'_> {
             Some(cached) => self.state_cache.insert(batch.id, cached),
             None => self.state_cache.remove_placeholder(batch.id),
         }
+    }
+
+    /// Finishes batches that change nothing.
+    fn finish_all(&self, batches: Vec<WorkflowBatch>) {
+        batches
+            .into_iter()
+            .for_each(|batch| self.finish(batch, None));
     }
 
     fn fail_all(&self, batches: Vec<WorkflowBatch>, error: &StoreError) {
