@@ -14,6 +14,20 @@ const WORKER_RETURN_TTL: Duration = Duration::from_secs(10);
 /// Time for which a queue counts as busy after a request of a worker.
 const BUSY_TTL: Duration = Duration::from_secs(2);
 
+/// Whether a worker requested jobs of a queue lately.
+fn is_busy(queue: &Queue, now: Timestamp) -> bool {
+    queue
+        .last_requested_at
+        .is_some_and(|at| now.since(at) <= BUSY_TTL)
+}
+
+/// Whether a worker may want new jobs of this priority at once.
+fn wants_new_jobs(queue: &mut Queue, priority: u8, now: Timestamp) -> bool {
+    let first = queue.ready_jobs.first_unlimited();
+    let is_urgent = priority > 0 && first.is_none_or(|first| first.priority() < priority);
+    !queue.paused && ((is_urgent && is_busy(queue, now)) || queue.has_waiters())
+}
+
 impl QueueCache {
     /// Records that a worker waits.
     pub(crate) fn record_wait(&self) {
@@ -68,15 +82,7 @@ impl QueueCache {
         let now = self.now();
         let mut targets = Vec::new();
         let mut check = |name: &str, queue: &mut Queue, priority: u8, lane: Option<LaneKey>| {
-            let busy = queue
-                .last_requested_at
-                .is_some_and(|at| now.since(at) <= BUSY_TTL);
-            let urgent = priority > 0
-                && queue
-                    .ready_jobs
-                    .first_unlimited()
-                    .is_none_or(|head| head.priority() < priority);
-            if !queue.paused && ((busy && urgent) || queue.has_waiters()) {
+            if wants_new_jobs(queue, priority, now) {
                 targets.push(RefillTarget {
                     queue: name.to_owned(),
                     lanes: lane.map(|lane| vec![lane]),
@@ -116,10 +122,7 @@ impl QueueCache {
         let by_name = self.lock();
         let now = self.now();
         let busy = |queue: &Queue| {
-            let requested = queue
-                .last_requested_at
-                .is_some_and(|requested| now.since(requested) <= BUSY_TTL);
-            requested && !queue.paused && queue.ready_jobs.has_local_jobs()
+            is_busy(queue, now) && !queue.paused && queue.ready_jobs.has_local_jobs()
         };
         let busy: Vec<String> = by_name
             .iter()

@@ -29,7 +29,7 @@ pub(crate) fn are_of_one_partition<T>(jobs: &[(DispatchKey, T)]) -> bool {
 /// urgent than the last are always included. The others are of few partitions, each with its oldest
 /// first, so that a job which was not chosen soon becomes the oldest.
 pub(crate) fn prefer_few_partitions<T>(
-    jobs: Vec<(DispatchKey, T)>,
+    mut jobs: Vec<(DispatchKey, T)>,
     limit: usize,
 ) -> Vec<(DispatchKey, T)> {
     let Some((last, _)) = jobs.last().filter(|_| jobs.len() > limit) else {
@@ -48,10 +48,13 @@ pub(crate) fn prefer_few_partitions<T>(
     }
     chosen.sort_unstable();
     let mut chosen = chosen.into_iter().peekable();
-    let jobs = jobs.into_iter().enumerate();
-    jobs.filter(|(at, _)| chosen.next_if_eq(at).is_some())
-        .map(|(_, one)| one)
-        .collect()
+    let mut places = 0..jobs.len();
+    jobs.retain(|_| {
+        chosen
+            .next_if_eq(&places.next().unwrap_or_default())
+            .is_some()
+    });
+    jobs
 }
 
 #[cfg(test)]
