@@ -93,19 +93,16 @@ impl QueueCache {
         let (dequeued, newly_blocked) =
             select_jobs(&by_name, request, limit, &blocked_limits, self.now());
         for (queue, (key, limit)) in newly_blocked {
-            by_name
-                .get_mut(&*queue)
-                .expect("it was just looked at")
-                .ready_jobs
-                .block(&key, &limit, &self.local_partitions);
+            selected_queue(&mut by_name, &queue).ready_jobs.block(
+                &key,
+                &limit,
+                &self.local_partitions,
+            );
             blocked_limits.park(&limit, (queue, key));
         }
         drop(blocked_limits);
         for job in &dequeued {
-            by_name
-                .get_mut(&*job.queue)
-                .expect("it was just looked at")
-                .start_claim(&job.lane, job.ready_key);
+            selected_queue(&mut by_name, &job.queue).start_claim(&job.lane, job.ready_key);
         }
         drop(by_name);
         if !dequeued.is_empty() {
@@ -187,6 +184,27 @@ type QueueScheduler<'a> = (StrideScheduler<'a>, usize);
 /// A job that may be dequeued: its dispatch key, the index of its queue's name, and its lane.
 type Candidate = (DispatchKey, (usize, LaneKey));
 
+/// The queue of a job or key that was just selected.
+fn selected_queue<'q>(by_name: &'q mut HashMap<String, Queue>, name: &str) -> &'q mut Queue {
+    by_name.get_mut(name).expect("it was just looked at")
+}
+
+/// Returns at most `limit` candidates. If no requested queue has limits, jobs are preferred that
+/// one write can lease.
+fn selected_candidates(
+    by_name: &HashMap<String, Queue>,
+    names: &[String],
+    schedulers: &mut [QueueScheduler<'_>],
+    limit: usize,
+) -> Vec<Candidate> {
+    let mut queues = names.iter().filter_map(|name| by_name.get(name.as_str()));
+    if queues.any(|queue| queue.ready_jobs.has_limits()) {
+        return next_candidates(schedulers, limit, limit);
+    }
+    let first = next_candidates(schedulers, limit, candidates::candidate_count(limit));
+    candidates::prefer_few_partitions(first, limit)
+}
+
 /// Selects jobs of these queues to be dequeued, and keys that turned out to be blocked.
 fn select_jobs(
     by_name: &HashMap<String, Queue>,
@@ -197,14 +215,7 @@ fn select_jobs(
 ) -> (Vec<DequeuedJob>, Vec<NewlyBlocked>) {
     let mut schedulers = schedulers_for(by_name, request, blocked_limits, now);
     let names = request.queues;
-    let mut queues = names.iter().filter_map(|name| by_name.get(name.as_str()));
-    let chosen = if queues.any(|queue| queue.ready_jobs.has_limits()) {
-        next_candidates(&mut schedulers, limit, limit)
-    } else {
-        // Without limits, jobs are preferred that one write can lease.
-        let first = next_candidates(&mut schedulers, limit, candidates::candidate_count(limit));
-        candidates::prefer_few_partitions(first, limit)
-    };
+    let chosen = selected_candidates(by_name, names, &mut schedulers, limit);
     let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
     let dequeued = chosen
         .into_iter()

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use self::known_jobs::KnownJobs;
-use self::lane::{Lane, MoreRows};
+use self::lane::{Lane, LaneSummary, MoreRows};
 pub(crate) use self::lane_key::LaneKey;
 pub(super) use self::limit_group::{KeyMemory, LimitGroup};
 use super::LocalPartitions;
@@ -213,12 +213,12 @@ impl ReadyJobs {
         } else {
             self.limited.get_mut(&key.limits)?
         };
-        let was_dispatchable = group.is_dispatchable();
-        let (result, [before, after]) = group.change_lane(&key.handler, absent, change)?;
-        match (was_dispatchable, group.is_dispatchable()) {
+        let was_active = group.is_dispatchable();
+        let (result, before, after) = group.change_lane(&key.handler, absent, change)?;
+        match (was_active, group.is_dispatchable()) {
             (false, true) => {
                 group.pass = group.pass.max(self.current_pass + group.stride());
-                if !group.key.is_empty() {
+                if !key.limits.is_empty() {
                     self.dispatch_order.insert(group.dispatch_entry());
                 }
             }
@@ -228,8 +228,14 @@ impl ReadyJobs {
         self.known = self.known + after.known - before.known;
         if group.is_blocked() {
             self.blocked = self.blocked + after.known - before.known;
-            return Some(result);
+        } else {
+            self.record_runnable(key, before, after);
         }
+        Some(result)
+    }
+
+    /// Records the change of a lane that is not blocked.
+    fn record_runnable(&mut self, key: &LaneKey, before: LaneSummary, after: LaneSummary) {
         match (before.needs_refill, after.needs_refill) {
             (false, true) => _ = self.lanes_to_refill.insert(key.clone()),
             (true, false) => _ = self.lanes_to_refill.remove(key),
@@ -238,7 +244,6 @@ impl ReadyJobs {
         if after.known != before.known && !key.limits.is_empty() {
             self.count_runnable(&key.handler, before.known, after.known);
         }
-        Some(result)
     }
 
     fn reserve_key_memory(&mut self, bytes: usize) -> Option<()> {

@@ -31,6 +31,23 @@ impl<'a> ClaimFilter<'a> {
             .is_none_or(|handlers| handlers.iter().any(|known| known == handler))
     }
 
+    /// The jobs of a group that the claim may get, in dispatch order. `None` if no lane has any.
+    fn jobs_of_group(self, group: &'a LimitGroup) -> Option<JobIterator<'a>> {
+        let mut lanes = group
+            .lanes
+            .iter()
+            .filter(|(handler, lane)| !lane.known_jobs.is_empty() && self.can_run(handler))
+            .map(|(handler, lane)| self.jobs_of_lane(handler, lane));
+        let first = lanes.next()?;
+        let jobs: Box<dyn Iterator<Item = (DispatchKey, &'a Arc<str>)> + 'a> = match lanes.next() {
+            None => Box::new(first),
+            Some(second) => Box::new(merge_all(
+                [first, second].into_iter().chain(lanes).collect(),
+            )),
+        };
+        Some(jobs.peekable())
+    }
+
     /// The jobs of a lane that the claim may get, in dispatch order.
     fn jobs_of_lane(
         self,
@@ -146,25 +163,11 @@ impl<'a> StrideScheduler<'a> {
             self.newly_blocked.push((Arc::clone(&group.key), limit));
             return;
         }
-        let filter = self.filter;
-        let mut lanes = group
-            .lanes
-            .iter()
-            .filter(|(handler, lane)| !lane.known_jobs.is_empty() && filter.can_run(handler))
-            .map(|(handler, lane)| filter.jobs_of_lane(handler, lane));
-        let Some(first) = lanes.next() else { return };
-        let jobs: Box<dyn Iterator<Item = (DispatchKey, &'a Arc<str>)> + 'a> = match lanes.next() {
-            None => Box::new(first),
-            Some(second) => Box::new(merge_all(
-                [first, second].into_iter().chain(lanes).collect(),
-            )),
-        };
-        self.by_pass
-            .push(Reverse((group.pass(), self.cursors.len())));
-        self.cursors.push(KeyCursor {
-            group,
-            jobs: jobs.peekable(),
-        });
+        if let Some(jobs) = self.filter.jobs_of_group(group) {
+            self.by_pass
+                .push(Reverse((group.pass(), self.cursors.len())));
+            self.cursors.push(KeyCursor { group, jobs });
+        }
     }
 
     /// Takes the group that is next by its pass of those without a cursor.

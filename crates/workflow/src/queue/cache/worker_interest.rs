@@ -28,6 +28,28 @@ fn wants_new_jobs(queue: &mut Queue, priority: u8, now: Timestamp) -> bool {
     !queue.paused && ((is_urgent && is_busy(queue, now)) || queue.has_waiters())
 }
 
+/// Returns what is to be read of a queue, or of one lane of it, if a worker may want the new jobs.
+/// Marks it as incomplete if not.
+fn wanted_refill(
+    name: &str,
+    queue: &mut Queue,
+    priority: u8,
+    lane: Option<LaneKey>,
+    now: Timestamp,
+) -> Option<RefillTarget> {
+    if wants_new_jobs(queue, priority, now) {
+        return Some(RefillTarget {
+            queue: name.to_owned(),
+            lanes: lane.map(|lane| vec![lane]),
+        });
+    }
+    match lane {
+        Some(lane) => queue.mark_lane_incomplete_everywhere(&lane),
+        None => queue.mark_incomplete(),
+    }
+    None
+}
+
 impl QueueCache {
     /// Records that a worker waits.
     pub(crate) fn record_wait(&self) {
@@ -80,37 +102,23 @@ impl QueueCache {
     pub(crate) fn wanted_refills(&self, announced: &ReadyQueues) -> Vec<RefillTarget> {
         let mut by_name = self.lock();
         let now = self.now();
-        let mut targets = Vec::new();
-        let mut check = |name: &str, queue: &mut Queue, priority: u8, lane: Option<LaneKey>| {
-            if wants_new_jobs(queue, priority, now) {
-                targets.push(RefillTarget {
-                    queue: name.to_owned(),
-                    lanes: lane.map(|lane| vec![lane]),
-                });
-            } else if let Some(lane) = lane {
-                queue.mark_lane_incomplete_everywhere(&lane);
-            } else {
-                queue.mark_incomplete();
-            }
-        };
         match announced {
             ReadyQueues::Queues(queues) => {
-                for (name, priority) in queues {
+                let wanted = |(name, priority): &(String, u8)| {
                     let (name, lane) = parse_queue_or_lane(name);
-                    if let Some(queue) = by_name.get_mut(name) {
-                        let lane = lane.map(|(handler, limits)| LaneKey {
-                            limits: limits.into(),
-                            handler: handler.into(),
-                        });
-                        check(name, queue, *priority, lane);
-                    }
-                }
+                    let lane = lane.map(|(handler, limits)| LaneKey {
+                        limits: limits.into(),
+                        handler: handler.into(),
+                    });
+                    wanted_refill(name, by_name.get_mut(name)?, *priority, lane, now)
+                };
+                queues.iter().filter_map(wanted).collect()
             }
             ReadyQueues::AllQueues => by_name
                 .iter_mut()
-                .for_each(|(name, queue)| check(name, queue, u8::MAX, None)),
+                .filter_map(|(name, queue)| wanted_refill(name, queue, u8::MAX, None, now))
+                .collect(),
         }
-        targets
     }
 
     /// Returns the queues that busy workers request and that have local jobs. Nothing is read of

@@ -84,7 +84,7 @@ pub(crate) struct Lane {
     pub(crate) last_incomplete_mark: u64,
 }
 
-/// What the totals of a queue depend on in a lane.
+/// The state of a lane that the totals of its queue are computed from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LaneSummary {
     /// Number of known jobs.

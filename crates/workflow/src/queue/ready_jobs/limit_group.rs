@@ -100,7 +100,7 @@ impl LimitGroup {
         handler: &Arc<str>,
         absent: AbsentLane,
         change: impl FnOnce(&mut Lane) -> T,
-    ) -> Option<(T, [LaneSummary; 2])> {
+    ) -> Option<(T, LaneSummary, LaneSummary)> {
         let lane = match self.lanes.get_mut(handler) {
             Some(lane) => lane,
             None if absent == AbsentLane::Ignore => return None,
@@ -113,7 +113,7 @@ impl LimitGroup {
             self.lanes.remove(handler);
         }
         self.known = self.known + after.known - before.known;
-        Some((result, [before, after]))
+        Some((result, before, after))
     }
 
     /// The lanes, copied, so that the owner of the group can be changed for each.
