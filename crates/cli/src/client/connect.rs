@@ -31,7 +31,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// The certificate authorities of the system, and those in the PEM file `extra_authorities`.
-fn trusted_roots(
+fn root_certificates(
     target: &ServerAddress,
     extra_authorities: Option<&Path>,
 ) -> CommandResult<RootCertStore> {
@@ -63,7 +63,7 @@ pub(crate) fn connections(
     let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider has the usual versions")
-        .with_root_certificates(trusted_roots(target, extra_authorities)?)
+        .with_root_certificates(root_certificates(target, extra_authorities)?)
         .with_no_client_auth();
     let mut sockets = HttpConnector::new();
     sockets.enforce_http(false);

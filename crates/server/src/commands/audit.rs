@@ -14,8 +14,8 @@ use tidegate_workflow::{
 use tokio::task::JoinSet;
 
 use super::findings::{Findings, Resolution};
+use super::open_store::OpenStore;
 use super::rows::{expected_rows, owner, preceding_row, row_text};
-use super::store::OpenStore;
 use tidegate_cli::{CommandResult, Exit, Failure, Screen, counted, printable};
 
 /// Number of rows in one read.
@@ -60,6 +60,23 @@ struct Inconsistency {
     wrong_key: bool,
 }
 
+impl Inconsistency {
+    fn add_orphan(&mut self, set: RowSet, row: &Row, state: Option<&Snapshot>) {
+        let why = match state {
+            Some(_) => "",
+            None => " of a workflow that is not there",
+        };
+        self.messages
+            .push(format!("left over: {}{why}", row_text(set, row)));
+        match set {
+            RowSet::Ready => self.orphan_rows.ready.push(row.clone()),
+            RowSet::Index => self.orphan_rows.index.push(row.clone()),
+            // A workflow has at most one timer and one expiry, which the repair rewrites.
+            RowSet::Due(_) => {}
+        }
+    }
+}
+
 /// Workflows of a partition to check again, with rows that no state explains.
 type Suspects = BTreeMap<WorkflowId, Vec<(RowSet, Row)>>;
 
@@ -101,26 +118,30 @@ pub(crate) async fn check(
             audit.partition(Partition(number)).await?;
         }
     }
-    let Audit {
-        workflows,
-        rows,
-        findings,
-        ..
-    } = audit;
-    let seen = format!(
-        "{} and {} in {}",
-        counted(workflows, "workflow"),
-        counted(rows, "row"),
-        printable(&open_store.location)
-    );
-    let json = findings.json(workflows, rows).to_string();
-    screen.object(&json, &findings.names(), || {
-        Ok(findings.table(screen, &seen))
-    })?;
-    Ok(findings.exit())
+    audit.report(screen)
 }
 
 impl Audit<'_> {
+    /// Prints the findings, and what was read.
+    fn report(&self, screen: &Screen) -> CommandResult {
+        let Self {
+            workflows,
+            rows,
+            findings,
+            ..
+        } = self;
+        let seen = format!(
+            "{} and {} in {}",
+            counted(*workflows, "workflow"),
+            counted(*rows, "row"),
+            printable(&self.open_store.location)
+        );
+        let json = findings.json(*workflows, *rows).to_string();
+        screen.object(&json, &findings.names(), || {
+            Ok(findings.table(screen, &seen))
+        })?;
+        Ok(findings.exit())
+    }
     fn add_finding(&mut self, workflow: impl Into<Option<WorkflowId>>, what: impl Into<String>) {
         self.findings
             .add(workflow.into(), what.into(), Resolution::Left);
@@ -149,14 +170,7 @@ impl Audit<'_> {
                         Some(id) if id.partition() == partition => {
                             suspects.entry(id).or_default().push((set, row.clone()));
                         }
-                        Some(id) => self.add_finding(
-                            id,
-                            format!("left over: {}, in another partition", row_text(set, row)),
-                        ),
-                        None => self.add_finding(
-                            None,
-                            format!("a row that means nothing: {}", row_text(set, row)),
-                        ),
+                        owner => self.report_stray_row(owner, set, row),
                     }
                 }
                 if rows.len() < ROWS_PER_READ {
@@ -180,6 +194,16 @@ impl Audit<'_> {
         Ok(())
     }
 
+    /// Reports a row that belongs to no workflow of its partition.
+    fn report_stray_row(&mut self, owner: Option<WorkflowId>, set: RowSet, row: &[u8]) {
+        let row = row_text(set, row);
+        let what = match owner {
+            Some(_) => format!("left over: {row}, in another partition"),
+            None => format!("a row that means nothing: {row}"),
+        };
+        self.add_finding(owner, what);
+    }
+
     /// Reads all workflows of a partition by the index of all workflows, and returns the rows that
     /// they call for.
     async fn read_expected_rows(
@@ -198,26 +222,14 @@ impl Audit<'_> {
             let ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_in_row(row)).collect();
             for ids in ids.chunks(WORKFLOWS_PER_READ) {
                 for (id, shown) in self.read_snapshots(ids).await {
-                    match shown {
-                        Ok(snapshot) => {
-                            self.workflows += 1;
-                            self.listed.insert(id);
-                            self.check_counts(&snapshot);
-                            let rows = expected_rows(&snapshot);
-                            expected
-                                .extend(rows.iter().map(|(set, row)| (self.hash(*set, row), id)));
-                            if !self.has_key(&snapshot).await? {
-                                suspects.entry(id).or_default();
-                            }
-                        }
-                        // The index row of a removed workflow has no state, and becomes a suspect.
-                        Err(EngineError::NoWorkflow { .. }) => {}
-                        Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
-                            self.workflows += 1;
-                            self.listed.insert(id);
-                            self.add_finding(id, error.to_string());
-                        }
-                        Err(error) => return Err(self.open_store.engine_failure(&error)),
+                    let Some(snapshot) = self.count_listed(id, shown)? else {
+                        continue;
+                    };
+                    self.check_counts(&snapshot);
+                    let rows = expected_rows(&snapshot);
+                    expected.extend(rows.iter().map(|(set, row)| (self.hash(*set, row), id)));
+                    if !self.has_key(&snapshot).await? {
+                        suspects.entry(id).or_default();
                     }
                 }
             }
@@ -226,6 +238,28 @@ impl Audit<'_> {
                 None => return Ok(expected),
             }
         }
+    }
+
+    /// Counts a workflow in the index of all workflows, and returns its state. None if it was
+    /// removed, or if it is corrupt, which is reported.
+    fn count_listed(
+        &mut self,
+        id: WorkflowId,
+        shown: Result<Snapshot, EngineError>,
+    ) -> CommandResult<Option<Snapshot>> {
+        let snapshot = match shown {
+            Ok(snapshot) => Some(snapshot),
+            // The index row of a removed workflow has no state, and becomes a suspect.
+            Err(EngineError::NoWorkflow { .. }) => return Ok(None),
+            Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
+                self.add_finding(id, error.to_string());
+                None
+            }
+            Err(error) => return Err(self.open_store.engine_failure(&error)),
+        };
+        self.workflows += 1;
+        self.listed.insert(id);
+        Ok(snapshot)
     }
 
     /// The workflows of a partition to which no index row leads.
@@ -351,9 +385,9 @@ impl Audit<'_> {
         }
         match failed {
             // A corrupt workflow cannot be repaired, and stays as it is.
-            Ok(()) | Err(EngineError::Store(StoreError::Corrupt { .. })) => Ok(()),
+            Err(EngineError::Store(StoreError::Corrupt { .. })) => Ok(()),
             Err(EngineError::Store(error)) => Err(self.open_store.store_failure(&error)),
-            Err(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -423,20 +457,7 @@ impl Audit<'_> {
             .filter(|orphan| !expected_rows.contains(orphan))
         {
             if self.is_there(partition, *set, row).await? {
-                let why = if state.is_none() {
-                    " of a workflow that is not there"
-                } else {
-                    ""
-                };
-                inconsistency
-                    .messages
-                    .push(format!("left over: {}{why}", row_text(*set, row)));
-                match set {
-                    RowSet::Ready => inconsistency.orphan_rows.ready.push(row.clone()),
-                    RowSet::Index => inconsistency.orphan_rows.index.push(row.clone()),
-                    // A workflow has at most one timer and one expiry, which the repair rewrites.
-                    RowSet::Due(_) => {}
-                }
+                inconsistency.add_orphan(*set, row, state);
             }
         }
         if let Some(snapshot) = state

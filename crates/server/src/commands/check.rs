@@ -187,21 +187,14 @@ fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
         Cow::Borrowed(text) => text.to_owned(),
         Cow::Owned(text) if !text.contains(char::REPLACEMENT_CHARACTER) => text,
         Cow::Owned(_) => {
-            return Err(Mistake::new(
-                file,
-                None,
-                "this is neither UTF-8 nor UTF-16".to_owned(),
-            ));
+            return Err(Mistake::new(file, None, "this is neither UTF-8 nor UTF-16"));
         }
     };
+    let unknown_file = || Mistake::new(file, None, UNKNOWN_FILE_TEXT);
     let definition = match Definition::parse(path, text) {
-        Ok(definition) if !definition.has("jobs") => {
-            return Err(Mistake::new(file, None, UNKNOWN_FILE_TEXT));
-        }
+        Ok(definition) if !definition.has("jobs") => return Err(unknown_file()),
         Ok(definition) => definition,
-        Err(mistake) if mistake.position.is_none() => {
-            return Err(Mistake::new(file, None, UNKNOWN_FILE_TEXT));
-        }
+        Err(mistake) if mistake.position.is_none() => return Err(unknown_file()),
         Err(mistake) => return Err(Mistake::new(file, mistake.position, mistake.reason)),
     };
     check_definition(&definition.json()).map_err(|found| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tidegate_cli::{Cell, Exit, Screen, Table};
+use tidegate_cli::{Exit, Screen, Table};
 use tidegate_workflow::WorkflowId;
 
 /// Limit of findings that are kept for the report; a person reads no more.
@@ -128,16 +128,11 @@ impl Findings {
         } in shown
         {
             let workflow = workflow.map_or_else(|| "-".to_owned(), |id| id.to_string());
-            let resolution = if *resolution == Resolution::Repaired {
-                "yes"
-            } else {
-                "no"
+            let repaired = match resolution {
+                Resolution::Left => "no",
+                Resolution::Repaired => "yes",
             };
-            table.add_row(vec![
-                workflow.into(),
-                Cell::from(what),
-                Cell::from(resolution),
-            ]);
+            table.add_row(vec![workflow.into(), what.into(), repaired.into()]);
         }
         let more = if self.is_full() {
             ". Not all are shown"

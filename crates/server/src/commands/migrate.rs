@@ -9,7 +9,7 @@ use serde_json::json;
 use tidegate_workflow::{Partition, Store, StoreError, WorkflowId};
 use tokio::time::sleep;
 
-use super::store::OpenStore;
+use super::open_store::OpenStore;
 use crate::VERSION;
 use tidegate_cli::{CommandResult, Exit, Failure, Screen, counted};
 
@@ -74,18 +74,12 @@ async fn check_allowed(
     let store = open_store.engine.store();
     let shown = &open_store.location;
     let refused = |text: String| Err(Failure::new(Exit::Refused, text));
-    let now = open_store.clock.now();
-    let servers = open_store.checked(open_store.engine.read_members(now).await)?;
-    let others = servers
+    let servers = open_store.members().await?;
+    let others: Vec<_> = servers
         .iter()
-        .filter(|server| server.description.version != VERSION);
-    let others: Vec<_> = others
-        .map(|server| {
-            format!(
-                "version {} at {}",
-                server.description.version, server.description.address
-            )
-        })
+        .map(|server| &server.description)
+        .filter(|server| server.version != VERSION)
+        .map(|server| format!("version {} at {}", server.version, server.address))
         .collect();
     if !others.is_empty() {
         let others = others.join(", ");
@@ -128,7 +122,7 @@ impl MigrationProgress {
     }
 
     /// Prints the rewritten and the remaining workflows, as text or JSON.
-    fn report(self, open_store: &OpenStore, needed: bool, screen: &Screen) -> CommandResult {
+    fn report(&self, open_store: &OpenStore, needed: bool, screen: &Screen) -> CommandResult {
         let schema = open_store.engine.store().format().schema();
         let left: Vec<_> = self
             .unreadable
@@ -140,25 +134,29 @@ impl MigrationProgress {
             "rewritten": self.rewritten, "left": left,
         });
         screen.object(&json.to_string(), &open_store.location, || {
-            let store = &open_store.location;
-            let mut text = if needed {
-                let rewritten = counted(self.rewritten, "workflow");
-                format!("{store} has schema version {schema} now; rewritten: {rewritten}\n")
-            } else {
-                format!(
-                    "nothing to do: {store} has schema version {schema}, the latest of this program\n"
-                )
-            };
-            for (id, error) in &self.unreadable {
-                text += &format!("left as it is: {id}: {error}\n");
-            }
-            Ok(text)
+            Ok(self.text(&open_store.location, schema, needed))
         })?;
         Ok(if self.unreadable.is_empty() {
             Exit::Done
         } else {
             Exit::Failed
         })
+    }
+
+    /// Report for people on the store at `store`, which has the schema version `schema` now.
+    fn text(&self, store: &str, schema: u32, needed: bool) -> String {
+        let mut text = if needed {
+            let rewritten = counted(self.rewritten, "workflow");
+            format!("{store} has schema version {schema} now; rewritten: {rewritten}\n")
+        } else {
+            format!(
+                "nothing to do: {store} has schema version {schema}, the latest of this program\n"
+            )
+        };
+        for (id, error) in &self.unreadable {
+            text += &format!("left as it is: {id}: {error}\n");
+        }
+        text
     }
 }
 

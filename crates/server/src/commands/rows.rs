@@ -44,10 +44,9 @@ pub(crate) fn row_text(set: RowSet, row: &[u8]) -> String {
         (RowSet::Index, Some(b'n')) => named("name"),
         (RowSet::Index, Some(b't')) => named("tag"),
         (RowSet::Ready, _) => match ReadyJob::read(row) {
-            Some(entry) => format!(
-                "ready row of job {} in queue '{}'",
-                entry.job.0, entry.queue
-            ),
+            Some(ReadyJob { job, queue, .. }) => {
+                format!("ready row of job {} in queue '{queue}'", job.0)
+            }
             None => "ready row".to_owned(),
         },
         (RowSet::Due(TimeIndex::Timers), _) => "timer".to_owned(),

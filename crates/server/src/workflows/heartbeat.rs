@@ -42,17 +42,7 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
             } else {
                 HeartbeatQuery::MembersOnly
             };
-            let sent = Instant::now();
-            // Other servers ignore a server without heartbeats, and the time continues without an
-            // answer.
-            if let Ok(Ok(Some(time))) = timeout(
-                HEARTBEAT_TIMEOUT,
-                engine.heartbeat(&about, gaps.check(), query),
-            )
-            .await
-            {
-                clock.apply_reading(time.micros(), sent, Instant::now());
-            }
+            send(gaps, &about, query).await;
         }
         let seen = std::mem::replace(&mut conflicts, engine.conflicts());
         activity.add(CountedEvent::Conflict, conflicts - seen);
@@ -69,6 +59,16 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
     }
 }
 
+/// Sends one heartbeat, and applies the store's time if the answer has it.
+async fn send(gaps: &GapDetector, about: &ServerDescription, query: HeartbeatQuery) {
+    let sent = Instant::now();
+    let heartbeat = gaps.engine.heartbeat(about, gaps.check(), query);
+    // Other servers ignore a server without heartbeats, and the time continues without an answer.
+    if let Ok(Ok(Some(time))) = timeout(HEARTBEAT_TIMEOUT, heartbeat).await {
+        let now = Instant::now();
+        gaps.clock.apply_reading(time.micros(), sent, now);
+    }
+}
 /// Notifies the other servers that this server leaves.
 pub(super) async fn leave(engine: &Engine) {
     // They also notice it by missing heartbeats.

@@ -3,7 +3,6 @@
 //! lasts.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate_api::ApiMetrics;
@@ -144,6 +143,24 @@ impl LoggedFailures {
     }
 }
 
+/// Calls of the store that fail in the same partitions for the same reason.
+struct AlikeFailures {
+    partitions: Vec<u16>,
+    reason: String,
+    calls: Vec<&'static str>,
+}
+
+impl AlikeFailures {
+    fn text(&self) -> String {
+        format!(
+            "{} fail in partitions {}: {}",
+            self.calls.join(" and "),
+            ranges(&self.partitions),
+            self.reason.trim_end_matches('.')
+        )
+    }
+}
+
 /// Failures as text, with one sentence for failures in the same partitions with the same reason.
 fn failures_text(troubles: &BTreeMap<Partition, StoreFailure>) -> String {
     type FailureKind = (&'static str, fn(&StoreFailure) -> Option<&StoreError>);
@@ -152,41 +169,30 @@ fn failures_text(troubles: &BTreeMap<Partition, StoreFailure>) -> String {
         ("removals", |trouble| trouble.removals.as_ref()),
         ("writes", |trouble| trouble.writes.as_ref()),
     ];
-    let mut failures: Vec<(Vec<u16>, String, Vec<&str>)> = Vec::new();
+    let mut failures: Vec<AlikeFailures> = Vec::new();
     for (word, of) in kinds {
-        let failing: Vec<_> = troubles
+        let failing = troubles
             .iter()
-            .filter_map(|(at, trouble)| Some((at.0, of(trouble)?)))
-            .collect();
-        let Some((_, reason)) = failing.first() else {
+            .filter_map(|(at, trouble)| Some((at.0, of(trouble)?)));
+        let (partitions, errors): (Vec<u16>, Vec<_>) = failing.unzip();
+        let Some(reason) = errors.first().map(ToString::to_string) else {
             continue;
         };
-        let (partitions, reason): (Vec<u16>, _) = (
-            failing.iter().map(|(at, _)| *at).collect(),
-            reason.to_string(),
-        );
         match failures
             .iter_mut()
-            .find(|failure| failure.0 == partitions && failure.1 == reason)
+            .find(|failure| failure.partitions == partitions && failure.reason == reason)
         {
-            Some((.., words)) => words.push(word),
-            None => failures.push((partitions, reason, vec![word])),
+            Some(failure) => failure.calls.push(word),
+            None => failures.push(AlikeFailures {
+                partitions,
+                reason,
+                calls: vec![word],
+            }),
         }
     }
-    let mut shown = String::new();
-    for (partitions, reason, words) in failures {
-        let between = if shown.is_empty() { "" } else { "; " };
-        let words = words.join(" and ");
-        let _ = write!(
-            shown,
-            "{between}{words} fail in partitions {}: {}",
-            ranges(&partitions),
-            reason.trim_end_matches('.')
-        );
-    }
-    shown
+    let texts: Vec<String> = failures.iter().map(AlikeFailures::text).collect();
+    texts.join("; ")
 }
-
 /// Ascending numbers in the form `0-3, 7`.
 fn ranges(numbers: &[u16]) -> String {
     let chunks = numbers.chunk_by(|left, right| left + 1 == *right);

@@ -114,14 +114,10 @@ impl JobUnits {
             })
             .collect();
         let mut facts = AcquireFacts::default();
+        let deadline = Instant::now() + self.timeout;
         let acquired = self
             .limiter
-            .acquire(
-                &requests,
-                clock::now(),
-                Instant::now() + self.timeout,
-                &mut facts,
-            )
+            .acquire(&requests, clock::now(), deadline, &mut facts)
             .await;
         self.count(&facts);
         match acquired {
@@ -143,37 +139,43 @@ impl JobUnits {
             exhausted: closed,
             ..
         } = acquired;
-        let no_room = closed.map(|Exhausted { limit, reason }| {
-            let (after, again) = match reason {
-                // Units that one limit granted and another one refused are refunded within a
-                // moment.
-                ExhaustedReason::UsedUp { after } if indices.len() > 1 => {
-                    (after, Some(after.min(RETRY_AFTER)))
-                }
-                ExhaustedReason::UsedUp { after } => (after, None),
-                // A paused limit may be resumed at any time, and checking it again costs no call of
-                // the store.
-                ExhaustedReason::Paused { after } => {
-                    (after.unwrap_or(MAX_RETRY_AFTER), Some(RETRY_AFTER))
-                }
-                ExhaustedReason::Never => (MAX_RETRY_AFTER, Some(MAX_RETRY_AFTER)),
-                ExhaustedReason::Failed(error) => {
-                    self.warn_failure(&error);
-                    (RETRY_AFTER, Some(RETRY_AFTER))
-                }
-            };
-            LimitExhausted {
-                limit_index: indices[limit],
-                available_after: after,
-                retry_after: again,
-            }
-        });
+        let exhausted = closed.map(|closed| self.exhausted(closed, indices));
         let jobs = permits.times();
         let receipt: Receipt = Arc::new(Mutex::new(permits));
         UnitGrant {
             jobs,
             receipt: (jobs > 0).then_some(receipt),
-            exhausted: no_room,
+            exhausted,
+        }
+    }
+
+    /// When units of an exhausted limit are available, and when to request them again.
+    fn exhausted(
+        &self,
+        Exhausted { limit, reason }: Exhausted,
+        indices: &[usize],
+    ) -> LimitExhausted {
+        let (after, again) = match reason {
+            // Units that one limit granted and another one refused are refunded within a moment.
+            ExhaustedReason::UsedUp { after } if indices.len() > 1 => {
+                (after, Some(after.min(RETRY_AFTER)))
+            }
+            ExhaustedReason::UsedUp { after } => (after, None),
+            // A paused limit may be resumed at any time, and checking it again costs no call of the
+            // store.
+            ExhaustedReason::Paused { after } => {
+                (after.unwrap_or(MAX_RETRY_AFTER), Some(RETRY_AFTER))
+            }
+            ExhaustedReason::Never => (MAX_RETRY_AFTER, Some(MAX_RETRY_AFTER)),
+            ExhaustedReason::Failed(error) => {
+                self.warn_failure(&error);
+                (RETRY_AFTER, Some(RETRY_AFTER))
+            }
+        };
+        LimitExhausted {
+            limit_index: indices[limit],
+            available_after: after,
+            retry_after: again,
         }
     }
 
