@@ -224,8 +224,12 @@ fn exit_code(done: CommandResult) -> ExitCode {
     }
 }
 
-/// Prints the effective values, and the warnings and errors that a server would log for them.
-fn show_settings() -> CommandResult {
+/// Prints the effective values, and the warnings and errors that a server would log for them; or the
+/// page of all settings.
+fn show_settings(arguments: &SettingsArgs) -> CommandResult {
+    if arguments.markdown {
+        return print(&settings::markdown()).map(|()| Exit::Done);
+    }
     print(&settings::effective())?;
     let (warnings, done) = match Settings::from_environment() {
         Ok(settings) => {
@@ -266,10 +270,7 @@ fn print_completion(shell: Shell) -> CommandResult {
 async fn run(command: Command, options: &Options) -> CommandResult {
     match command {
         Command::Check(arguments) => print_report(&check::check(&arguments)),
-        Command::Settings(SettingsArgs { markdown: true }) => {
-            print(&settings::markdown()).map(|()| Exit::Done)
-        }
-        Command::Settings(SettingsArgs { markdown: false }) => show_settings(),
+        Command::Settings(arguments) => show_settings(&arguments),
         Command::Demo => Err(Failure::usage(
             "the demo is a server of its own, and takes no options",
         )),

@@ -61,6 +61,12 @@ struct Inconsistency {
 }
 
 impl Inconsistency {
+    fn add_wrong_key(&mut self) {
+        let what = "its idempotency key does not lead to it";
+        self.messages.push(what.to_owned());
+        self.wrong_key = true;
+    }
+
     fn add_orphan(&mut self, set: RowSet, row: &Row, state: Option<&Snapshot>) {
         let why = match state {
             Some(_) => "",
@@ -105,14 +111,7 @@ pub(crate) async fn check(
         listed: HashSet::new(),
         findings: Findings::default(),
     };
-    if let Store::Sqlite(store) = open_store.engine.store() {
-        match store.check().await {
-            Err(StoreError::Corrupt { what, reason }) => {
-                audit.add_finding(None, format!("{what}: {reason}"))
-            }
-            checked => open_store.checked(checked)?,
-        }
-    }
+    audit.check_file().await?;
     for number in 0..open_store.engine.store().partitions() {
         if audit.wants_more() {
             audit.partition(Partition(number)).await?;
@@ -142,6 +141,20 @@ impl Audit<'_> {
         })?;
         Ok(findings.exit())
     }
+    /// Checks the file of a store that is one.
+    async fn check_file(&mut self) -> CommandResult<()> {
+        let Store::Sqlite(store) = self.open_store.engine.store() else {
+            return Ok(());
+        };
+        match store.check().await {
+            Err(StoreError::Corrupt { what, reason }) => {
+                self.add_finding(None, format!("{what}: {reason}"));
+                Ok(())
+            }
+            checked => self.open_store.checked(checked),
+        }
+    }
+
     fn add_finding(&mut self, workflow: impl Into<Option<WorkflowId>>, what: impl Into<String>) {
         self.findings
             .add(workflow.into(), what.into(), Resolution::Left);
@@ -170,7 +183,7 @@ impl Audit<'_> {
                         Some(id) if id.partition() == partition => {
                             suspects.entry(id).or_default().push((set, row.clone()));
                         }
-                        owner => self.report_stray_row(owner, set, row),
+                        owner => self.add_orphan_row(owner, set, row),
                     }
                 }
                 if rows.len() < ROWS_PER_READ {
@@ -195,7 +208,7 @@ impl Audit<'_> {
     }
 
     /// Reports a row that belongs to no workflow of its partition.
-    fn report_stray_row(&mut self, owner: Option<WorkflowId>, set: RowSet, row: &[u8]) {
+    fn add_orphan_row(&mut self, owner: Option<WorkflowId>, set: RowSet, row: &[u8]) {
         let row = row_text(set, row);
         let what = match owner {
             Some(_) => format!("left over: {row}, in another partition"),
@@ -212,13 +225,9 @@ impl Audit<'_> {
         suspects: &mut Suspects,
     ) -> CommandResult<ExpectedRows> {
         let mut expected = ExpectedRows::new();
-        let all = Section::All.prefix();
         let mut after: Option<Row> = None;
         loop {
-            let mut rows = self
-                .rows(partition, RowSet::Index, after.as_deref(), ROWS_PER_READ)
-                .await?;
-            rows.retain(|row| row.starts_with(&all));
+            let mut rows = self.listed_rows(partition, after.as_deref()).await?;
             let ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_in_row(row)).collect();
             for ids in ids.chunks(WORKFLOWS_PER_READ) {
                 for (id, shown) in self.read_snapshots(ids).await {
@@ -238,6 +247,20 @@ impl Audit<'_> {
                 None => return Ok(expected),
             }
         }
+    }
+
+    /// The next rows of the index of all workflows.
+    async fn listed_rows(
+        &self,
+        partition: Partition,
+        after: Option<&[u8]>,
+    ) -> CommandResult<Vec<Row>> {
+        let all = Section::All.prefix();
+        let mut rows = self
+            .rows(partition, RowSet::Index, after, ROWS_PER_READ)
+            .await?;
+        rows.retain(|row| row.starts_with(&all));
+        Ok(rows)
     }
 
     /// Counts a workflow in the index of all workflows, and returns its state. None if it was
@@ -463,10 +486,7 @@ impl Audit<'_> {
         if let Some(snapshot) = state
             && !self.has_key(snapshot).await?
         {
-            inconsistency
-                .messages
-                .push("its idempotency key does not lead to it".to_owned());
-            inconsistency.wrong_key = true;
+            inconsistency.add_wrong_key();
         }
         Ok(inconsistency)
     }

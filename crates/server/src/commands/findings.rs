@@ -17,6 +17,16 @@ pub(super) enum Resolution {
     Repaired,
 }
 
+impl Resolution {
+    /// Whether a finding is repaired, in a table for people.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Left => "no",
+            Self::Repaired => "yes",
+        }
+    }
+}
+
 /// A mismatch between the rows and the state of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
@@ -128,11 +138,7 @@ impl Findings {
         } in shown
         {
             let workflow = workflow.map_or_else(|| "-".to_owned(), |id| id.to_string());
-            let repaired = match resolution {
-                Resolution::Left => "no",
-                Resolution::Repaired => "yes",
-            };
-            table.add_row(vec![workflow.into(), what.into(), repaired.into()]);
+            table.add_row(vec![workflow.into(), what.into(), resolution.word().into()]);
         }
         let more = if self.is_full() {
             ". Not all are shown"

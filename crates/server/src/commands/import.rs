@@ -136,12 +136,17 @@ impl Gush {
             );
         }
         if !left.is_empty() {
-            let mut table = Table::new(&["NOT IMPORTED", "WHY"]);
-            for (key, reason) in left {
-                table.add_row(vec![key.into(), reason.into()]);
-            }
-            out += &format!("\n{}", table.text(screen));
+            out += &format!("\n{}", skipped_table(left).text(screen));
         }
         out
     }
+}
+
+/// The workflows that were not imported, each with the reason.
+fn skipped_table(skipped: &[(String, String)]) -> Table {
+    let mut table = Table::new(&["NOT IMPORTED", "WHY"]);
+    for (key, reason) in skipped {
+        table.add_row(vec![key.into(), reason.into()]);
+    }
+    table
 }

@@ -74,15 +74,8 @@ async fn check_allowed(
     let store = open_store.engine.store();
     let shown = &open_store.location;
     let refused = |text: String| Err(Failure::new(Exit::Refused, text));
-    let servers = open_store.members().await?;
-    let others: Vec<_> = servers
-        .iter()
-        .map(|server| &server.description)
-        .filter(|server| server.version != VERSION)
-        .map(|server| format!("version {} at {}", server.version, server.address))
-        .collect();
+    let others = servers_of_other_versions(open_store).await?.join(", ");
     if !others.is_empty() {
-        let others = others.join(", ");
         return refused(format!(
             "{shown} is used by servers of other versions than this one ({VERSION}): {others}. Stop them first"
         ));
@@ -94,6 +87,16 @@ async fn check_allowed(
         "{shown} has schema version {schema}. Servers of earlier versions, of which not all can be seen, cannot read what is written after \
          the migration: stop all that do not run this version ({VERSION}), then use --yes. Servers of this version may go on running"
     ))
+}
+
+/// Version and address of each server of another version that uses the store.
+async fn servers_of_other_versions(open_store: &OpenStore) -> CommandResult<Vec<String>> {
+    let servers = open_store.members().await?;
+    let servers = servers.iter().map(|server| &server.description);
+    Ok(servers
+        .filter(|server| server.version != VERSION)
+        .map(|server| format!("version {} at {}", server.version, server.address))
+        .collect())
 }
 
 impl MigrationProgress {

@@ -1,5 +1,7 @@
 //! The store of the workflows, opened by a command without a server.
 
+use std::io;
+
 use tidegate_workflow::{
     Engine, EngineError, EngineOptions, Filter, Member, PartialResult, SqliteOptions, SqliteStore,
     Status, Store as Opened, StoreError,
@@ -35,13 +37,7 @@ impl OpenStore {
     /// Opens the store of the settings.
     pub(crate) async fn open(missing: IfMissing) -> CommandResult<Self> {
         let settings = settings()?;
-        let no_thread = |error| {
-            Failure::new(
-                Exit::Unavailable,
-                format!("cannot start the thread that writes the log: {error}"),
-            )
-        };
-        let logging = Some(logging::start(settings.log).map_err(no_thread)?);
+        let logging = Some(logging::start(settings.log).map_err(no_log_thread)?);
         let workflows = workflow_settings(&settings)?;
         let shown = store::location_text(workflows);
         let store = open_location(workflows, &shown, missing).await?;
@@ -145,6 +141,12 @@ pub(super) fn store_failure(shown: &str, error: &StoreError) -> Failure {
         StoreError::Schema { .. } => Exit::Refused,
     };
     Failure::new(exit, format!("{shown}: {error}"))
+}
+
+fn no_log_thread(error: io::Error) -> Failure {
+    Failure::unavailable(format!(
+        "cannot start the thread that writes the log: {error}"
+    ))
 }
 
 /// Opens the store of the settings, which is at `shown`.

@@ -37,17 +37,13 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
     for beat in 0_usize.. {
         activity.put_clock_skew(clock.skew());
         if matches!(engine.store(), Store::Redis(_)) {
-            let query = if beat.is_multiple_of(HEARTBEATS_PER_TIME_READ) {
-                HeartbeatQuery::StoreTime
-            } else {
-                HeartbeatQuery::MembersOnly
-            };
-            send(gaps, &about, query).await;
+            send(gaps, &about, beat).await;
         }
-        let seen = std::mem::replace(&mut conflicts, engine.conflicts());
-        activity.add(CountedEvent::Conflict, conflicts - seen);
-        let seen = std::mem::replace(&mut woken, engine.wake_ups());
-        activity.add(CountedEvent::WakeUp, woken - seen);
+        let add_new = |event, seen: &mut u64, total: u64| {
+            activity.add(event, total - std::mem::replace(seen, total));
+        };
+        add_new(CountedEvent::Conflict, &mut conflicts, engine.conflicts());
+        add_new(CountedEvent::WakeUp, &mut woken, engine.wake_ups());
         // A store that did not answer is no gap: this server was running.
         gaps.check();
         clock.log_step();
@@ -59,8 +55,13 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
     }
 }
 
-/// Sends one heartbeat, and applies the store's time if the answer has it.
-async fn send(gaps: &GapDetector, about: &ServerDescription, query: HeartbeatQuery) {
+/// Sends heartbeat number `beat`, and applies the store's time if the answer has it.
+async fn send(gaps: &GapDetector, about: &ServerDescription, beat: usize) {
+    let query = if beat.is_multiple_of(HEARTBEATS_PER_TIME_READ) {
+        HeartbeatQuery::StoreTime
+    } else {
+        HeartbeatQuery::MembersOnly
+    };
     let sent = Instant::now();
     let heartbeat = gaps.engine.heartbeat(about, gaps.check(), query);
     // Other servers ignore a server without heartbeats, and the time continues without an answer.

@@ -150,12 +150,11 @@ impl QueueSampler {
     }
 
     fn samples(&self, now: Timestamp, running: &JobsByQueue) -> Vec<QueueSample> {
-        let age = |oldest: Option<Timestamp>| oldest.map_or(0, |at| now.since(at).as_secs());
         let sample = |queue: &QueueState| QueueSample {
             name: queue.name.clone(),
             ready: queue.ready,
             running: running.get(&queue.name).copied().unwrap_or_default(),
-            age: age(queue.oldest),
+            age: age(queue.oldest, now),
             waiting_workers: queue.waiting_workers as u64,
         };
         let QueueTotals { ready, oldest } = self.last_other_queues;
@@ -168,7 +167,7 @@ impl QueueSampler {
             name: OVERFLOW_QUEUE.to_owned(),
             ready,
             running: running_there,
-            age: age(oldest),
+            age: age(oldest, now),
             waiting_workers: 0,
         };
         self.known
@@ -177,6 +176,11 @@ impl QueueSampler {
             .chain((ready + running_there > 0).then_some(others))
             .collect()
     }
+}
+
+/// Seconds since the oldest ready job of a queue. 0 if it has none.
+fn age(oldest: Option<Timestamp>, now: Timestamp) -> u64 {
+    oldest.map_or(0, |oldest| now.since(oldest).as_secs())
 }
 
 fn by_name(queues: Vec<QueueState>) -> impl Iterator<Item = (String, QueueState)> {

@@ -143,6 +143,13 @@ impl LoggedFailures {
     }
 }
 
+/// Kinds of calls, and the failure of each.
+const FAILURE_KINDS: [(&str, fn(&StoreFailure) -> Option<&StoreError>); 3] = [
+    ("reads", |trouble| trouble.reads.as_ref()),
+    ("removals", |trouble| trouble.removals.as_ref()),
+    ("writes", |trouble| trouble.writes.as_ref()),
+];
+
 /// Calls of the store that fail in the same partitions for the same reason.
 struct AlikeFailures {
     partitions: Vec<u16>,
@@ -163,14 +170,8 @@ impl AlikeFailures {
 
 /// Failures as text, with one sentence for failures in the same partitions with the same reason.
 fn failures_text(troubles: &BTreeMap<Partition, StoreFailure>) -> String {
-    type FailureKind = (&'static str, fn(&StoreFailure) -> Option<&StoreError>);
-    let kinds: [FailureKind; 3] = [
-        ("reads", |trouble| trouble.reads.as_ref()),
-        ("removals", |trouble| trouble.removals.as_ref()),
-        ("writes", |trouble| trouble.writes.as_ref()),
-    ];
     let mut failures: Vec<AlikeFailures> = Vec::new();
-    for (word, of) in kinds {
+    for (word, of) in FAILURE_KINDS {
         let failing = troubles
             .iter()
             .filter_map(|(at, trouble)| Some((at.0, of(trouble)?)));

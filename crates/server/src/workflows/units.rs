@@ -120,17 +120,12 @@ impl JobUnits {
             .acquire(&requests, clock::now(), deadline, &mut facts)
             .await;
         self.count(&facts);
-        match acquired {
-            Ok(acquired) => acquired
-                .into_iter()
-                .zip(&needs)
-                .map(|(acquired, (indices, _))| self.granted(acquired, indices))
-                .collect(),
-            Err(error) => {
-                self.warn_failure(&error);
-                wanted.iter().map(|_| refused(0, RETRY_AFTER)).collect()
-            }
-        }
+        let Ok(acquired) = acquired.inspect_err(|error| self.warn_failure(error)) else {
+            return wanted.iter().map(|_| refused(0, RETRY_AFTER)).collect();
+        };
+        let each = acquired.into_iter().zip(&needs);
+        each.map(|(acquired, (indices, _))| self.granted(acquired, indices))
+            .collect()
     }
 
     fn granted(&self, acquired: Acquired, indices: &[usize]) -> UnitGrant {

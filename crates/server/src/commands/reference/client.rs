@@ -192,6 +192,16 @@ fn peer(flag_values: &FlagValues) -> Result<GrpcPeer, String> {
     let address = flag_values.text(&FLAGS, DIAL_STRING);
     let (host, port) = host_and_port(address)
         .ok_or_else(|| format!("-{DIAL_STRING}={address}: expected host:port"))?;
+    let tls = if flag_values.is_on(&FLAGS, USE_TLS) {
+        Some(peer_tls(flag_values)?)
+    } else {
+        None
+    };
+    Ok(GrpcPeer { host, port, tls })
+}
+
+/// The TLS settings of the flags, if their files can be used.
+fn peer_tls(flag_values: &FlagValues) -> Result<PeerTls, String> {
     let file = |variable: &'static str| {
         let path = flag_values.text(&FLAGS, variable);
         (!path.is_empty()).then(|| NamedFile {
@@ -199,14 +209,6 @@ fn peer(flag_values: &FlagValues) -> Result<GrpcPeer, String> {
             path: path.into(),
         })
     };
-    let mut peer = GrpcPeer {
-        host,
-        port,
-        tls: None,
-    };
-    if !flag_values.is_on(&FLAGS, USE_TLS) {
-        return Ok(peer);
-    }
     let pair = file(CERTIFICATE)
         .zip(file(KEY))
         .map(|(chain, key)| CertificateAndKey { chain, key });
@@ -220,8 +222,7 @@ fn peer(flag_values: &FlagValues) -> Result<GrpcPeer, String> {
         let flaws: Vec<_> = flaws.iter().map(|flaw| format!("-{flaw}")).collect();
         flaws.join("; ")
     })?;
-    peer.tls = Some(tls);
-    Ok(peer)
+    Ok(tls)
 }
 
 /// Sends the request like [`send_request`], and exports a span of the call afterwards. A failed

@@ -74,10 +74,7 @@ pub(super) fn parse(
             .split_once('=')
             .map_or((rest, None), |(name, value)| (name, Some(value.to_owned())));
         let flag = flags.iter().find(|flag| flag.name == name);
-        let flag = flag.ok_or_else(|| match name {
-            "h" | "help" => ParseStop::Help,
-            _ => mistake("flag provided but not defined:", name),
-        })?;
+        let flag = flag.ok_or_else(|| unknown_flag(name))?;
         let value = match (value, flag.kind) {
             (Some(value), _) => value,
             (None, FlagKind::Switch) => "true".to_owned(),
@@ -103,6 +100,13 @@ fn flag_text(argument: &str) -> Result<Option<&str>, ParseStop> {
         return Err(ParseStop::Mistake(format!("bad flag syntax: {argument}")));
     }
     Ok(Some(rest))
+}
+
+fn unknown_flag(name: &str) -> ParseStop {
+    match name {
+        "h" | "help" => ParseStop::Help,
+        _ => mistake("flag provided but not defined:", name),
+    }
 }
 
 fn mistake(what: &str, name: &str) -> ParseStop {
