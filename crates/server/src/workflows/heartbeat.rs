@@ -2,7 +2,7 @@
 //! workers could not reach this server: after its start, a pause of its process, or a jump of its
 //! clock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_api::{ApiMetrics, CountedEvent};
@@ -10,6 +10,7 @@ use tidegate_workflow::{Engine, HeartbeatQuery, ServerDescription, Store, Timest
 use tokio::time::{Instant, sleep, timeout};
 
 use super::clock::StoreClock;
+use crate::base::sync::lock;
 
 /// Mean interval of heartbeats. Each is random within a quarter of it, so that servers do not send
 /// them at one time.
@@ -98,11 +99,7 @@ impl GapDetector {
     pub(super) fn check(&self) -> Timestamp {
         let now = self.clock.now();
         let moment = Instant::now();
-        let last = self
-            .checked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .replace(moment);
+        let last = lock(&self.checked).replace(moment);
         let stood = last.is_none_or(|last| moment.saturating_duration_since(last) >= MIN_GAP);
         if self.clock.take_jump() || stood {
             self.engine.begin_serving(now);

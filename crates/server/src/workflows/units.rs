@@ -4,7 +4,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidegate_api::RateLimits;
@@ -20,6 +20,7 @@ use tidegate_workflow::{
 use tracing::warn;
 
 use crate::base::clock;
+use crate::base::sync::lock;
 use crate::rls::overrides::LimitOverrides;
 use crate::rls::reload::LoadStatus;
 use crate::telemetry::metrics::Shard;
@@ -222,10 +223,7 @@ impl UnitCounter for JobUnits {
             let Some(permits) = receipt.downcast_ref::<Mutex<Permits>>() else {
                 return;
             };
-            let refunded = permits
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .split_off(jobs);
+            let refunded = lock(permits).split_off(jobs);
             if let Err(error) = self
                 .limiter
                 .refund(vec![refunded], clock::now(), Instant::now() + self.timeout)
