@@ -10,9 +10,8 @@ use crate::figures::Table;
 pub(super) fn describe() -> Result<Table> {
     let processors =
         std::fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
-    let lines = || processors.lines();
-    let model = lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let cores = lines().filter(|line| line.starts_with("processor")).count();
+    let lines = processors.lines();
+    let cores = lines.filter(|line| line.starts_with("processor")).count();
     // An export of the sources has no history.
     let commit = output("git", &["describe", "--always", "--dirty"]);
     let labels = [
@@ -29,12 +28,20 @@ pub(super) fn describe() -> Result<Table> {
         &output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
         &commit.as_deref().unwrap_or("unknown"),
         &cores,
-        &model.map_or("unknown", |(_, name)| name.trim()),
+        &processor_model(&processors).unwrap_or("unknown"),
         &kernel(&output("uname", &["-sr"])?),
         &version(&output("redis-server", &["--version"])?),
         &version(&output("h2load", &["--version"])?),
     ]);
     Ok(table)
+}
+
+/// Returns the model name in the text of /proc/cpuinfo.
+fn processor_model(text: &str) -> Option<&str> {
+    let model = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map(|(_, name)| name.trim())
 }
 
 /// Returns the first line that a program prints.

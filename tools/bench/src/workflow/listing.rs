@@ -24,16 +24,14 @@ pub(super) async fn measure(options: &RunOptions, workflows: usize, pages: usize
         } else {
             MAX_WORKFLOWS_ON_SLOW_STORE
         };
+        let name = store.workflow_store_name();
         let mut present = 0;
         for size in SIZES.into_iter().filter(|size| *size <= max.min(workflows)) {
-            eprintln!(
-                "listing {size} workflows on {}",
-                store.workflow_store_name()
-            );
+            eprintln!("listing {size} workflows on {name}");
             api.create_many(&graphs::pair("manual"), size - present)
                 .await?;
             present = size;
-            let mut row = table.row(&[&store.workflow_store_name(), &size]);
+            let mut row = table.row(&[&name, &size]);
             read_pages(&testbed, &mut api, &mut row, pages).await?;
         }
     }
