@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use crate::compare::{KEYS, Traffic};
 use crate::figures::Table;
 use crate::machine::{Meter, Store, Testbed};
-use crate::workflow::{ApiClient, graphs, run_all_jobs};
+use crate::workflow::{ApiClient, graphs};
 
 /// Number of two-job workflows that are created and executed for each second of a turn.
 const WORKFLOWS_PER_SECOND: f64 = 10_000.0;
@@ -93,7 +93,7 @@ async fn workflows(
     time: Duration,
     table: &mut Table,
 ) -> Result<()> {
-    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    let mut api = testbed.connect().await?;
     // The first request registers the workflow's name.
     let unstarted = graphs::pair("manual");
     api.create_many(&unstarted, WORKFLOWS_PER_REQUEST).await?;
@@ -109,7 +109,7 @@ async fn workflows(
     };
     api.create_many(&graphs::pair("now"), workflows).await?;
     read("workflow created", workflows)?;
-    run_all_jobs(&[testbed.server.api()], workflows * 2).await?;
+    testbed.run_all_jobs(workflows * 2).await?;
     read("job", workflows * 2)?;
     let pages = read_pages(&mut api, time).await?;
     read("page of 100", pages)

@@ -132,8 +132,11 @@ impl LoadCase {
         latency.add_to(row, &format!(", {name}"));
         let share = 100.0 * busy.as_secs_f64() / time.as_secs_f64();
         row.add(&format!("Redis core %, {name}"), 0, [share]);
-        let commands = measured.commands_per_write;
-        row.add(&format!("commands/write, {name}"), 1, [commands]);
+        row.add(
+            &format!("commands/write, {name}"),
+            1,
+            [measured.commands_per_write],
+        );
         Ok(latency)
     }
 }

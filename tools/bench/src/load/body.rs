@@ -62,7 +62,7 @@ impl BodyFactory {
         // A gRPC frame: not compressed, length, message.
         let mut template = vec![0; FRAME_HEADER_BYTES];
         put_bytes(&mut template, 1, shape.domain.as_bytes());
-        let mut digits = Vec::with_capacity(usize::from(shape.descriptors));
+        let mut digits = Vec::new();
         for position in 0..shape.descriptors {
             put_bytes(&mut template, 2, &descriptor(&shape.key, position));
             digits.push(template.len() - KEY_DIGITS);

@@ -10,20 +10,22 @@ use crate::figures::Table;
 pub(super) fn describe() -> Result<Table> {
     let processors =
         std::fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
-    let lines = processors.lines();
-    let cores = lines.filter(|line| line.starts_with("processor")).count();
+    let is_core = |line: &&str| line.starts_with("processor");
+    let cores = processors.lines().filter(is_core).count();
     // An export of the sources has no history.
     let commit = output("git", &["describe", "--always", "--dirty"]);
-    let labels = [
-        "date",
-        "commit",
-        "cores",
-        "processor",
-        "kernel",
-        "Redis",
-        "h2load",
-    ];
-    let mut table = Table::new("machine", &labels);
+    let mut table = Table::new(
+        "machine",
+        &[
+            "date",
+            "commit",
+            "cores",
+            "processor",
+            "kernel",
+            "Redis",
+            "h2load",
+        ],
+    );
     table.row(&[
         &output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
         &commit.as_deref().unwrap_or("unknown"),

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::ApiClient;
 use super::api::claim;
 use super::graphs::{limit, limited};
 use super::worker::WorkerPool;
-use super::{ApiClient, run_all_jobs};
 use crate::figures::{RowFigures, Table, millis, percentile};
 use crate::machine::{Meter, Store, Testbed};
 use crate::scenario::RunOptions;
@@ -58,12 +58,12 @@ async fn run_limited(
     keys: usize,
     jobs: usize,
 ) -> Result<()> {
-    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    let mut api = testbed.connect().await?;
     let limits = |at: usize| at.checked_rem(keys).map(|at| limit("open", at));
     let one = |at| limited(1, &limits(at).unwrap_or_default(), None);
     api.create((0..jobs).map(one)).await?;
     let mut meter = Meter::start(testbed)?;
-    let took = run_all_jobs(&[testbed.server.api()], jobs).await?;
+    let took = testbed.run_all_jobs(jobs).await?;
     let spent = meter.read()?;
     row.add("no-op jobs/s", 0, [jobs as f64 / took.as_secs_f64()]);
     spent.add_to(row, "job", jobs as u64);
@@ -96,7 +96,7 @@ pub(super) async fn key_with_room(options: &RunOptions, waiting: usize) -> Resul
 impl Fixture {
     async fn start(program: &Path, store: Store, waiting: usize) -> Result<Self> {
         let testbed = Testbed::start(program, store).await?;
-        let mut api = ApiClient::connect(testbed.server.api()).await?;
+        let mut api = testbed.connect().await?;
         let mut name = "alone".to_owned();
         if waiting > 0 {
             name = format!("beside {TENANTS} keys without room, {waiting} jobs");
@@ -150,7 +150,7 @@ impl Fixture {
 
     /// Measures one worker that claims ready jobs in sequence. Reports are not counted.
     async fn claims(&self, row: &mut RowFigures<'_>) -> Result<()> {
-        let mut api = ApiClient::connect(self.testbed.server.api()).await?;
+        let mut api = self.testbed.connect().await?;
         let one = limited(1, &limit("open", 0), None);
         api.create_many(&one, CLAIMED_JOBS).await?;
         let claim = claim("default", 0, 1, "0s");

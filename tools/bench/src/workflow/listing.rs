@@ -18,7 +18,7 @@ pub(super) async fn measure(options: &RunOptions, workflows: usize, pages: usize
     let mut table = Table::new("listing", &["page of 100", "workflows"]);
     for store in [Store::Redis, Store::DelayedRedis, Store::Embedded] {
         let testbed = Testbed::start(&options.program()?, store).await?;
-        let mut api = ApiClient::connect(testbed.server.api()).await?;
+        let mut api = testbed.connect().await?;
         let max = if store == Store::Redis {
             usize::MAX
         } else {

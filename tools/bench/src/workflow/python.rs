@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tidegate_pipeline::test_util::RedisServer;
 
-use super::{ApiClient, BullMq};
+use super::BullMq;
 use crate::figures::Table;
 use crate::machine::{Store, Testbed};
 use crate::scenario::RunOptions;
@@ -125,7 +125,7 @@ async fn on_server(
 ) -> Result<ScriptFigures> {
     let testbed = Testbed::start(&options.program()?, store).await?;
     // The API is open later than the port that the testbed waits for.
-    drop(ApiClient::connect(testbed.server.api()).await?);
+    drop(testbed.connect().await?);
     let mut command = python(options, "measure.py");
     let sdk = options.peers.join("../../../sdk/python/src");
     command.env("PYTHONPATH", sdk.canonicalize()?);
